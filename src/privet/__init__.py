@@ -1,0 +1,1 @@
+"""privet: differentially private training, stated in full and calibrated tightly."""
