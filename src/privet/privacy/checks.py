@@ -1,0 +1,54 @@
+"""Checks of arguments: a bad number is named before any budget is spent."""
+
+import math
+from numbers import Integral, Real
+
+
+def positive(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is a finite number above zero, else raise ValueError."""
+    number = _finite(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return number
+
+
+def nonnegative(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is a finite number of at least zero, else raise ValueError."""
+    number = _finite(name, value)
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, got {value!r}")
+    return number
+
+
+def probability(name: str, value: float) -> float:
+    """Return ``value`` as a float if it lies in (0, 1], else raise ValueError."""
+    number = _finite(name, value)
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
+    return number
+
+
+def delta_value(value: float) -> float:
+    """Return ``value`` as a float if it is a delta, a number in [0, 1), else raise ValueError."""
+    number = _finite("delta", value)
+    if not 0 <= number < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {value!r}")
+    return number
+
+
+def count(name: str, value: int, at_least: int = 1) -> int:
+    """Return ``value`` as an int if it is a whole number of at least ``at_least``, else raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value!r}")
+    return int(value)
+
+
+def _finite(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number

@@ -1,0 +1,127 @@
+"""What was released, as data: the small algebra that the accountant walks.
+
+Every noise multiplier here is the standard deviation of the noise divided by the **bound C on one unit's contribution**
+to the sum, whatever the adjacency. How far neighbours lie apart, C or 2C, is :attr:`Adjacency.factor`, and it is
+applied in one place, :mod:`privet.privacy.accounting`. (dp-accounting has two conventions for this; see there.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from privet.privacy.budget import Adjacency
+from privet.privacy.checks import count, delta_value, nonnegative, positive, probability
+
+
+@dataclass(frozen=True)
+class Event:
+    """A private release. Subclasses say which one; :attr:`adjacencies` says where its analysis holds."""
+
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset(Adjacency)
+    kinds: ClassVar[dict[str, type["Event"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event.kinds[cls.__name__] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
+        return {"kind": type(self).__name__, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class GaussianRelease(Event):
+    """A release that is exactly mu-Gaussian-DP, for instance T full-batch steps with mu = factor * sqrt(T) / z."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        nonnegative("mu", self.mu)
+
+
+@dataclass(frozen=True)
+class PureRelease(Event):
+    """A release with pure epsilon-DP, for instance K-norm noise."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class ApproximateRelease(Event):
+    """A release of which nothing is known but its (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        nonnegative("epsilon", self.epsilon)
+        delta_value(self.delta)
+
+
+@dataclass(frozen=True)
+class PoissonGaussian(Event):
+    """``steps`` noisy sums, each over a batch that takes every unit independently with probability ``rate``."""
+
+    noise_multiplier: float
+    rate: float
+    steps: int
+
+    # Under replace-one the worst pair of a composition of Poisson batches is not settled, so it is not claimed here.
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.ADD_OR_REMOVE})
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        probability("rate", self.rate)
+        count("steps", self.steps)
+
+
+@dataclass(frozen=True)
+class FixedSizeGaussian(Event):
+    """``steps`` noisy sums, each over a uniformly random batch of ``size`` of the ``n`` units, without replacement."""
+
+    noise_multiplier: float
+    n: int
+    size: int
+    steps: int
+
+    # A batch of fixed size exists only where n is public.
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        count("steps", self.steps)
+        if count("size", self.size) > count("n", self.n):
+            raise ValueError(f"a batch of size {self.size} cannot be drawn from n = {self.n} units without replacement")
+
+
+@dataclass(frozen=True)
+class Composition(Event):
+    """Several releases on the same data, each free to depend on the outcomes of those before it."""
+
+    events: tuple[Event, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
+        return {"kind": "Composition", "events": [event.to_dict() for event in self.events]}
+
+    def flat(self) -> tuple[Event, ...]:
+        """Return the events that are not compositions themselves."""
+        return tuple(leaf for event in self.events for leaf in leaves(event))
+
+
+def leaves(event: Event) -> tuple[Event, ...]:
+    """Return the elementary releases of an event."""
+    return event.flat() if isinstance(event, Composition) else (event,)
+
+
+def event_from_dict(fields: Mapping[str, Any]) -> Event:
+    """Read an event back from :meth:`Event.to_dict`; an unknown kind is refused by name."""
+    values = dict(fields)
+    kind = values.pop("kind", None)
+    if kind not in Event.kinds:
+        raise ValueError(f"unknown event {kind!r}: known are {', '.join(sorted(Event.kinds))}")
+    if kind == "Composition":
+        return Composition(tuple(event_from_dict(event) for event in values["events"]))
+    return Event.kinds[kind](**values)

@@ -1,0 +1,184 @@
+"""What a guarantee is: numbers, and everything they rest on."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from privet.privacy import accounting
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.checks import delta_value
+from privet.privacy.events import Composition, Event, event_from_dict
+
+__all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
+
+
+class Unit(StrEnum):
+    """Whose data the guarantee protects."""
+
+    RECORD = "record"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One condition of a guarantee: *enforced* by the code that ran, or *assumed* because the caller vouches for it."""
+
+    text: str
+    is_enforced: bool
+
+
+def enforced(text: str) -> Assumption:
+    """Return a condition that the code itself made true: clipped, projected, drawn so."""
+    return Assumption(text, True)
+
+
+def assumed(text: str) -> Assumption:
+    """Return a condition that only the caller can vouch for."""
+    return Assumption(text, False)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A differential-privacy guarantee, computed from what ran.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy loss. Certified: rounded up.
+    adjacency : Adjacency
+        Which datasets count as neighbours.
+    event : Event
+        What was released, in the form that composes.
+    released : str
+        What was released, in words.
+    assumptions : tuple of Assumption
+        Everything the numbers rest on.
+    unit : Unit
+        Whose data is protected.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    event: Event
+    released: str
+    assumptions: tuple[Assumption, ...] = ()
+    unit: Unit = Unit.RECORD
+
+    @classmethod
+    def of(
+        cls,
+        event: Event,
+        adjacency: Adjacency,
+        delta: float,
+        released: str,
+        assumptions: Sequence[Assumption] = (),
+        unit: Unit = Unit.RECORD,
+    ) -> "Guarantee":
+        """Return the guarantee of an event: the accountant computes epsilon."""
+        delta = delta_value(delta)
+        epsilon = accounting.epsilon(event, adjacency, delta)
+        return cls(epsilon, delta, adjacency, event, released, tuple(assumptions), unit)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether any part of it is assumed rather than enforced."""
+        return any(not assumption.is_enforced for assumption in self.assumptions)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the epsilon of the same release at another delta."""
+        return accounting.epsilon(self.event, self.adjacency, delta)
+
+    def assuming(self, *assumptions: Assumption) -> "Guarantee":
+        """Return the same guarantee with further conditions."""
+        return replace(self, assumptions=self.assumptions + assumptions)
+
+    def statement(self) -> str:
+        """Return the guarantee in plain words, its first line saying whether anything is merely assumed."""
+        held = [assumption.text for assumption in self.assumptions if assumption.is_enforced]
+        vouched = [assumption.text for assumption in self.assumptions if not assumption.is_enforced]
+        condition = f", provided that the {_counted(len(vouched), 'assumption')} below hold" if vouched else ""
+        if len(vouched) == 1:
+            condition += "s"
+        neighbours = self.adjacency.in_words.format(unit=self.unit)
+        lines = [
+            f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy for each {self.unit}, "
+            f"{self.adjacency} adjacency{condition}.",
+            f"  Meaning: {neighbours} changes the probability of any outcome by a factor of at most "
+            f"e^{self.epsilon:.4g}" + (f", but for a chance of {self.delta:.3g}." if self.delta > 0 else "."),
+            f"  Released: {self.released}.",
+        ]
+        lines += [f"  Enforced: {text}." for text in held]
+        lines += [f"  Assumed:  {text}." for text in vouched]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dictionary."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": str(self.adjacency),
+            "unit": str(self.unit),
+            "released": self.released,
+            "event": self.event.to_dict(),
+            "assumptions": [{"text": a.text, "enforced": a.is_enforced} for a in self.assumptions],
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Guarantee":
+        """Read a guarantee back from :meth:`to_dict`."""
+        return cls(
+            epsilon=float(fields["epsilon"]),
+            delta=float(fields["delta"]),
+            adjacency=Adjacency(fields["adjacency"]),
+            event=event_from_dict(fields["event"]),
+            released=str(fields["released"]),
+            assumptions=tuple(Assumption(str(a["text"]), bool(a["enforced"])) for a in fields["assumptions"]),
+            unit=Unit(fields["unit"]),
+        )
+
+    def to_json(self) -> str:
+        """Return the guarantee as a JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Guarantee":
+        """Read a guarantee back from :meth:`to_json`."""
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        return self.statement()
+
+
+def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guarantee:
+    """Return the guarantee of releasing everything that ``guarantees`` released, on the same data.
+
+    The releases may have been chosen adaptively, one after the other. The total is computed from their events, which is
+    far tighter than adding epsilons up. ``delta`` is the total delta, by default the sum of the parts'.
+
+    Guarantees of different adjacency or unit are refused: no single neighbouring relation covers both.
+    """
+    if not guarantees:
+        raise ValueError("nothing to compose: the list of guarantees is empty")
+    first = guarantees[0]
+    for other in guarantees[1:]:
+        if other.adjacency is not first.adjacency:
+            raise ValueError(f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee")
+        if other.unit is not first.unit:
+            raise ValueError(f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}")
+    total = sum(guarantee.delta for guarantee in guarantees) if delta is None else delta
+    assumptions = dict.fromkeys(assumption for guarantee in guarantees for assumption in guarantee.assumptions)
+    return Guarantee.of(
+        Composition(tuple(guarantee.event for guarantee in guarantees)),
+        first.adjacency,
+        total,
+        released="; ".join(dict.fromkeys(guarantee.released for guarantee in guarantees)),
+        assumptions=tuple(assumptions),
+        unit=first.unit,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("s" if number != 1 else "")

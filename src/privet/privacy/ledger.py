@@ -1,0 +1,98 @@
+"""What has been spent on a dataset, across runs and processes.
+
+A ledger is a text file, one JSON object a line, that only grows: each line is one guarantee that was spent. Processes on
+one machine take turns through a lock on the file, and a line is on disk before :meth:`Ledger.spend` returns. Book
+*before* releasing: a crash then wastes budget, and never forgets it.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from privet.privacy.budget import Budget
+from privet.privacy.guarantee import Guarantee, compose
+
+
+class BudgetExceededError(ValueError):
+    """The ledger's limit does not allow this release."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger."""
+
+    label: str
+    time: str
+    guarantee: Guarantee
+
+
+class Ledger:
+    """The record of all releases on one dataset.
+
+    Parameters
+    ----------
+    path : path
+        The file; made on the first :meth:`spend`.
+    limit : Budget or None
+        The most that all entries together may spend. It is not stored: whoever opens the ledger states it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: Budget | None = None) -> None:
+        self.path = Path(path)
+        self.limit = limit
+
+    def spend(self, guarantee: Guarantee, label: str = "") -> Entry:
+        """Book a guarantee, or raise :class:`BudgetExceededError` and book nothing."""
+        entry = Entry(label, datetime.now(UTC).isoformat(timespec="seconds"), guarantee)
+        with self._locked("a+") as file:
+            earlier = _read(file, self.path)
+            if self.limit is not None:
+                self._check(compose([*(e.guarantee for e in earlier), guarantee], delta=self.limit.delta))
+            file.write(json.dumps({"label": label, "time": entry.time, "guarantee": guarantee.to_dict()}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return entry
+
+    def entries(self) -> list[Entry]:
+        """Return what was booked, oldest first; an empty list if the file does not exist."""
+        if not self.path.exists():
+            return []
+        with self._locked("r") as file:
+            return _read(file, self.path)
+
+    def total(self, delta: float | None = None) -> Guarantee | None:
+        """Return the guarantee of all entries together, composed from their events; None if there are none."""
+        entries = self.entries()
+        return compose([entry.guarantee for entry in entries], delta) if entries else None
+
+    def _check(self, total: Guarantee) -> None:
+        assert self.limit is not None
+        if total.epsilon > self.limit.epsilon:
+            raise BudgetExceededError(
+                f"{self.path.name}: this release would bring the total to epsilon = {total.epsilon:.4g} at delta = "
+                f"{total.delta:.3g}, above the limit of {self.limit.epsilon:g}; nothing was booked"
+            )
+
+    @contextmanager
+    def _locked(self, mode: str) -> Iterator[IO[str]]:
+        with self.path.open(mode, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file  # closing the file gives the lock back
+
+
+def _read(file: IO[str], path: Path) -> list[Entry]:
+    file.seek(0)
+    entries = []
+    for number, line in enumerate(file, start=1):
+        try:
+            fields: dict[str, Any] = json.loads(line)
+            entries.append(Entry(fields["label"], fields["time"], Guarantee.from_dict(fields["guarantee"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: line {number} is not a ledger entry ({error}); nothing was booked") from error
+    return entries

@@ -1,0 +1,146 @@
+"""The only place that draws privacy noise, and the sampling that a guarantee relies on.
+
+A :class:`NoiseSource` is a ChaCha20 stream (randomgen) keyed with 256 bits from the operating system. Numpy's and
+torch's own generators are not cryptographic: whoever sees enough of their output can predict the rest, and with it the
+noise. Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
+
+Normals are drawn in float64 by the ziggurat method and rounded to the asked type. They are floating-point numbers: the
+attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy") on the exact bits of a
+release is not closed here; docs/sharp_edges.md says what follows.
+"""
+
+import hashlib
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from privet.privacy.checks import count, nonnegative, positive, probability
+from privet.privacy.guarantee import Assumption, assumed, enforced
+
+Indices = NDArray[np.int64]
+
+_CHUNK = 1 << 18
+
+
+class NoiseSource:
+    """A stream of secure randomness.
+
+    Parameters
+    ----------
+    seed : int or None
+        None keys the stream from the operating system. A whole number of at least zero makes it repeatable: for
+        experiments and tests only, since whoever knows the seed can subtract the noise.
+
+    Notes
+    -----
+    Two processes never share a stream: after a fork an unseeded source takes a new key in the child, and a seeded one
+    refuses, since it would repeat its parent's noise. Sources cannot be pickled or copied, for the same reason.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._seed = None if seed is None else count("the seed (random_state)", seed, at_least=0)
+        self._start()
+
+    def _start(self) -> None:
+        from randomgen import ChaCha
+
+        if self._seed is None:
+            key = os.urandom(32)
+        else:
+            key = hashlib.sha256(b"privet noise key\x00" + str(self._seed).encode()).digest()
+        self._process = os.getpid()
+        self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the stream repeats."""
+        return self._seed is not None
+
+    def assumption(self) -> Assumption:
+        """Return what a guarantee says about where its randomness came from."""
+        if self.is_seeded:
+            return assumed("the random seed of this run stays secret; whoever knows it can subtract the noise")
+        return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system")
+
+    def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
+        std = nonnegative("std", std)
+        result = np.empty(shape, dtype=_float_type(dtype))
+        flat = result.reshape(-1)
+        generator = self._live()
+        if result.dtype == np.float64:
+            generator.standard_normal(out=flat)
+            flat *= std
+            return result
+        for start in range(0, flat.size, _CHUNK):  # float32: round chunk by chunk, without a float64 copy of the whole
+            piece = flat[start : start + _CHUNK]
+            piece[:] = generator.standard_normal(piece.size) * std
+        return result
+
+    def k_norm(self, shape: int | tuple[int, ...], scale: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """Return one vector with density proportional to exp(-||z||_2 / scale), in the given shape.
+
+        Formal guarantees
+        -----------------
+        Added to a value of l2 sensitivity D with scale = D/epsilon: pure epsilon-DP, for every epsilon > 0 (the K-norm
+        mechanism of Hardt and Talwar, "On the Geometry of Differential Privacy", for the Euclidean ball). The radius is
+        Gamma(d, scale), the direction uniform.
+        """
+        scale = positive("scale", scale)
+        generator = self._live()
+        direction = generator.standard_normal(shape)
+        if direction.size == 0:
+            return np.asarray(direction, dtype=_float_type(dtype))
+        length = float(np.linalg.norm(direction))
+        radius = float(generator.gamma(direction.size, scale))
+        return np.asarray(direction * (radius / length), dtype=_float_type(dtype))
+
+    def poisson_batch(self, n: int, rate: float) -> Indices:
+        """Return the sorted indices of a batch that takes each of n units independently with probability ``rate``.
+
+        Drawn as a binomial number of units, then a uniform set of that size: the same law, in time of the batch.
+        """
+        n, rate = count("n", n, at_least=0), probability("rate", rate)
+        if n == 0:
+            return np.empty(0, dtype=np.int64)
+        return self._subset(n, int(self._live().binomial(n, rate)))
+
+    def fixed_batch(self, n: int, size: int) -> Indices:
+        """Return the sorted indices of a uniformly random set of ``size`` of n units, without replacement."""
+        if count("size", size) > count("n", n):
+            raise ValueError(f"a batch of size {size} cannot be drawn from n = {n} units without replacement")
+        return self._subset(n, size)
+
+    def uniform_integer(self, bound: int) -> int:
+        """Return a uniform whole number in 0..bound-1."""
+        return int(self._live().integers(count("bound", bound)))
+
+    def _subset(self, n: int, size: int) -> Indices:
+        chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
+        return np.sort(chosen).astype(np.int64, copy=False)
+
+    def _live(self) -> np.random.Generator:
+        """Return the generator, after making sure that no other process continues the same stream."""
+        if os.getpid() != self._process:
+            if self.is_seeded:
+                raise RuntimeError(
+                    "a seeded NoiseSource was carried into a forked process, where it would repeat its parent's noise: "
+                    "make a source with a seed of its own there"
+                )
+            self._start()
+        return self._generator
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a NoiseSource cannot be pickled or copied: the copy would repeat its noise; make a new one")
+
+    def __repr__(self) -> str:
+        return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
+
+
+def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"noise is float32 or float64, not {kind}")
+    return kind
