@@ -6,17 +6,17 @@ Which analysis is used
 * Poisson batches: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022, "Connect the Dots", whose
   discretisation is an upper bound), under add-or-remove. Below the floor where the rounding of the discrete Fourier
   transform could matter, Renyi DP instead.
-* Batches of fixed size: Renyi DP (Wang, Balle and Kasiviswanathan, "Subsampled Renyi Differential Privacy and Analytical
-  Moments Accountant", Theorem 27) at integer orders, under replace-one, **per order the minimum with the unsampled
-  bound**, and as a whole the minimum with the exact unsampled profile. Both minima are valid because divergences are
-  jointly quasi-convex: a uniformly random batch is a mixture of pairs none of which is worse than the unsampled pair.
+* Batches of fixed size: Renyi DP at integer orders (:mod:`privet.privacy.fixed_size`), under replace-one, **per order
+  the minimum with the unsampled bound**, and as a whole the minimum with the exact unsampled profile. Both minima are
+  valid because divergences are jointly quasi-convex: a uniformly random batch is a mixture of pairs none of which is
+  worse than the unsampled pair.
 
 The two conventions of dp-accounting
 ------------------------------------
 For an event under REPLACE_ONE, dp-accounting's RDP accountant reads a noise multiplier relative to the replace-one
-sensitivity (2C), its PLD accountant relative to the add-or-remove one (C). Events here are always relative to C; the
-translation is :func:`_rdp_multiplier` and the privacy loss distributions are built for the pair itself, never through
-REPLACE_ONE. A test holds both against the exact Gaussian profile.
+sensitivity (2C), its PLD accountant relative to the add-or-remove one (C). Events here are always relative to C: Renyi
+bounds divide by :attr:`Adjacency.factor`, and privacy loss distributions are built for the pair of laws itself,
+never through REPLACE_ONE. A test holds both against the exact Gaussian profile.
 """
 
 import math
@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.checks import delta_value
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.checks import delta_value
 from privet.privacy.events import (
     ApproximateRelease,
     Event,
@@ -40,7 +40,7 @@ from privet.privacy.events import (
     leaves,
 )
 from privet.privacy.fixed_size import fixed_size_rdp
-from privet.privacy.gaussian import gdp_epsilon
+from privet.privacy.gaussian import gdp_epsilon, gdp_mu
 
 Floats = NDArray[np.float64]
 
@@ -82,7 +82,8 @@ def calibrate(family: Callable[[float], Event], adjacency: Adjacency, budget: Bu
     Parameters
     ----------
     family : callable
-        From a noise multiplier to the event it would make; epsilon must fall as the multiplier grows.
+        From a noise multiplier z to the event it would make; epsilon must fall as z grows, and the mu of a Gaussian
+        release must be inversely proportional to z.
     adjacency, budget
         The target. Pure budgets have no Gaussian noise and are refused.
     start : float
@@ -95,6 +96,10 @@ def calibrate(family: Callable[[float], Event], adjacency: Adjacency, budget: Bu
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
+
+    reference = _merged(family(1.0), adjacency)
+    if all(isinstance(part, GaussianRelease) for part in reference):
+        return _unsampled_mu(reference[0], adjacency) / gdp_mu(budget)  # exact, no search
 
     def certified(precision: _Precision) -> Callable[[float], float]:
         return lambda z: _tightest(_merged(family(z), adjacency), adjacency, budget.delta, precision)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from privet.privacy.checks import delta_value, positive
+from privet.checks import delta_value, positive
 
 
 class Adjacency(StrEnum):

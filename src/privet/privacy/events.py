@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from privet.checks import count, delta_value, nonnegative, positive, probability
 from privet.privacy.budget import Adjacency
-from privet.privacy.checks import count, delta_value, nonnegative, positive, probability
 
 
 @dataclass(frozen=True)

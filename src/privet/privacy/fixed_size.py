@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp
 
 Floats = NDArray[np.float64]
 
-# Up to here Theorem 27 is evaluated with finite differences; beyond, with its simpler and looser form. As dp-accounting.
+# Up to here Theorem 27 is evaluated with finite differences; beyond, in its looser form with the term 2f(j) alone.
 DIFFERENCES_UP_TO = 256
 # Below this noise the term 2f(j) is the smaller one for every j.
 _REFINED_FROM = 1.0
@@ -39,8 +39,8 @@ def fixed_size_rdp(sigma: float, rate: float, orders: Floats) -> Floats:
     Theorem 27 (the form for Gaussian noise), replace-one. With f(k) = exp(k(k-1)/(2 sigma^2)) and B(l) the l-th finite
     difference of f at 0,
 
-        (alpha-1) rho'(alpha) <= log(1 + rate^2 C(alpha,2) min(4(f(2)-1), 2f(2))
-                                       + sum_{j>2} rate^j C(alpha,j) min(4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), 2f(j))).
+        (alpha-1) rho'(alpha) <= log(1 + rate^2 C(alpha,2) min(4(f(2)-1), 2f(2)) + sum_{j>2} rate^j C(alpha,j) T(j)),
+        T(j) = min(4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), 2f(j)).
     """
     exponents = _log_terms(sigma, int(orders.max()))
     result = np.empty_like(orders)

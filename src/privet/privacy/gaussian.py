@@ -19,8 +19,8 @@ from collections.abc import Callable
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
+from privet.checks import delta_value, nonnegative, positive
 from privet.privacy.budget import Budget
-from privet.privacy.checks import delta_value, nonnegative, positive
 
 _ROOT_TOLERANCE = 1e-13
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from privet.checks import delta_value
 from privet.privacy import accounting
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.checks import delta_value
 from privet.privacy.events import Composition, Event, event_from_dict
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
@@ -73,6 +73,7 @@ class Guarantee:
         event: Event,
         adjacency: Adjacency,
         delta: float,
+        *,
         released: str,
         assumptions: Sequence[Assumption] = (),
         unit: Unit = Unit.RECORD,

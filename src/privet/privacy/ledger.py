@@ -1,7 +1,7 @@
 """What has been spent on a dataset, across runs and processes.
 
-A ledger is a text file, one JSON object a line, that only grows: each line is one guarantee that was spent. Processes on
-one machine take turns through a lock on the file, and a line is on disk before :meth:`Ledger.spend` returns. Book
+A ledger is a text file, one JSON object a line, that only grows: each line is one guarantee that was spent. Processes
+on one machine take turns through a lock on the file, and a line is on disk before :meth:`Ledger.spend` returns. Book
 *before* releasing: a crash then wastes budget, and never forgets it.
 """
 

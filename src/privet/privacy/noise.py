@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from privet.privacy.checks import count, nonnegative, positive, probability
+from privet.checks import count, nonnegative, positive, probability
 from privet.privacy.guarantee import Assumption, assumed, enforced
 
 Indices = NDArray[np.int64]

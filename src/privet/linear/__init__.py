@@ -1,0 +1,7 @@
+"""scikit-learn estimators: thin. They choose a plan and a solver, and store what comes back."""
+
+from privet.linear.base import load
+from privet.linear.logistic import PrivateLogisticRegression
+from privet.linear.table_model import TableModel
+
+__all__ = ["PrivateLogisticRegression", "TableModel", "load"]

@@ -1,0 +1,170 @@
+"""What all linear estimators share: checks of settings, the choice of method, training, saving and loading."""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from privet.checks import count, nonnegative, positive
+from privet.denoise import LaplacianSmoothing
+from privet.linear.defaults import choose_method, default_delta, default_steps
+from privet.objectives import L2, BoundedRows, GeneralisedLinear
+from privet.plans import FullBatch, GradientPlan, OutputPlan
+from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
+from privet.progress import progress_bar
+from privet.solvers import Problem, Release, noisy_gradient_descent, output_perturbation
+from privet.solvers.output_perturbation import descent_stability
+
+_FORMAT = 1
+
+
+class PrivateLinearModel(BaseEstimator):
+    """Base of the linear estimators.
+
+    Subclasses declare the parameters, choose an objective and call :meth:`_train`.
+    """
+
+    kinds: ClassVar[dict[str, type["PrivateLinearModel"]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        PrivateLinearModel.kinds[cls.__name__] = cls
+
+    # ------------------------------------------------------------------------------------------------ training
+
+    def _check_settings(self) -> None:
+        """Raise on an impossible setting, before the data is touched."""
+        positive("epsilon", self.epsilon)
+        if self.delta is not None:
+            Budget(self.epsilon, self.delta)
+        positive("feature_norm", self.feature_norm)
+        positive("intercept_scaling", self.intercept_scaling)
+        nonnegative("alpha", self.alpha)
+        nonnegative("smoothing", self.smoothing)
+        if self.max_iter is not None:
+            count("max_iter", self.max_iter)
+        if self.random_state is not None:
+            count("random_state", self.random_state, at_least=0)
+        choose_method(self.method, is_pure=self.delta == 0)
+
+    def _train(
+        self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...]
+    ) -> Release:
+        """Choose a plan, run its solver, and keep the guarantee; return the weights, features first."""
+        rows = BoundedRows(X, self.feature_norm, self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
+        problem = Problem(objective, L2(self.alpha), rows, targets)
+        budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
+        choice = choose_method(self.method, is_pure=budget.is_pure)
+        step_size = 1.8 / problem.smoothness
+        steps = self.max_iter or default_steps(budget, problem.lipschitz, rows.n, problem.start().size, step_size)
+        release = self._solve(problem, budget, choice.method, step_size, steps)
+        scaled = enforced(
+            f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
+        )
+        self.guarantee_: Guarantee = release.guarantee.assuming(scaled, *public)
+        self.method_, self.method_reason_ = choice.method, choice.reason
+        self.n_iter_ = steps
+        return release
+
+    def _solve(self, problem: Problem, budget: Budget, method: str, step_size: float, steps: int) -> Release:
+        """Make the plan of a method and run its solver."""
+        source = NoiseSource(self.random_state)
+        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+            common: dict[str, Any] = {"delta": budget.delta, "source": source, "progress": progress}
+            if method == "output":
+                output = OutputPlan.for_budget(budget, stability=descent_stability(problem, step_size, steps))
+                return output_perturbation(problem, output, **common)
+            plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=steps, clip_norm=problem.lipschitz)
+            denoiser = LaplacianSmoothing(self.smoothing) if self.smoothing else None
+            return noisy_gradient_descent(problem, plan, step_size=step_size, denoiser=denoiser, **common)
+
+    def _split(self, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return coefficients of shape (k, d) and intercepts of shape (k,)."""
+        columns = weights.reshape(weights.shape[0], -1).T
+        if not self.fit_intercept:
+            return columns.copy(), np.zeros(columns.shape[0], dtype=columns.dtype)
+        return columns[:, :-1].copy(), columns[:, -1] * (self.feature_norm * self.intercept_scaling)
+
+    # ---------------------------------------------------------------------------------------- saving and loading
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a fitted model as a JSON-ready dictionary. The random seed is left out: it would undo the noise."""
+        settings = {name: _plain(value) for name, value in self.get_params().items()} | {"random_state": None}
+        learned = {name: _plain(value) for name, value in vars(self).items() if name.endswith("_")}
+        return {"privet_format": _FORMAT, "estimator": type(self).__name__, "settings": settings, "learned": learned}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "PrivateLinearModel":
+        """Read a model back from :meth:`to_dict`."""
+        kind = PrivateLinearModel.kinds.get(fields.get("estimator", ""))
+        if kind is None or fields.get("privet_format") != _FORMAT:
+            raise ValueError(f"not a privet model of format {_FORMAT}: {fields.get('estimator')!r}")
+        model = kind(**{name: _restored(value) for name, value in fields["settings"].items()})
+        for name, value in fields["learned"].items():
+            setattr(model, name, _restored(value))
+        return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a fitted model to a JSON file, in one piece or not at all."""
+        write_json(path, self.to_dict())
+
+
+def load(path: str | os.PathLike[str]) -> PrivateLinearModel:
+    """Read a model that :meth:`PrivateLinearModel.save` wrote. Nothing in the file is executed."""
+    return PrivateLinearModel.from_dict(read_json(path))
+
+
+def write_json(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically: a reader sees the old file or the whole new one."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(fields, file, indent=1, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON object; a file that is none is refused by name."""
+    try:
+        fields = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a privet model: it holds no JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path} is not a privet model: it holds no JSON object")
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in JSON's terms; arrays and guarantees are tagged so that they read back as what they were."""
+    if isinstance(value, Guarantee):
+        return {"__guarantee__": value.to_dict()}
+    if isinstance(value, np.ndarray):
+        return {"__array__": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else value.dtype.str}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a model with non-finite numbers cannot be saved")
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict) and "__guarantee__" in value:
+        return Guarantee.from_dict(value["__guarantee__"])
+    if isinstance(value, dict) and "__array__" in value:
+        return np.array(value["__array__"], dtype=value["dtype"])
+    return value

@@ -1,0 +1,56 @@
+"""Output perturbation: gradient descent without noise, then noise once.
+
+Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sensitivity of
+:class:`~privet.plans.DescentStability` and the smallest noise for it.
+"""
+
+from privet.plans import DescentStability, OutputPlan
+from privet.privacy.guarantee import enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+
+
+def output_perturbation(
+    problem: Problem,
+    plan: OutputPlan,
+    *,
+    delta: float,
+    source: NoiseSource,
+    progress: Progress | None = None,
+) -> Release:
+    """Run the descent that ``plan`` bounds, then add its noise.
+
+    Formal guarantees
+    -----------------
+    The plan's, for a convex problem whose constants are those of the plan's :class:`DescentStability`; a mismatch is
+    refused. Only the noisy result is released; the iterates are not.
+    """
+    stability = plan.stability
+    if not isinstance(stability, DescentStability):
+        raise TypeError(f"output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
+    if descent_stability(problem, stability.step_size, stability.steps) != stability:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    weights = problem.start()
+    for done in range(1, stability.steps + 1):
+        total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, stability.lipschitz)
+        gradient = total / stability.n + problem.regulariser.gradient(weights)
+        weights = weights - stability.step_size * gradient
+        if progress is not None:
+            progress(done, stability.steps)
+    bound = enforced(f"rows are bounded, so that {stability.in_words()}")
+    guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
+    trace = {"steps": stability.steps, "step_size": stability.step_size}
+    return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
+
+
+def descent_stability(problem: Problem, step_size: float, steps: int) -> DescentStability:
+    """Return the stability of ``steps`` steps of gradient descent on ``problem``."""
+    return DescentStability(
+        n=problem.rows.n,
+        lipschitz=problem.lipschitz,
+        smoothness=problem.smoothness,
+        strong_convexity=problem.strong_convexity,
+        step_size=step_size,
+        steps=steps,
+    )

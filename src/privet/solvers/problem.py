@@ -1,0 +1,41 @@
+"""Empirical risk minimisation: the objective, the regulariser and the data, with the constants they have together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from privet.objectives import L2, BoundedRows, GeneralisedLinear
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the mean loss over bounded rows plus a regulariser."""
+
+    objective: GeneralisedLinear
+    regulariser: L2
+    rows: BoundedRows
+    targets: NDArray[Any]
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the gradient of one record's loss."""
+        return self.objective.lipschitz(self.rows.norm_bound)
+
+    @property
+    def smoothness(self) -> float:
+        """Smoothness of the regularised objective."""
+        return self.objective.smoothness(self.rows.norm_bound) + self.regulariser.smoothness
+
+    @property
+    def strong_convexity(self) -> float:
+        """Strong convexity of the regularised objective."""
+        return self.regulariser.strong_convexity
+
+    def start(self) -> NDArray[Any]:
+        """Return zero weights."""
+        return self.objective.start(self.rows.dimension).astype(self.rows.dtype)
+
+    def value(self, weights: NDArray[Any]) -> float:
+        """Return the regularised objective. Not private: for tests and reports to the data's holder."""
+        return self.objective.mean_loss(weights, self.rows, self.targets) + self.regulariser.value(weights)
