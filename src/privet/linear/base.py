@@ -63,7 +63,14 @@ class PrivateLinearModel(BaseEstimator):
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         choice = choose_method(self.method, is_pure=budget.is_pure)
         step_size = 1.8 / problem.smoothness
-        steps = self.max_iter or default_steps(budget, problem.lipschitz, rows.n, problem.start().size, step_size)
+        steps = self.max_iter or default_steps(
+            choice.method,
+            budget,
+            lipschitz=problem.lipschitz,
+            n=rows.n,
+            n_weights=problem.start().size,
+            step_size=step_size,
+        )
         release = self._solve(problem, budget, choice.method, step_size, steps)
         scaled = enforced(
             f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"

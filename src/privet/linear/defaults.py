@@ -37,14 +37,22 @@ def default_delta(n: int) -> float:
     return float(max(n, 2) ** -1.1)
 
 
-def default_steps(budget: Budget, lipschitz: float, n: int, n_weights: int, step_size: float) -> int:
+# How large the noise in the weights may grow before descent stops, and the fewest steps worth taking. Noise in every
+# step is damped by the steps that follow, noise on the result is not.
+_TOLERATED_NOISE = {"gradient": 1.5, "output": 0.4}
+_FEWEST_STEPS = {"gradient": 10, "output": 3}
+_MOST_STEPS = 400
+
+
+def default_steps(method: str, budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float) -> int:
     """Return how many steps the budget is worth.
 
     Noise of T steps, in the weights, has a norm of about T * step_size * 2 * lipschitz * sqrt(n_weights) / (n * mu),
     for noise in each step and for noise at the end alike (before curvature damps it). Descent is stopped where that
-    reaches 1.5, a usual distance between weights that matter, within 10 to 400 steps.
+    reaches a tolerated size, a fraction of the usual distance between weights that matter.
     """
     # K-norm noise has a standard deviation of sqrt(d+1) sensitivity/epsilon a coordinate: an equivalent mu.
     mu = budget.epsilon / math.sqrt(n_weights + 1) if budget.is_pure else gdp_mu(budget)
     a_step = step_size * 2 * lipschitz * math.sqrt(n_weights) / (n * mu)
-    return int(min(max(round(1.5 / a_step), 10), 400))
+    worth = _TOLERATED_NOISE[method] / a_step
+    return int(min(max(worth, _FEWEST_STEPS[method]), _MOST_STEPS))

@@ -67,16 +67,12 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     -----------------
     The release is (returned, delta)-DP under ``adjacency``, whatever the analysis.
     """
-    delta = delta_value(delta)
-    parts = _merged(event, adjacency)
-    if analysis == "tightest":
-        return _tightest(parts, adjacency, delta, _FINE)
-    if analysis not in _ANALYSES:
-        raise ValueError(f"unknown analysis {analysis!r}: use tightest, {', '.join(_ANALYSES)}")
-    return _ANALYSES[analysis](parts, adjacency, delta, _FINE)
+    return _bound_of(analysis)(_merged(event, adjacency), adjacency, delta_value(delta), _FINE)
 
 
-def calibrate(family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, start: float = 1.0) -> float:
+def calibrate(
+    family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, *, analysis: str = "tightest"
+) -> float:
     """Return a noise multiplier whose epsilon lies in (0.99, 1.0] of the budget's, never above it.
 
     Parameters
@@ -86,25 +82,27 @@ def calibrate(family: Callable[[float], Event], adjacency: Adjacency, budget: Bu
         release must be inversely proportional to z.
     adjacency, budget
         The target. Pure budgets have no Gaussian noise and are refused.
-    start : float
-        Where the search begins.
+    analysis : str
+        As for :func:`epsilon`.
 
     Notes
     -----
-    The search runs on a coarse accountant (a wide grid), then a few steps on the one that certifies; the
-    returned multiplier has been certified by the very function that :func:`epsilon` calls.
+    Where all releases are Gaussian the multiplier is exact. Elsewhere the search runs on a coarse accountant (a wide
+    grid), then a few steps on the one that certifies; the returned multiplier has been certified by the very function
+    that :func:`epsilon` calls.
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
 
+    bound = _bound_of(analysis)
     reference = _merged(family(1.0), adjacency)
     if all(isinstance(part, GaussianRelease) for part in reference):
         return _unsampled_mu(reference[0], adjacency) / gdp_mu(budget)  # exact, no search
 
     def certified(precision: _Precision) -> Callable[[float], float]:
-        return lambda z: _tightest(_merged(family(z), adjacency), adjacency, budget.delta, precision)
+        return lambda z: bound(_merged(family(z), adjacency), adjacency, budget.delta, precision)
 
-    rough = _search(certified(_COARSE), budget.epsilon, start, window=(0.90, 1.05))
+    rough = _search(certified(_COARSE), budget.epsilon, 1.0, window=(0.90, 1.05))
     return _search(certified(_FINE), budget.epsilon, rough, window=(0.992, 1.0))
 
 
@@ -364,4 +362,10 @@ def _refusal(analysis: str, part: Event) -> ValueError:
     return ValueError(f"the analysis {analysis!r} does not cover {type(part).__name__}")
 
 
-_ANALYSES = {"rdp": _renyi, "pld": _loss_distribution, "unsampled": _unsampled}
+_ANALYSES = {"tightest": _tightest, "rdp": _renyi, "pld": _loss_distribution, "unsampled": _unsampled}
+
+
+def _bound_of(analysis: str) -> Callable[[Sequence[Event], Adjacency, float, _Precision], float]:
+    if analysis not in _ANALYSES:
+        raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
+    return _ANALYSES[analysis]

@@ -1,0 +1,126 @@
+"""``privet demo``: private models of real medical records, beside the model without privacy.
+
+The table is that of the RAND Health Insurance Experiment: 20,190 person-years, public domain, shipped inside
+statsmodels. The task: does a person-year have more than one outpatient visit?
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+
+from privet.linear import PrivateLogisticRegression, TableModel
+from privet.tables import Numeric, TableSchema, Target
+
+EPSILONS = (0.1, 0.5, 1.0, 4.0)
+METHODS = ("gradient", "output")
+
+# Bounds from the code book, not from the data: coinsurance is 0 to 100 %, the rest are logarithms of dollars up to a
+# few thousand, indicators, and a count of chronic diseases.
+SCHEMA = TableSchema(
+    features=(
+        Numeric("lncoins", 0.0, 4.62),
+        Numeric("idp", 0, 1),
+        Numeric("lpi", 0, 8),
+        Numeric("fmde", 0, 9),
+        Numeric("physlm", 0, 1),
+        Numeric("disea", 0, 40),
+        Numeric("hlthg", 0, 1),
+        Numeric("hlthf", 0, 1),
+        Numeric("hlthp", 0, 1),
+    ),
+    target=Target("visits", levels=("one or none", "more than one")),
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Test accuracy of one way of training, over seeds."""
+
+    mean: float
+    spread: float
+
+    @classmethod
+    def of(cls, accuracies: Sequence[float]) -> "Score":
+        """Return mean and standard deviation."""
+        return cls(float(np.mean(accuracies)), float(np.std(accuracies)))
+
+
+def run(*, output: Path, seeds: int, console: Console) -> dict[tuple[float, str], Score]:
+    """Train, print the table and the guarantee, and save one model."""
+    train, test = train_test_split(load_records(), test_size=0.2, random_state=0)
+    truth = SCHEMA.encode_target(test)
+    console.print(
+        f"RAND Health Insurance Experiment: {len(train):,} person-years to train on, {len(test):,} to test on, "
+        f"{len(SCHEMA.features)} columns.\nDoes a person-year have more than one outpatient visit?",
+        highlight=False,
+    )
+    scores = _scores(train, test, truth, seeds, console)
+    baseline = LogisticRegression(C=1e6, max_iter=1000)
+    baseline.fit(SCHEMA.encode(train), SCHEMA.encode_target(train))
+    plain = float(np.mean(baseline.predict(SCHEMA.encode(test)) == truth))
+    console.print(_table(scores, plain, guess=float(max(np.mean(truth), 1 - np.mean(truth))), seeds=seeds))
+
+    model = TableModel(SCHEMA, PrivateLogisticRegression(epsilon=1.0)).fit(train)
+    model.save(output)
+    console.print("\nThe saved model was trained once more, with fresh secure noise, at epsilon 1. Its guarantee:\n")
+    console.print(model.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(
+        f"\nWritten to {output}. On private data, each of the {1 + len(scores) * seeds} trainings above would have to "
+        "be paid for: this table is public.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return scores
+
+
+def load_records() -> Any:
+    """Return the table with the binary target in words."""
+    try:
+        from statsmodels.datasets import randhie
+    except ImportError as error:
+        raise ValueError("the demo's table ships inside statsmodels: pip install 'privet[demo]'") from error
+    frame = randhie.load_pandas().data
+    target = SCHEMA.target
+    assert target is not None and target.levels is not None
+    few, many = target.levels
+    return frame.assign(visits=np.where(frame["mdvis"] > 1, many, few)).drop(columns="mdvis")
+
+
+def _scores(train: Any, test: Any, truth: Any, seeds: int, console: Console) -> dict[tuple[float, str], Score]:
+    rows, codes, held_out = SCHEMA.encode(train), SCHEMA.encode_target(train), SCHEMA.encode(test)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    scores = {}
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("training", total=len(EPSILONS) * len(METHODS) * seeds)
+        for epsilon in EPSILONS:
+            for method in METHODS:
+                accuracies = []
+                for seed in range(seeds):
+                    model = PrivateLogisticRegression(epsilon, method=method, classes=[0, 1], random_state=seed)
+                    accuracies.append(float(np.mean(model.fit(rows, codes).predict(held_out) == truth)))
+                    progress.update(task, advance=1, description=f"epsilon {epsilon:g}, {method}")
+                scores[epsilon, method] = Score.of(accuracies)
+    return scores
+
+
+def _table(scores: dict[tuple[float, str], Score], plain: float, guess: float, seeds: int) -> Table:
+    table = Table(title=f"Test accuracy, mean and standard deviation over {seeds} seeds", title_justify="left")
+    table.add_column("epsilon", justify="right")
+    table.add_column("noise in every step")
+    table.add_column("noise on the result")
+    table.add_column("kept of the gain over guessing", min_width=18)
+    for epsilon in EPSILONS:
+        cells = [f"{scores[epsilon, m].mean:.4f} ± {scores[epsilon, m].spread:.4f}" for m in METHODS]
+        share = (scores[epsilon, "gradient"].mean - guess) / (plain - guess)
+        table.add_row(f"{epsilon:g}", *cells, "█" * max(0, round(12 * share)) + f" {100 * share:.0f} %")
+    table.add_row("no privacy", f"{plain:.4f}", f"{plain:.4f}", "█" * 12 + " 100 %")
+    table.add_row("guessing", f"{guess:.4f}", f"{guess:.4f}", "")
+    return table

@@ -1,0 +1,46 @@
+"""``privet fit``: a table, its public description and a budget in; a private model in a file out."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from privet.linear import PrivateLogisticRegression, TableModel
+from privet.privacy import Budget, Ledger
+from privet.tables import TableError, TableSchema, read_table
+
+
+def run(
+    data: Path,
+    schema: TableSchema,
+    estimator: PrivateLogisticRegression,
+    *,
+    output: Path,
+    ledger: Path | None = None,
+    limit: Budget | None = None,
+    console: Console,
+) -> TableModel:
+    """Train, book the budget, write the model, and say what was promised. Nothing else about the data is printed."""
+    if schema.target is None:
+        raise TableError("no target column: give --target or put target = ... into the schema file")
+    if not schema.features:
+        raise TableError(
+            "no feature is declared: give --bounds age=0:120 for numbers, --levels sex=female,male for categories, or "
+            "--schema with both"
+        )
+    if not output.parent.is_dir():
+        raise ValueError(f"the folder {output.parent} for the model does not exist")
+    frame = read_table(data)
+    ignored = schema.undeclared(frame)
+    if ignored:
+        console.print(f"Ignored columns, not declared: {', '.join(ignored)}", highlight=False)
+    model = TableModel(schema, estimator).fit(frame)
+    if ledger is not None:
+        # Booked before the model leaves this process: a crash in between wastes budget, and never forgets it.
+        Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
+    model.save(output)
+    console.print(model.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(
+        f"Method: {estimator.method_} ({estimator.method_reason_}); {estimator.n_iter_} steps.", highlight=False
+    )
+    console.print(f"Model written to {output}. Use it with: privet predict {output} TABLE", highlight=False)
+    return model

@@ -1,0 +1,28 @@
+"""``privet ledger``: what has been spent on a dataset."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from privet.privacy import Ledger
+
+
+def run(path: Path, *, delta: float | None, console: Console) -> None:
+    """Print the entries of a ledger and their total."""
+    if not path.is_file():
+        raise ValueError(f"there is no ledger {path}; privet fit --ledger {path} starts one")
+    ledger = Ledger(path)
+    table = Table(title=str(path), title_justify="left")
+    for name in ("time", "label", "epsilon", "delta", "adjacency"):
+        table.add_column(name, justify="right" if name in {"epsilon", "delta"} else "left")
+    for entry in ledger.entries():
+        guarantee = entry.guarantee
+        numbers = f"{guarantee.epsilon:.4f}", f"{guarantee.delta:.3g}"
+        table.add_row(entry.time, entry.label, *numbers, str(guarantee.adjacency))
+    console.print(table)
+    total = ledger.total(delta)
+    if total is None:
+        console.print("Nothing has been spent.")
+        return
+    console.print(total.statement(), highlight=False, soft_wrap=True)
