@@ -22,11 +22,6 @@ def run(
     """Train, book the budget, write the model, and say what was promised. Nothing else about the data is printed."""
     if schema.target is None:
         raise TableError("no target column: give --target or put target = ... into the schema file")
-    if not schema.features:
-        raise TableError(
-            "no feature is declared: give --bounds age=0:120 for numbers, --levels sex=female,male for categories, or "
-            "--schema with both"
-        )
     if not output.parent.is_dir():
         raise ValueError(f"the folder {output.parent} for the model does not exist")
     frame = read_table(data)

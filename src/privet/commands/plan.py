@@ -38,28 +38,32 @@ class Row:
 def run(
     n: int, budget: Budget, *, epochs: int, batch_size: int | None, noise_multiplier: float | None, console: Console
 ) -> None:
-    """Print the comparison."""
+    """Print the comparison, one table for each promise."""
     rows = list(compare(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier))
-    title = f"n = {n:,}, {epochs} epochs" + (f", batches of {batch_size}" if batch_size else ", full batch")
-    goal = (
-        f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
-    ) + f", delta {budget.delta:g}"
-    table = Table(title=f"{title}; {goal}", title_justify="left")
-    for name in ("sampling", "adjacency", "analysis"):
-        table.add_column(name)
-    for name in ("steps", "noise multiplier", "noise on the mean / C", "epsilon"):
-        table.add_column(name, justify="right")
-    table.add_column("remark")
-    for row in rows:
-        table.add_row(*_cells(row))
-    console.print(table)
+    batches = f"batches of {batch_size}" if batch_size else "full batch"
+    goal = f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
+    console.print(f"n = {n:,}, {epochs} epochs, {batches}; {goal}, delta {budget.delta:.3g}", highlight=False)
+    for adjacency in Adjacency:
+        console.print(_table(adjacency, [row for row in rows if row.adjacency is adjacency]))
+    analyst = "this analysis" if noise_multiplier else "the best analysis"
     console.print(
-        "noise multiplier: standard deviation of the noise on a sum, over the bound C on one record. "
-        "epsilon: what the best analysis certifies at that noise.\nReplace-one and add-or-remove are different "
-        "promises: compare within one of them.",
+        "noise multiplier: standard deviation of the noise on a sum of bounded contributions, over their bound C; in "
+        f"the next column, of the noise on their mean. epsilon: what {analyst} certifies at that noise. The two "
+        "adjacencies are different promises: compare within one table.",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
+    table = Table(title=f"{adjacency} adjacency: {adjacency.in_words.format(unit='record')}", title_justify="left")
+    for name in ("sampling", "analysis"):
+        table.add_column(name, no_wrap=True)
+    for name in ("steps", "noise multiplier", "on the mean", "epsilon"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(row.sampling, row.analysis, f"{row.steps:,}", *_numbers(row))
+    return table
 
 
 def compare(
@@ -141,8 +145,7 @@ def _name(sampler: Sampler) -> str:
     return names[type(sampler)]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    noise = "-" if row.noise_multiplier is None else f"{row.noise_multiplier:.4f}"
-    mean = "-" if row.noise_multiplier is None else f"{row.noise_multiplier / row.batch:.3g}"
-    epsilon = "-" if row.epsilon is None else f"{row.epsilon:.4f}"
-    return row.sampling, str(row.adjacency), row.analysis, f"{row.steps:,}", noise, mean, epsilon, row.remark
+def _numbers(row: Row) -> tuple[str, str, str]:
+    if row.noise_multiplier is None or row.epsilon is None:
+        return row.remark, "-", "-"
+    return f"{row.noise_multiplier:.4f}", f"{row.noise_multiplier / row.batch:.3g}", f"{row.epsilon:.4f}"

@@ -1,0 +1,61 @@
+import pytest
+
+from privet.commands.plan import Row, compare
+from privet.plans import FullBatch, GradientPlan
+from privet.privacy import Adjacency, Budget
+
+BUDGET = Budget(1.0, 1e-5)
+
+
+def find(rows: list[Row], sampling: str, analysis: str, adjacency: Adjacency) -> Row:
+    (row,) = (r for r in rows if (r.sampling, r.analysis, r.adjacency) == (sampling, analysis, adjacency))
+    return row
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return list(compare(50_000, BUDGET, epochs=20, batch_size=256))
+
+
+def test_no_row_exceeds_the_budget(rows: list[Row]) -> None:
+    certified = [row.epsilon for row in rows if row.epsilon is not None]
+    assert len(certified) >= 8
+    assert max(certified) <= BUDGET.epsilon
+
+
+def test_the_full_batch_row_is_the_plan_a_solver_would_run(rows: list[Row]) -> None:
+    plan = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=20, clip_norm=1.0)
+    row = find(rows, "full batch", "exact", Adjacency.REPLACE_ONE)
+    assert row.noise_multiplier == plan.noise_multiplier
+
+
+def test_tighter_analyses_need_less_noise(rows: list[Row]) -> None:
+    pld, rdp, plain = (
+        find(rows, "Poisson", name, Adjacency.ADD_OR_REMOVE) for name in ("PLD", "RDP", "no amplification")
+    )
+    assert pld.noise_multiplier < rdp.noise_multiplier < plain.noise_multiplier
+
+
+def test_closed_forms_that_do_not_hold_say_which_condition_fails(rows: list[Row]) -> None:
+    row = find(rows, "fixed size", "DP-LSSGD Thm 2", Adjacency.REPLACE_ONE)
+    assert row.noise_multiplier is None
+    assert row.remark == "order condition fails"
+
+
+def test_closed_forms_that_hold_over_protect() -> None:
+    rows = list(compare(500, Budget(8.0, 1e-3), epochs=2, batch_size=25))
+    for adjacency, sampling, form, best in (
+        (Adjacency.ADD_OR_REMOVE, "Poisson", "DP-Fed-LS Thm 2", "PLD"),
+        (Adjacency.REPLACE_ONE, "fixed size", "DP-Fed-LS Thm 1", "RDP"),
+        (Adjacency.REPLACE_ONE, "fixed size", "DP-LSSGD Thm 2", "RDP"),
+    ):
+        closed, accountant = find(rows, sampling, form, adjacency), find(rows, sampling, best, adjacency)
+        assert closed.noise_multiplier > accountant.noise_multiplier
+        assert closed.epsilon < 8.0
+
+
+def test_given_noise_every_analysis_says_its_epsilon() -> None:
+    rows = list(compare(50_000, BUDGET, epochs=20, batch_size=256, noise_multiplier=1.0))
+    assert {row.noise_multiplier for row in rows} == {1.0}
+    pld, rdp = (find(rows, "Poisson", name, Adjacency.ADD_OR_REMOVE).epsilon for name in ("PLD", "RDP"))
+    assert 1.7 < pld < 1.8 < rdp < 2.0

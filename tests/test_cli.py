@@ -1,0 +1,239 @@
+"""The command line as a person meets it: real files, and real processes for all but the long list of bad inputs."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from privet.cli import main
+
+SCHEMA = """
+target = "visited"
+target_levels = ["no", "yes"]
+[numeric]
+age = [0, 120]
+[categorical]
+sex = ["female", "male"]
+"""
+
+
+def privet(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from privet.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def patients(n: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age, sex = rng.integers(0, 100, n), rng.choice(["female", "male"], n)
+    visited = np.where(age + 10 * (sex == "male") + rng.normal(0, 10, n) > 55, "yes", "no")
+    return pd.DataFrame({"age": age, "sex": sex, "visited": visited, "name": "x"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    patients().to_csv(tmp_path / "data.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+FIT = ("fit", "data.csv", "--schema", "schema.toml")
+
+
+class Refusal:
+    """Runs the command line in this process and holds it to one line on standard error and exit code 2."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> str:
+        self._monkeypatch.chdir(self._folder)
+        self._monkeypatch.setattr(sys, "argv", ["privet", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert exit_.value.code == 2
+        captured = self._capsys.readouterr()
+        assert not (self._folder / "model.privet.json").exists()
+        (line,) = captured.err.strip().splitlines()
+        return line
+
+
+@pytest.fixture
+def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    return Refusal(folder, monkeypatch, capsys)
+
+
+def test_help_answers_in_half_a_second() -> None:
+    privet("--help")  # warm the file cache
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        result = privet("--help")
+        times.append(time.perf_counter() - start)
+        assert result.returncode == 0
+    assert min(times) < 0.5
+    assert all(command in result.stdout for command in ("demo", "plan", "fit", "predict", "ledger"))
+
+
+def test_help_loads_no_heavy_library() -> None:
+    heavy = ("torch", "flwr", "mpyc", "sklearn", "scipy", "pandas", "dp_accounting")
+    code = (
+        "import sys\nfrom privet.cli import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', [m for m in {heavy!r} if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "LOADED []" in result.stdout
+
+
+@pytest.mark.parametrize("table", ["data.csv", "data.parquet"])
+def test_fit_then_predict(folder: Path, table: str) -> None:
+    patients().to_parquet(folder / "data.parquet")
+    fitted = privet("fit", table, "--schema", "schema.toml", "--epsilon", 5, "-o", "m.json", cwd=folder)
+    assert fitted.returncode == 0, fitted.stderr
+    assert "differential privacy for each record, replace-one adjacency." in fitted.stdout
+    assert "Ignored columns, not declared: name" in fitted.stdout
+    predicted = privet("predict", "m.json", table, "-o", "p.csv", "--probabilities", "--score", cwd=folder)
+    assert predicted.returncode == 0, predicted.stderr
+    frame = pd.read_csv(folder / "p.csv")
+    assert list(frame) == ["visited", "probability=no", "probability=yes"]
+    assert np.allclose(frame.iloc[:, 1:].sum(axis=1), 1)
+    assert np.mean(frame["visited"] == patients()["visited"]) > 0.75
+    assert "accuracy" in predicted.stderr and "not private" in predicted.stderr
+
+
+def test_options_describe_a_table_without_a_schema_file(folder: Path) -> None:
+    options = ("--target", "visited", "--bounds", "age=0:120", "--levels", "sex=female,male", "--epsilon", 2)
+    result = privet("fit", "data.csv", *options, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "provided that the 1 assumption below holds" in result.stdout  # the target's levels were not declared
+    assert (folder / "model.privet.json").exists()
+
+
+def test_the_model_file_holds_guarantee_and_no_seed_nor_rows(folder: Path) -> None:
+    privet(*FIT, "--seed", 271828, "-o", "m.json", cwd=folder)
+    text = (folder / "m.json").read_text()
+    fields = json.loads(text)
+    assert fields["model"]["learned"]["guarantee_"]["__guarantee__"]["epsilon"] <= 1.0
+    assert "271828" not in text
+    assert len(text) < 5000
+
+
+def test_a_seed_repeats_a_run_and_is_told_in_the_first_line(folder: Path) -> None:
+    first = privet(*FIT, "--seed", 1, "-o", "a.json", cwd=folder)
+    privet(*FIT, "--seed", 1, "-o", "b.json", cwd=folder)
+    privet(*FIT, "-o", "c.json", cwd=folder)
+    a, b, c = ((folder / name).read_text() for name in ("a.json", "b.json", "c.json"))
+    assert a == b != c
+    assert "provided that" in first.stdout.splitlines()[1]
+
+
+def test_pure_epsilon(folder: Path) -> None:
+    result = privet(*FIT, "--delta", 0, "--epsilon", 2, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "(2, 0)-differential privacy" in result.stdout
+    assert "K-norm" in result.stdout
+
+
+def test_the_ledger_books_and_its_limit_refuses(folder: Path) -> None:
+    booked = (*FIT, "--epsilon", 1, "--delta", 1e-6, "--ledger", "l.jsonl", "--limit", 1.6)
+    assert privet(*booked, cwd=folder).returncode == 0
+    assert privet(*booked, "-o", "second.json", cwd=folder).returncode == 0  # sqrt(2) times, not twice
+    refused = privet(*booked, "-o", "third.json", cwd=folder)
+    assert refused.returncode == 2
+    assert "above the limit of 1.6" in refused.stderr
+    assert not (folder / "third.json").exists()
+    shown = privet("ledger", "l.jsonl", cwd=folder)
+    assert shown.returncode == 0
+    assert shown.stdout.count("fit data.csv") == 2
+    assert privet("ledger", "none.jsonl", cwd=folder).returncode == 2
+
+
+def corrupt(folder: Path, column: str, row: int, value: object) -> None:
+    frame = patients().astype(object)
+    frame.loc[row, column] = value
+    frame.to_csv(folder / "data.csv", index=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ((*FIT, "--epsilon", 0), "epsilon must be positive"),
+        ((*FIT, "--epsilon", -1), "epsilon must be positive"),
+        ((*FIT, "--epsilon", "nan"), "epsilon must be finite"),
+        ((*FIT, "--delta", 1), "delta must lie in [0, 1)"),
+        ((*FIT, "--delta", -0.1), "delta must lie in [0, 1)"),
+        ((*FIT, "--delta", 0, "--method", "gradient"), "no pure epsilon"),
+        ((*FIT, "--method", "magic"), "method must be"),
+        ((*FIT, "--max-iter", 0), "max_iter must be at least 1"),
+        ((*FIT, "--seed", -3), "random_state"),
+        ((*FIT, "--alpha", -1), "alpha must not be negative"),
+        ((*FIT, "--limit", 1), "--limit needs --ledger"),
+        ((*FIT, "-o", "no/such/folder/m.json"), "does not exist"),
+        (("fit", "none.csv", "--schema", "schema.toml"), "none.csv"),
+        (("fit", "data.csv", "--bounds", "age=0:120"), "no target column"),
+        (("fit", "data.csv"), "no feature is declared"),
+        (("fit", "data.csv", "--target", "visited"), "no feature is declared"),
+        (("fit", "data.csv", "--target", "visited", "--bounds", "weight=0:200"), "weight"),
+        (("fit", "data.csv", "--target", "visited", "--bounds", "age=9:1"), "age"),
+        (("fit", "data.csv", "--target", "visited", "--bounds", "sex=0:1"), "sex"),
+        (("fit", "data.csv", "--target", "visited", "--levels", "sex=female,other"), "male"),
+        (("fit", "schema.toml", "--schema", "schema.toml"), "schema.toml"),
+        (("predict", "none.json", "data.csv"), "none.json"),
+        (("predict", "data.csv", "data.csv"), "not a privet model"),
+        (("plan", "--n", 100, "--delta", 0), "delta > 0"),
+        (("plan", "--n", 0), "n must be at least 1"),
+        (("plan", "--n", 10, "--batch-size", 20), "cannot be drawn"),
+        (("plan", "--n", 10, "--noise-multiplier", 0), "noise multiplier must be positive"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(refusal: Refusal, arguments: tuple[object, ...], cause: str) -> None:
+    assert cause in refusal(*arguments)
+
+
+def test_a_real_process_shows_no_traceback(folder: Path) -> None:
+    result = privet(*FIT, "--epsilon", 0, cwd=folder)
+    assert result.returncode == 2
+    assert result.stderr == "privet: epsilon must be positive, got 0.0\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "cause"),
+    [
+        ("age", float("nan"), "age"),
+        ("age", "inf", "age"),
+        ("age", "old", "old"),
+        ("sex", "unknown", "unknown"),
+        ("sex", None, "sex"),
+        ("visited", "maybe", "maybe"),
+    ],
+)
+def test_a_bad_cell_is_named(refusal: Refusal, folder: Path, column: str, value: object, cause: str) -> None:
+    corrupt(folder, column, 3, value)
+    line = refusal(*FIT)
+    assert cause in line and column in line
+
+
+@pytest.mark.parametrize(
+    ("table", "cause"),
+    [
+        ("", "empty"),
+        ("age,sex,visited\n", "empty"),
+        ("age,sex,visited\n1,male,yes\n2,male,yes\n", "one class"),
+        ("sex,visited\nmale,yes\nmale,no\n", "age"),
+    ],
+)
+def test_a_bad_table_is_named(refusal: Refusal, folder: Path, table: str, cause: str) -> None:
+    (folder / "data.csv").write_text(table)
+    assert cause in refusal(*FIT)
