@@ -1,0 +1,173 @@
+"""Imports point down the layers of design.md, and only one file draws randomness or talks to dp-accounting."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privet
+
+SOURCE = Path(privet.__file__).parent
+FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+
+GROUND = {"checks", "progress"}
+# Each part of the package, and the parts that it may import besides itself and the ground floor.
+CORE = {"privacy", "denoise", "tables"}
+SOLVING = CORE | {"plans", "objectives", "solvers"}
+MODELS = {"linear", "deep", "multiparty", "federated"}
+RESULTS = {"audit", "report"}
+MAY_IMPORT: dict[str, set[str]] = {
+    **dict.fromkeys(GROUND | CORE, set()),
+    "plans": {"privacy"},
+    "objectives": set(),
+    "solvers": {"privacy", "denoise", "plans", "objectives"},
+    **dict.fromkeys(MODELS, SOLVING),
+    **dict.fromkeys(RESULTS, SOLVING | MODELS | RESULTS),
+    **dict.fromkeys(["cli", "commands", "__main__"], SOLVING | MODELS | RESULTS | {"cli", "commands"}),
+    "__init__": SOLVING | MODELS | RESULTS,
+}
+# The ground floor is for all, but for what needs less still.
+GROUND_FOR = {"objectives": {"checks"}, "privacy": {"checks"}, "denoise": {"checks"}, "tables": {"checks"}}
+
+HEAVY = {"torch", "flwr", "mpyc"}
+RANDOM = {"random", "secrets", "randomgen", "numpy.random", "torch.random", "scipy.stats", "sklearn.utils.random"}
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "manual_seed"}
+TORCH_DRAWS |= {"normal_", "uniform_", "exponential_", "bernoulli_", "rand_like", "randn_like", "randint_like"}
+
+
+def part_of(name: str) -> str:
+    """Return the part of the package that a file belongs to: a folder, or the stem of a file at the top."""
+    first, _, rest = name.partition("/")
+    return first if rest else first.removesuffix(".py")
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Return the full names of all that a module imports, inside functions and under TYPE_CHECKING too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write imports in full"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in (
+            "import_module",
+            "__import__",
+        ):
+            found |= {constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)}
+    return found
+
+
+def at_import_time(tree: ast.Module) -> set[str]:
+    """Return what is imported as soon as the module is: what stands in no function and under no TYPE_CHECKING."""
+    kept, waiting = [], list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        kept.append(node)
+        waiting += ast.iter_child_nodes(node)
+    shallow = [node for node in kept if isinstance(node, ast.Import | ast.ImportFrom)]
+    return imports(ast.Module(body=shallow, type_ignores=[]))
+
+
+def forbidden(name: str, tree: ast.Module) -> set[str]:
+    """Return the imports of a file that point upwards or sideways."""
+    part = part_of(name)
+    allowed = MAY_IMPORT[part] | GROUND_FOR.get(part, GROUND) | {part, "__version__"}
+    inner = {found.split(".")[1] for found in imports(tree) if found.startswith("privet.")}
+    return inner - allowed
+
+
+def draws(tree: ast.Module) -> set[str]:
+    """Return the uses of a random generator: imported modules, np.random and torch's functions."""
+    found = {module for module in RANDOM for name in imports(tree) if f"{name}.".startswith(f"{module}.")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if text.startswith(("np.random", "numpy.random", "os.urandom", "os.getrandom")):
+                found.add(text)
+            if text.startswith("torch.") and node.attr in TORCH_DRAWS:
+                found.add(text)
+            if node.attr in TORCH_DRAWS and node.attr.endswith("_"):
+                found.add(text)
+    return found
+
+
+def parse(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
+def test_every_part_of_the_package_has_its_place_in_the_table():
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    parts = {part_of(name) for name in FILES} | folders
+    assert parts <= set(MAY_IMPORT), f"give {sorted(parts - set(MAY_IMPORT))} a layer in this file"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_point_down(name):
+    assert not forbidden(name, parse(name))
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() - {"privacy/noise.py"}))
+def test_only_the_noise_source_draws_randomness(name):
+    assert not draws(parse(name))
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() - {"privacy/accounting.py"}))
+def test_dp_accounting_has_one_door(name):
+    assert not any(found.split(".")[0] == "dp_accounting" for found in imports(parse(name)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_heavy_libraries_are_imported_only_where_they_are_used(name):
+    assert not HEAVY & {found.split(".")[0] for found in at_import_time(parse(name))}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "caught"),
+    [
+        ("privacy/x.py", "def f():\n    from privet.plans import Poisson", {"plans"}),
+        ("privacy/x.py", "import privet.solvers.problem", {"solvers"}),
+        ("denoise.py", "from privet import linear", {"linear"}),
+        ("objectives/x.py", "from privet.privacy import Budget", {"privacy"}),
+        ("objectives/x.py", "from privet.progress import progress_bar", {"progress"}),
+        ("linear/x.py", "from privet.deep import make_private", {"deep"}),
+        ("solvers/x.py", "from importlib import import_module\nimport_module('privet.linear')", {"linear"}),
+        ("checks.py", "from privet.privacy import Budget", {"privacy"}),
+    ],
+)
+def test_an_upward_import_is_caught(name, code, caught):
+    assert forbidden(name, ast.parse(code)) == caught
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import numpy as np\nnp.random.default_rng()",
+        "def f():\n    from numpy.random import default_rng",
+        "from numpy import random",
+        "import random",
+        "import secrets",
+        "from randomgen import ChaCha",
+        "import os\nos.urandom(3)",
+        "import torch\ntorch.randn(3)",
+        "def f(t):\n    t.normal_()",
+        "from scipy.stats import norm",
+    ],
+)
+def test_a_draw_is_caught(code):
+    assert draws(ast.parse(code))
+
+
+@pytest.mark.parametrize("module", ["privet", "privet.privacy", "privet.plans"])
+def test_importing_the_core_stays_light(module):
+    code = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert "privet" in loaded
+    assert not loaded & {"torch", "flwr", "mpyc", "pandas", "dp_accounting", "sklearn"}
