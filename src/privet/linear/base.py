@@ -52,7 +52,9 @@ class PrivateLinearModel(BaseEstimator):
             count("max_iter", self.max_iter)
         if self.random_state is not None:
             count("random_state", self.random_state, at_least=0)
-        choose_method(self.method, is_pure=self.delta == 0)
+        choice = choose_method(self.method, is_pure=self.delta == 0)
+        if self.smoothing and choice.method != "gradient":
+            raise ValueError("smoothing acts on noisy gradients, which method='output' has none of: set smoothing=0")
 
     def _train(
         self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...]

@@ -35,10 +35,13 @@ class GradientPlan:
         Standard deviation of the noise on the **sum**, divided by ``clip_norm``.
     adjacency : Adjacency or None
         None takes the sampler's own.
+    public_n : int or None
+        A public guess of the number of units, from which the divisor of a sum is made under add-or-remove adjacency,
+        where the true number is private. Not needed under replace-one.
 
     Formal guarantees
     -----------------
-    :meth:`guarantee`, computed from these five fields and nothing else. :meth:`run` is the only way to draw batches and
+    :meth:`guarantee`, computed from these fields and nothing else. :meth:`run` is the only way to draw batches and
     noise: it yields exactly ``steps`` steps, each of which noises exactly one sum. All noisy sums count as released.
     """
 
@@ -47,6 +50,7 @@ class GradientPlan:
     clip_norm: float
     noise_multiplier: float
     adjacency: Adjacency
+    public_n: int | None
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class GradientPlan:
         clip_norm: float,
         noise_multiplier: float,
         adjacency: Adjacency | None = None,
+        public_n: int | None = None,
     ) -> None:
         set_field = object.__setattr__
         set_field(self, "sampler", sampler)
@@ -62,6 +67,7 @@ class GradientPlan:
         set_field(self, "clip_norm", positive("clip_norm", clip_norm))
         set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
         set_field(self, "adjacency", _planned_adjacency(sampler, adjacency))
+        set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
 
     @classmethod
     def for_budget(
@@ -72,6 +78,7 @@ class GradientPlan:
         steps: int | None = None,
         clip_norm: float,
         adjacency: Adjacency | None = None,
+        public_n: int | None = None,
     ) -> "GradientPlan":
         """Return the plan with the least noise that is certified to keep within ``budget``.
 
@@ -80,7 +87,7 @@ class GradientPlan:
         steps = _planned_steps(sampler, steps)
         adjacency = _planned_adjacency(sampler, adjacency)
         multiplier = accounting.calibrate(lambda z: sampler.event(z, steps, adjacency), adjacency, budget)
-        return cls(sampler, steps, clip_norm, multiplier, adjacency)
+        return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n)
 
     @property
     def noise_std(self) -> float:
@@ -112,9 +119,20 @@ class GradientPlan:
         )
         return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, drawn), unit=unit)
 
+    def divisor(self, n: int) -> float:
+        """Return what to divide a noisy sum over ``n`` units by: a public constant, never the realised batch size."""
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return self.sampler.nominal_size(n)
+        if self.public_n is None:
+            raise ValueError(
+                "under add-or-remove adjacency the number of units is private: give the plan a public_n, a public guess "
+                "of it, to divide by"
+            )
+        return self.sampler.nominal_size(self.public_n)
+
     def run(self, n: int, source: NoiseSource) -> Iterator["Step"]:
         """Yield the steps of one run over ``n`` units."""
-        for batch in self.sampler.batches(count("n", n), self.steps, source):
+        for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
             step = Step(batch, self.noise_std, source)
             yield step
             step.close()

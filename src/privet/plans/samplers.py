@@ -45,10 +45,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def nominal_size(self, n: int) -> float:
-        """Return the batch size to divide a noisy sum by: a public constant, never the realised size.
-
-        ``n`` is the public number of units, under add-or-remove a public guess of it.
-        """
+        """Return the expected batch size for a public number ``n`` of units."""
 
     @abstractmethod
     def in_words(self) -> str:

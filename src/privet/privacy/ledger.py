@@ -5,7 +5,6 @@ on one machine take turns through a lock on the file, and a line is on disk befo
 *before* releasing: a crash then wastes budget, and never forgets it.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -82,8 +81,16 @@ class Ledger:
     @contextmanager
     def _locked(self, mode: str) -> Iterator[IO[str]]:
         with self.path.open(mode, encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
             yield file  # closing the file gives the lock back
+
+
+def _lock(file: IO[str]) -> None:
+    try:
+        import fcntl
+    except ImportError as error:
+        raise OSError("a ledger needs the file locks of a POSIX system") from error
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _read(file: IO[str], path: Path) -> list[Entry]:

@@ -47,11 +47,11 @@ def noisy_gradient_descent(
     -----------------
     The plan's: each step sees the data only through one noisy sum whose summands have norm at most ``plan.clip_norm``
     (clipped, or bounded by the rows). The regulariser, the denoiser and the step are post-processing, so all iterates
-    are covered. The sum is divided by the public nominal batch size, never by the realised one.
+    are covered. The sum is divided by a public constant (:meth:`GradientPlan.divisor`).
     """
     positive("step_size", step_size)
     n = problem.rows.n
-    divisor = plan.sampler.nominal_size(n)
+    divisor = plan.divisor(n)
     weights = problem.start()
     for done, step in enumerate(plan.run(n, source), start=1):
         rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
