@@ -125,8 +125,8 @@ class GradientPlan:
             return self.sampler.nominal_size(n)
         if self.public_n is None:
             raise ValueError(
-                "under add-or-remove adjacency the number of units is private: give the plan a public_n, a public guess "
-                "of it, to divide by"
+                "under add-or-remove adjacency the number of units is private: give the plan a public_n, a guess of it "
+                "that owes nothing to the data, to divide by"
             )
         return self.sampler.nominal_size(self.public_n)
 
