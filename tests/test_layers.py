@@ -168,6 +168,8 @@ def test_a_draw_is_caught(code):
 @pytest.mark.parametrize("module", ["privet", "privet.privacy", "privet.plans"])
 def test_importing_the_core_stays_light(module):
     code = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
     assert "privet" in loaded
     assert not loaded & {"torch", "flwr", "mpyc", "pandas", "dp_accounting", "sklearn"}

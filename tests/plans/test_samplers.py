@@ -1,0 +1,207 @@
+import copy
+import dataclasses
+import math
+import pickle
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, chisquare
+
+from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
+from privet.privacy import Adjacency, NoiseSource
+from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
+
+REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
+RARELY = 1e-6  # chance that a statistical test rejects what is right; seeds are fixed, so this is no flakiness
+
+ALL_SAMPLERS = [FullBatch(), Poisson(0.25), FixedSize(3, 12), OneUniform(12), FixedOrder(12, passes=2, size=5)]
+
+
+def drawn(sampler, n, steps, seed=0):
+    """Return the batches of a run as lists of indices."""
+    return [np.arange(n)[batch] for batch in sampler.batches(n, steps, NoiseSource(seed))]
+
+
+def included(batches, n):
+    """Return how often each unit takes part."""
+    return np.bincount(np.concatenate(batches), minlength=n)
+
+
+# ------------------------------------------------------------------------------------------- the batches that run
+
+
+def test_full_batches_take_everything_without_a_copy():
+    assert list(FullBatch().batches(7, 3, NoiseSource(0))) == [slice(None)] * 3
+
+
+def test_poisson_batches_take_each_unit_independently_at_the_rate():
+    n, rate, steps = 30, 0.2, 4000
+    batches = drawn(Poisson(rate), n, steps)
+    deviations = (included(batches, n) - steps * rate) / math.sqrt(steps * rate * (1 - rate))
+    assert chi2.sf(np.sum(deviations**2), n) > RARELY
+    together = Counter(pair for batch in batches for pair in combinations(batch.tolist(), 2))
+    expected, pairs = steps * rate**2, n * (n - 1) // 2
+    counts = np.array([together[pair] for pair in combinations(range(n), 2)])
+    assert abs(counts.mean() / expected - 1) < 0.03  # a batch of fixed size would have 0.966 of it
+    assert counts.var() < 1.5 * expected
+    assert len(counts) == pairs
+
+
+@pytest.mark.parametrize("n", [1, 25])
+def test_poisson_sizes_are_binomial(n):
+    rate, steps = 0.03, 20_000
+    sizes = np.array([len(batch) for batch in drawn(Poisson(rate), n, steps)])
+    empty = (1 - rate) ** n
+    assert abs((sizes == 0).mean() - empty) < 5 * math.sqrt(empty * (1 - empty) / steps)
+    assert sizes.mean() == pytest.approx(n * rate, rel=0.1)
+    assert sizes.var() == pytest.approx(n * rate * (1 - rate), rel=0.1)
+
+
+@pytest.mark.parametrize("sampler", [FixedSize(3, 8), OneUniform(8), FixedSize(8, 8)], ids=repr)
+def test_fixed_batches_are_uniform_sets_of_the_size(sampler):
+    steps = 6000
+    batches = drawn(sampler, 8, steps)
+    sets = Counter(tuple(batch.tolist()) for batch in batches)
+    possible = list(combinations(range(8), sampler.size))  # sorted, without repetition
+    assert set(sets) <= set(possible)
+    assert len(possible) == 1 or chisquare([sets[one] for one in possible]).pvalue > RARELY
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 12])
+def test_fixed_order_visits_each_unit_once_a_pass(size):
+    sampler = FixedOrder(12, passes=4, size=size)
+    batches = drawn(sampler, 12, sampler.implied_steps)
+    assert len(batches) == sampler.implied_steps == 4 * math.ceil(12 / size)
+    assert np.concatenate(batches).tolist() == list(range(12)) * 4
+    assert max(map(len, batches)) == size
+
+
+@pytest.mark.parametrize("sampler", ALL_SAMPLERS, ids=repr)
+def test_batches_repeat_with_the_seed_alone(sampler):
+    def run(seed):
+        return np.concatenate(drawn(sampler, 12, 40, seed)).tolist()
+
+    assert run(1) == run(1)
+    assert isinstance(sampler, FullBatch | FixedOrder) == (run(1) == run(2))
+
+
+@pytest.mark.parametrize("sampler", [FixedSize(3, 12), OneUniform(12), FixedOrder(12)], ids=repr)
+@pytest.mark.parametrize("n", [11, 13])
+def test_another_number_of_units_than_planned_is_refused(sampler, n):
+    with pytest.raises(ValueError, match=rf"n = 12 units, the data has {n}"):
+        next(sampler.batches(n, 4, NoiseSource(0)))
+
+
+# ------------------------------------------------------------------------------------------ the events they make
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_full_batch_is_an_exact_gaussian_release(adjacency):
+    mu = {REPLACE: 2, ADD: 1}[adjacency] * math.sqrt(9) / 1.5
+    assert FullBatch().event(1.5, 9, adjacency) == GaussianRelease(mu)
+
+
+def test_sampled_events_carry_every_field_of_the_sampler():
+    assert Poisson(0.1).event(1.5, 7, ADD) == PoissonGaussian(1.5, 0.1, 7)
+    assert FixedSize(3, 8).event(1.5, 7, REPLACE) == FixedSizeGaussian(1.5, 8, 3, 7)
+    assert OneUniform(8).event(1.5, 7, REPLACE) == FixedSizeGaussian(1.5, 8, 1, 7)
+
+
+def test_sampling_everything_is_no_sampling():
+    assert Poisson(1.0).event(1.5, 7, ADD) == FullBatch().event(1.5, 7, ADD)
+    assert FixedSize(8, 8).event(1.5, 7, REPLACE) == FullBatch().event(1.5, 7, REPLACE)
+
+
+@pytest.mark.parametrize(("n", "passes", "size"), [(3, 1, 1), (3, 4, 1), (5, 2, 2), (4, 3, 4)])
+def test_the_mu_of_a_fixed_order_is_that_of_the_worst_unit_in_the_chain(n, passes, size):
+    """Brute force: release every noisy sum of +-C; neighbours are two Gaussians whose means are known exactly."""
+    clip_norm, multiplier = 0.5, 1.7
+    plan = GradientPlan(FixedOrder(n, passes, size), None, clip_norm, multiplier)
+    batches = list(plan.sampler.batches(n, plan.steps, NoiseSource(0)))
+
+    def means(data):
+        return np.array([data[batch].sum() for batch in batches])
+
+    data = np.full(n, clip_norm)
+    distances = []
+    for unit in range(n):
+        neighbour = data.copy()
+        neighbour[unit] = -clip_norm
+        distances.append(np.linalg.norm(means(data) - means(neighbour)) / plan.noise_std)
+    assert plan.event.mu == pytest.approx(max(distances), rel=1e-12)
+    assert plan.event.mu == pytest.approx(2 * math.sqrt(passes) / multiplier, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "size"),
+    [(FullBatch(), 12), (Poisson(0.25), 3), (FixedSize(3, 12), 3), (OneUniform(12), 1), (FixedOrder(12, 1, 5), 5)],
+    ids=repr,
+)
+def test_the_nominal_size_is_public(sampler, size):
+    assert sampler.nominal_size(12) == size
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adjacencies"),
+    [
+        (FullBatch(), (REPLACE, ADD)),
+        (Poisson(0.1), (ADD,)),
+        (FixedSize(3, 8), (REPLACE,)),
+        (OneUniform(8), (REPLACE,)),
+        (FixedOrder(8), (REPLACE,)),
+    ],
+    ids=repr,
+)
+def test_adjacencies(sampler, adjacencies):
+    assert sampler.adjacencies == adjacencies
+
+
+# --------------------------------------------------------------------------------------------------- as values
+
+
+@pytest.mark.parametrize("sampler", ALL_SAMPLERS, ids=repr)
+def test_samplers_are_frozen_values(sampler):
+    assert copy.deepcopy(sampler) == pickle.loads(pickle.dumps(sampler)) == sampler
+    assert len({sampler, copy.copy(sampler)}) == 1
+    assert eval(repr(sampler)) == sampler
+    for field in dataclasses.fields(sampler):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(sampler, field.name, 1)
+
+
+def test_one_uniform_is_its_own_kind():
+    assert repr(OneUniform(5)) == "OneUniform(n=5)"
+    assert OneUniform(5) == OneUniform(n=5) != OneUniform(6)
+    assert OneUniform(5) != FixedSize(1, 5)
+
+
+@pytest.mark.parametrize("sampler", ALL_SAMPLERS, ids=repr)
+def test_a_field_can_be_replaced(sampler):
+    fields = {"n": 24} if hasattr(sampler, "n") else {}
+    changed = dataclasses.replace(sampler, **fields)
+    assert type(changed) is type(sampler)
+    assert (changed == sampler) == (not fields)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Poisson(0.0),
+        lambda: Poisson(1.1),
+        lambda: Poisson(math.nan),
+        lambda: Poisson("0.1"),
+        lambda: FixedSize(0, 5),
+        lambda: FixedSize(6, 5),
+        lambda: FixedSize(2.0, 5),
+        lambda: OneUniform(0),
+        lambda: FixedOrder(0),
+        lambda: FixedOrder(5, passes=0),
+        lambda: FixedOrder(5, passes=True),
+        lambda: FixedOrder(5, size=6),
+    ],
+)
+def test_impossible_samplers_are_refused(make):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        make()
