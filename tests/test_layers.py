@@ -19,7 +19,7 @@ SOLVING = CORE | {"plans", "objectives", "solvers"}
 MODELS = {"linear", "deep", "multiparty", "federated"}
 RESULTS = {"audit", "report"}
 MAY_IMPORT: dict[str, set[str]] = {
-    **dict.fromkeys(GROUND | CORE, set()),
+    **{part: set() for part in GROUND | CORE},
     "plans": {"privacy"},
     "objectives": set(),
     "solvers": {"privacy", "denoise", "plans", "objectives"},
