@@ -189,15 +189,17 @@ CROSSING = 1 << 18
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rounding_in_single_precision_keeps_within_the_sensitivity(kind):
-    tail = 2 * CROSSING
-    column = np.concatenate([np.ones(2 * CROSSING + 1), np.full(tail, 0.03)]).astype(np.float32)[:, None]
-    labels = np.concatenate([np.zeros(2 * CROSSING + 1), np.ones(tail)]).astype(np.float32)
-    rows = BoundedRows(as_kind(column, kind), 1.0)
+@pytest.mark.parametrize(("d", "later"), [(1, 0.03), (8, 0.03), (8, 0.00375)])
+def test_rounding_in_single_precision_keeps_within_the_sensitivity(kind, d, later):
+    head = tail = 2 * CROSSING
+    X = np.zeros((head + 1 + tail, d), dtype=np.float32)
+    X[: head + 1, 0], X[head + 1 :, 0] = 1.0, later
+    labels = np.repeat(np.array([0, 1], dtype=np.float32), [head + 1, tail])
+    rows = BoundedRows(as_kind(X, kind), 1.0)
     sums = []
     for first in (0, 1):
         labels[0] = first
-        sums.append(Logistic().gradient_sum(np.zeros(1, np.float32), rows, labels, 1.0).astype(np.float64))
+        sums.append(Logistic().gradient_sum(np.zeros(d, np.float32), rows, labels, 1.0).astype(np.float64))
     assert np.linalg.norm(sums[0] - sums[1]) <= 2.0
 
 
