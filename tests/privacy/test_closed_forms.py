@@ -442,8 +442,8 @@ def test_srm_corollary_on_large_batches():
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": -1.0}, "epsilon must be positive"),
-        ({"epsilon": math.nan}, "epsilon must be positive"),
-        ({"epsilon": math.inf}, "epsilon must be positive"),
+        ({"epsilon": math.nan}, "epsilon must be finite"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
         ({"epsilon": 1e-300}, "too small for a closed form"),
         ({"delta": 0.0}, "delta must lie in"),
         ({"delta": 1.0}, "delta must lie in"),
@@ -467,21 +467,21 @@ def test_bad_budget(change, cause):
 @pytest.mark.parametrize(
     ("theorem", "arguments", "change", "cause"),
     [
-        (cf.dp_lssgd_noise, LSSGD, {"n": 1000.0}, "n must be an integer"),
-        (cf.dp_lssgd_noise, LSSGD, {"steps": 0}, "steps must be an integer of at least 1"),
-        (cf.dp_lssgd_noise, LSSGD, {"steps": True}, "steps must be an integer"),
+        (cf.dp_lssgd_noise, LSSGD, {"n": 1000.0}, "n must be a whole number"),
+        (cf.dp_lssgd_noise, LSSGD, {"steps": 0}, "steps must be at least 1"),
+        (cf.dp_lssgd_noise, LSSGD, {"steps": True}, "steps must be a whole number"),
         (cf.dp_lssgd_noise, LSSGD, {"batch_size": 10**6 + 1}, "batch_size = 1000001 exceeds n"),
         (cf.dp_lssgd_noise, LSSGD, {"lipschitz": 0.0}, "lipschitz must be positive"),
-        (cf.dp_srm_noise, SRM, {"first_batch_size": 1.5}, "first_batch_size must be an integer"),
-        (cf.dp_srm_noise, SRM, {"batch_size": 0}, "batch_size must be an integer of at least 1"),
-        (cf.dp_srm_noise, SRM, {"gradient_bound": math.inf}, "gradient_bound must be positive and finite"),
+        (cf.dp_srm_noise, SRM, {"first_batch_size": 1.5}, "first_batch_size must be a whole number"),
+        (cf.dp_srm_noise, SRM, {"batch_size": 0}, "batch_size must be at least 1"),
+        (cf.dp_srm_noise, SRM, {"gradient_bound": math.inf}, "gradient_bound must be finite"),
         (cf.dp_srm_noise, SRM, {"difference_bound": -1.0}, "difference_bound must be positive"),
         (cf.dp_srm_noise, SRM, {"momentum": 1.1}, "momentum must lie in"),
         (cf.dp_fed_ls_noise_uniform, UNIFORM, {"clients_per_round": 501}, "clients_per_round = 501 exceeds n_clients"),
-        (cf.dp_fed_ls_noise_uniform, UNIFORM, {"clip": math.nan}, "clip must be positive"),
+        (cf.dp_fed_ls_noise_uniform, UNIFORM, {"clip": math.nan}, "clip must be finite"),
         (cf.dp_fed_ls_noise_poisson, POISSON, {"rate": 0.0}, "rate must lie in"),
         (cf.dp_fed_ls_noise_poisson, POISSON, {"rate": 1.5}, "rate must lie in"),
-        (cf.dp_fed_ls_noise_poisson, POISSON, {"rounds": 2.5}, "rounds must be an integer"),
+        (cf.dp_fed_ls_noise_poisson, POISSON, {"rounds": 2.5}, "rounds must be a whole number"),
     ],
 )
 def test_bad_run(theorem, arguments, change, cause):
@@ -493,13 +493,13 @@ def test_bad_run(theorem, arguments, change, cause):
 def test_bad_release(name):
     _, rdp = LEMMAS[name]
     for order in (1, 0, 2.5, 3.0, True, math.nan):
-        with pytest.raises(ValueError, match="order must be an integer"):
+        with pytest.raises(ValueError, match="order must be"):
             rdp(order, 1e-3, 2.0)
     for rate in (0.0, -0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="rate must lie in"):
+        with pytest.raises(ValueError, match="rate must"):
             rdp(2, rate, 2.0)
     for nu in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="noise_multiplier must be positive"):
+        with pytest.raises(ValueError, match="noise_multiplier must be"):
             rdp(2, 1e-3, nu)
     with pytest.raises(cf.SideConditionError, match="order condition"):
         rdp(2, 1.0, 2.0)  # a rate of one is legal, but nothing is amplified

@@ -17,10 +17,11 @@ compare with, proved only where alpha happens to be an integer.
 """
 
 import math
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, SupportsIndex
+from typing import Literal
+
+from privet.checks import count, positive, probability
 
 _LOGITS = range(-2000, 2001)  # hundredths: splits from 2e-9 to 1 - 2e-9, close enough for 0.5% in the noise
 
@@ -73,11 +74,11 @@ class SubsamplingLemma:
     order_limit: Callable[[float, float, float], float]
     order_rule: str
 
-    def rdp(self, order: SupportsIndex, rate: float, noise_multiplier: float) -> float:
+    def rdp(self, order: int, rate: float, noise_multiplier: float) -> float:
         """RDP of one release at an integer order of at least 2; raises where a side condition fails."""
-        alpha = _count("order", order, least=2)
-        _check_rate(rate)
-        _check_positive("noise_multiplier", noise_multiplier)
+        alpha = count("order", order, at_least=2)
+        probability("rate", rate)
+        positive("noise_multiplier", noise_multiplier)
         self.check(alpha, rate, noise_multiplier)
         return self.constant * rate**2 * alpha / noise_multiplier**2
 
@@ -120,7 +121,7 @@ DP_FED_LS_UNIFORM = SubsamplingLemma("DP-Fed-LS, Lemma 3", "replace-one", 3.5, 2
 DP_FED_LS_POISSON = SubsamplingLemma("DP-Fed-LS, Lemma 4", "add-or-remove", 2.0, 5 / 9, _limit_by_noise, _LIMIT_RULE)
 
 
-def rdp_fixed_size_lssgd(order: SupportsIndex, rate: float, noise_multiplier: float) -> float:
+def rdp_fixed_size_lssgd(order: int, rate: float, noise_multiplier: float) -> float:
     """``5 rate^2 order / nu^2``: "DP-LSSGD" (Wang, Gu, Boedihardjo, Barekat, Osher), Lemma 11. Replace-one.
 
     Fixed-size sampling without replacement, ``nu^2 >= 1.5`` and ``order <= log(1/(rate (1 + nu^2)))``. The paper
@@ -130,7 +131,7 @@ def rdp_fixed_size_lssgd(order: SupportsIndex, rate: float, noise_multiplier: fl
     return DP_LSSGD.rdp(order, rate, noise_multiplier)
 
 
-def rdp_fixed_size_srm(order: SupportsIndex, rate: float, noise_multiplier: float) -> float:
+def rdp_fixed_size_srm(order: int, rate: float, noise_multiplier: float) -> float:
     """``3.5 rate^2 order / nu^2``: L. Wang, "Towards Efficient and Effective Privacy-Preserving ML", Lemma 4.3.7.
 
     Replace-one, fixed-size sampling without replacement, ``nu^2 >= 0.7`` and
@@ -141,7 +142,7 @@ def rdp_fixed_size_srm(order: SupportsIndex, rate: float, noise_multiplier: floa
     return DP_SRM.rdp(order, rate, noise_multiplier)
 
 
-def rdp_fixed_size_fed(order: SupportsIndex, rate: float, noise_multiplier: float) -> float:
+def rdp_fixed_size_fed(order: int, rate: float, noise_multiplier: float) -> float:
     """``3.5 rate^2 order / nu^2``: "DP Federated Learning with Laplacian Smoothing", Lemma 3. Replace-one (client).
 
     Fixed-size sampling without replacement, ``nu^2 >= 2/3`` and
@@ -150,7 +151,7 @@ def rdp_fixed_size_fed(order: SupportsIndex, rate: float, noise_multiplier: floa
     return DP_FED_LS_UNIFORM.rdp(order, rate, noise_multiplier)
 
 
-def rdp_poisson_fed(order: SupportsIndex, rate: float, noise_multiplier: float) -> float:
+def rdp_poisson_fed(order: int, rate: float, noise_multiplier: float) -> float:
     """``2 rate^2 order / nu^2``: "DP Federated Learning with Laplacian Smoothing", Lemma 4. Add-or-remove (client).
 
     Poisson sampling, ``nu^2 >= 5/9`` and ``order <= 1 + (2/3) nu^2 log(1/(rate order (1 + nu^2)))``.
@@ -218,8 +219,8 @@ def dp_lssgd_noise(
     batches of 128, delta = 1e-5, epsilon 0.1 to 0.3) meet them for no split at all.
     """
     rate = _fraction("batch_size", batch_size, "n", n)
-    _count("steps", steps, least=1)
-    _check_positive("lipschitz", lipschitz)
+    count("steps", steps)
+    positive("lipschitz", lipschitz)
     run = _Run(steps, epsilon, delta, split, rounded_order)
     return run.least_noise("DP-LSSGD, Theorem 2", DP_LSSGD, [(rate, 2 * lipschitz / batch_size)])[0]
 
@@ -256,9 +257,9 @@ def dp_srm_noise(
     """
     first_rate = _fraction("first_batch_size", first_batch_size, "n", n)
     rate = _fraction("batch_size", batch_size, "n", n)
-    _count("steps", steps, least=1)
-    _check_positive("gradient_bound", gradient_bound)
-    _check_positive("difference_bound", difference_bound)
+    count("steps", steps)
+    positive("gradient_bound", gradient_bound)
+    positive("difference_bound", difference_bound)
     if not 0 <= momentum <= 1:
         raise ValueError(f"momentum must lie in [0, 1], got {momentum!r}")
     later_bound = (1 - momentum) * difference_bound + momentum * gradient_bound
@@ -286,8 +287,8 @@ def dp_fed_ls_noise_uniform(
     tau = 0.05 those with ``epsilon <= log(1/delta)`` fall out. See `dp_lssgd_noise` for ``split=None``.
     """
     rate = _fraction("clients_per_round", clients_per_round, "n_clients", n_clients)
-    _count("rounds", rounds, least=1)
-    _check_positive("clip", clip)
+    count("rounds", rounds)
+    positive("clip", clip)
     run = _Run(rounds, epsilon, delta, split, rounded_order)
     return run.least_noise("DP-Fed-LS, Theorem 1", DP_FED_LS_UNIFORM, [(rate, 2 * clip)])[0]
 
@@ -312,9 +313,9 @@ def dp_fed_ls_noise_poisson(
     clients that happened to be sampled: one client then moves everybody's share and the scale of the noise, which the
     lemma does not cover.
     """
-    _check_rate(rate)
-    _count("rounds", rounds, least=1)
-    _check_positive("clip", clip)
+    probability("rate", rate)
+    count("rounds", rounds)
+    positive("clip", clip)
     run = _Run(rounds, epsilon, delta, split, rounded_order)
     return run.least_noise("DP-Fed-LS, Theorem 2", DP_FED_LS_POISSON, [(rate, clip)])[0]
 
@@ -330,7 +331,7 @@ class _Run:
     rounded_order: bool
 
     def __post_init__(self) -> None:
-        _check_positive("epsilon", self.epsilon)
+        positive("epsilon", self.epsilon)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {self.delta!r}")
         if self.split is not None and not 0 < self.split < 1:
@@ -376,27 +377,7 @@ class _Run:
             yield max(share, widest - 1e-12)  # a hair less, lest rounding errors push the order up by one
 
 
-def _count(name: str, value: SupportsIndex, least: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or count < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return count
-
-
 def _fraction(part_name: str, part: int, whole_name: str, whole: int) -> float:
-    if _count(part_name, part, least=1) > _count(whole_name, whole, least=1):
+    if count(part_name, part) > count(whole_name, whole):
         raise ValueError(f"{part_name} = {part} exceeds {whole_name} = {whole}")
     return part / whole
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-
-
-def _check_rate(rate: float) -> None:
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate must lie in (0, 1], got {rate!r}")
