@@ -1,0 +1,63 @@
+import math
+
+import pytest
+
+from privet.linear.defaults import choose_method, default_delta, default_steps
+from privet.privacy import Budget
+
+
+@pytest.mark.parametrize(
+    ("method", "is_pure", "chosen"),
+    [
+        ("auto", False, "gradient"),
+        ("auto", True, "output"),
+        ("output", False, "output"),
+        ("output", True, "output"),
+        ("gradient", False, "gradient"),
+    ],
+)
+def test_a_method_is_chosen_with_a_reason(method, is_pure, chosen):
+    choice = choose_method(method, is_pure=is_pure)
+    assert choice.method == chosen
+    assert choice.reason == "asked for" or ("delta" in choice.reason and method == "auto")
+
+
+def test_pure_epsilon_asked_of_gaussian_noise_is_refused():
+    with pytest.raises(ValueError, match="no pure epsilon guarantee: set delta > 0, or use method='output'"):
+        choose_method("gradient", is_pure=True)
+
+
+@pytest.mark.parametrize("method", ["sgd", "", None, 3, ["output"]])
+def test_an_unknown_method_is_refused_by_name(method):
+    with pytest.raises(ValueError, match="method must be auto, output or gradient"):
+        choose_method(method, is_pure=False)
+
+
+@pytest.mark.parametrize("n", [1, 2, 100, 10**9])
+def test_the_default_delta_lies_below_one_over_n(n):
+    delta = default_delta(n)
+    assert delta == pytest.approx(max(n, 2) ** -1.1)
+    assert 0 < delta < 1 / n
+
+
+@pytest.mark.parametrize("method", ["gradient", "output"])
+@pytest.mark.parametrize("n", [1, 2, 1000, 10**9])
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e3])
+@pytest.mark.parametrize("delta", [0.0, 1e-12, 0.4])
+@pytest.mark.parametrize("n_weights", [1, 10**6])
+def test_the_number_of_steps_is_sane_at_the_extremes(method, n, epsilon, delta, n_weights):
+    steps = default_steps(method, Budget(epsilon, delta), lipschitz=1.1, n=n, n_weights=n_weights, step_size=1.8 / 0.3)
+    assert isinstance(steps, int)
+    assert 1 <= steps <= 400
+
+
+@pytest.mark.parametrize("method", ["gradient", "output"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_more_budget_or_data_buys_no_fewer_steps(method, delta):
+    def steps(n=5000, epsilon=1.0, n_weights=20):
+        return default_steps(method, Budget(epsilon, delta), lipschitz=1.1, n=n, n_weights=n_weights, step_size=6.0)
+
+    assert steps(n=2000) <= steps(n=5000) <= steps(n=10**7) == 400
+    assert steps(epsilon=0.1) <= steps(epsilon=1.0) <= steps(epsilon=10.0)
+    assert steps(n_weights=200) <= steps(n_weights=20)
+    assert math.isfinite(steps(n=10**15))
