@@ -51,7 +51,7 @@ def test_the_type_of_the_rows_is_kept(binary, dtype, fields):
 def test_single_and_double_precision_agree(binary):
     X, y = binary
     narrow, wide = (PrivateLogisticRegression(random_state=0).fit(X.astype(kind), y) for kind in (np.float32, float))
-    assert narrow.coef_ == pytest.approx(wide.coef_, rel=1e-3)
+    assert narrow.coef_ == pytest.approx(wide.coef_, rel=5e-3)  # single precision takes 0.1 % more noise, for rounding
 
 
 def test_it_is_cloned_without_what_it_learned(binary):

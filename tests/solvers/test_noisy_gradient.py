@@ -92,14 +92,15 @@ def test_the_steps_are_those_of_a_plain_loop(tools, sampler):
     plan = GradientPlan(sampler, sampler.implied_steps or 5, 0.4, 1.2, public_n=20)
     source, weights = NoiseSource(8), np.zeros(5)
     rows = np.column_stack([X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None], np.full(12, 0.5)])
+    room = 0.4 / (1 + problem.rows.rounding)
     divisor = plan.sampler.nominal_size(20 if isinstance(sampler, Poisson) else 12)
     for batch in sampler.batches(12, plan.steps, source) if isinstance(sampler, FullBatch | FixedOrder) else ():
-        total = clipped_sum(rows[batch], y[batch], weights, 0.4) + source.gaussian(5, 0.48)
+        total = clipped_sum(rows[batch], y[batch], weights, room) + source.gaussian(5, 0.48)
         weights = weights - 0.5 * (total / divisor + 0.1 * weights)
     if isinstance(sampler, FixedSize | Poisson):  # batches and noise come from one stream, step by step
         for _ in range(plan.steps):
             batch = next(iter(sampler.batches(12, 1, source)))
-            total = clipped_sum(rows[batch], y[batch], weights, 0.4) + source.gaussian(5, 0.48)
+            total = clipped_sum(rows[batch], y[batch], weights, room) + source.gaussian(5, 0.48)
             weights = weights - 0.5 * (total / divisor + 0.1 * weights)
     assert solve(problem, plan, 8).weights == pytest.approx(weights, abs=1e-9)
 

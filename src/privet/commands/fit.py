@@ -34,8 +34,7 @@ def run(
         Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
     console.print(model.guarantee.statement(), highlight=False, soft_wrap=True)
-    console.print(
-        f"Method: {estimator.method_} ({estimator.method_reason_}); {estimator.n_iter_} steps.", highlight=False
-    )
+    fitted = model.estimator
+    console.print(f"Method: {fitted.method_} ({fitted.method_reason_}); {fitted.n_iter_} steps.", highlight=False)
     console.print(f"Model written to {output}. Use it with: privet predict {output} TABLE", highlight=False)
     return model

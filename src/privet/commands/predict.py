@@ -21,11 +21,11 @@ def run(
     columns: dict[str, Any] = {_target(model): model.predict(frame)}
     if with_probabilities:
         probabilities = model.predict_proba(frame)
-        columns |= {f"probability={level}": probabilities[:, k] for k, level in enumerate(_levels(model))}
+        columns |= {f"probability={level}": probabilities[:, k] for k, level in enumerate(model.levels)}
     _write(columns, output, console)
     if score:
         codes = model.schema.encode_target(frame)
-        hits = float(np.mean(np.asarray(_levels(model), dtype=object)[codes] == columns[_target(model)]))
+        hits = float(np.mean(np.asarray(model.levels, dtype=object)[codes] == columns[_target(model)]))
         error = Console(stderr=True)
         error.print(
             f"accuracy {hits:.4f} on {len(codes):,} rows (a fact about this table: not private)", highlight=False
@@ -35,12 +35,6 @@ def run(
 def _target(model: TableModel) -> str:
     assert model.schema.target is not None
     return model.schema.target.name
-
-
-def _levels(model: TableModel) -> tuple[str, ...]:
-    target = model.schema.target
-    assert target is not None and target.levels is not None
-    return target.levels
 
 
 def _write(columns: dict[str, Any], output: Path | None, console: Console) -> None:

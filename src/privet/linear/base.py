@@ -4,18 +4,21 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive
 from privet.denoise import LaplacianSmoothing
 from privet.linear.defaults import choose_method, default_delta, default_steps
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
+from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
 from privet.progress import progress_bar
@@ -35,7 +38,7 @@ class PrivateLinearModel(BaseEstimator):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        PrivateLinearModel.kinds[cls.__name__] = cls
+        PrivateLinearModel.kinds.setdefault(cls.__name__, cls)  # a later class of the same name does not take over
 
     # ------------------------------------------------------------------------------------------------ training
 
@@ -44,7 +47,8 @@ class PrivateLinearModel(BaseEstimator):
         positive("epsilon", self.epsilon)
         if self.delta is not None:
             Budget(self.epsilon, self.delta)
-        positive("feature_norm", self.feature_norm)
+        if not SMALLEST_NORM <= positive("feature_norm", self.feature_norm) <= LARGEST_NORM:
+            raise ValueError(f"feature_norm must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}]: rescale the features")
         positive("intercept_scaling", self.intercept_scaling)
         nonnegative("alpha", self.alpha)
         nonnegative("smoothing", self.smoothing)
@@ -55,6 +59,21 @@ class PrivateLinearModel(BaseEstimator):
         choice = choose_method(self.method, is_pure=self.delta == 0)
         if self.smoothing and choice.method != "gradient":
             raise ValueError("smoothing acts on noisy gradients, which method='output' has none of: set smoothing=0")
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit learned: a fit that fails must not leave a mix of two models."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
+    def _validated(self, *data: Any, reset: bool) -> Any:
+        """Return checked rows, and labels if given; an error says its cause in one line."""
+        try:
+            return validate_data(self, *data, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            first, *rest = str(error).strip().splitlines()
+            if "NaN" in first:  # what follows is scikit-learn's advice on imputation, which would cost privacy
+                rest = ["Drop such rows, or fill them with a public constant."]
+            raise ValueError(" ".join([first, *rest])) from error
 
     def _train(
         self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...]
@@ -105,6 +124,7 @@ class PrivateLinearModel(BaseEstimator):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a fitted model as a JSON-ready dictionary. The random seed is left out: it would undo the noise."""
+        check_is_fitted(self)
         settings = {name: _plain(value) for name, value in self.get_params().items()} | {"random_state": None}
         learned = {name: _plain(value) for name, value in vars(self).items() if name.endswith("_")}
         return {"privet_format": _FORMAT, "estimator": type(self).__name__, "settings": settings, "learned": learned}
@@ -112,13 +132,29 @@ class PrivateLinearModel(BaseEstimator):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "PrivateLinearModel":
         """Read a model back from :meth:`to_dict`."""
-        kind = PrivateLinearModel.kinds.get(fields.get("estimator", ""))
-        if kind is None or fields.get("privet_format") != _FORMAT:
-            raise ValueError(f"not a privet model of format {_FORMAT}: {fields.get('estimator')!r}")
-        model = kind(**{name: _restored(value) for name, value in fields["settings"].items()})
-        for name, value in fields["learned"].items():
-            setattr(model, name, _restored(value))
+        try:
+            if fields["privet_format"] != _FORMAT:
+                raise ValueError(f"its format is {fields['privet_format']!r}, not {_FORMAT}")
+            model = PrivateLinearModel.kinds[fields["estimator"]](**_restored_all(fields["settings"]))
+            for name, value in _restored_all(fields["learned"]).items():
+                if not name.endswith("_") or hasattr(type(model), name):
+                    raise ValueError(f"{name!r} is nothing that a fit learns")
+                setattr(model, name, value)
+            model._check_learned()
+        except (KeyError, TypeError, AttributeError, ValueError, NotFittedError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ValueError(f"not a privet model: {type(error).__name__}: {reason}") from error
         return model
+
+    def _check_learned(self) -> None:
+        """Raise if what was read from a file does not fit together."""
+        check_is_fitted(self)
+        weights = np.column_stack([self.coef_, self.intercept_])
+        if not np.isfinite(weights).all() or self.coef_.shape[1] != self.n_features_in_:
+            raise ValueError("its weights are not finite, or not one a feature")
+        stated, certified = self.guarantee_.epsilon, self.guarantee_.epsilon_at(self.guarantee_.delta)
+        if not stated >= certified * (1 - 1e-6):
+            raise ValueError(f"it states epsilon = {stated:g}, but its noise gives {certified:g}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a fitted model to a JSON file, in one piece or not at all."""
@@ -149,7 +185,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a JSON object; a file that is none is refused by name."""
     try:
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a privet model: it holds no JSON ({error})") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is not a privet model: it holds no JSON object")
@@ -164,11 +200,15 @@ def _plain(value: Any) -> Any:
         return {"__array__": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else value.dtype.str}
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a model with non-finite numbers cannot be saved")
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_plain(item) for item in value]
     return value
+
+
+def _restored_all(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _restored(value) for name, value in fields.items()}
 
 
 def _restored(value: Any) -> Any:

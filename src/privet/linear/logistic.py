@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel
 from privet.objectives import GeneralisedLinear, Logistic, Multinomial
@@ -103,19 +103,23 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
 
     def fit(self, X: Any, y: Any) -> "PrivateLogisticRegression":
         """Fit to rows ``X`` (array, DataFrame or sparse) and labels ``y``; spends the budget once."""
-        self._check_settings()
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        self.classes_, codes, labels_are = self._encode(y)
-        objective, targets = self._objective(codes, X.dtype)
-        release = self._train(X, targets, objective, public=(labels_are,))
-        self.coef_, self.intercept_ = self._split(release.weights)
+        self._forget()
+        try:
+            self._check_settings()
+            X, y = self._validated(X, y, reset=True)
+            self.classes_, codes, labels_are = self._encode(y)
+            objective, targets = _objective(len(self.classes_), codes, X.dtype)
+            release = self._train(X, targets, objective, public=(labels_are,))
+            self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
+        except BaseException:
+            self._forget()
+            raise
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Return scores: one for the second class in the binary case, else one a class."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        X = self._validated(X, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
@@ -124,12 +128,14 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
         scores = self.decision_function(X)
         if scores.ndim == 2:
             return np.asarray(softmax(scores, axis=1))
-        second = expit(scores)
-        return np.column_stack([1 - second, second])
+        return np.column_stack([expit(-scores), expit(scores)])
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Return the logarithm of :meth:`predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
+        """Return the logarithm of :meth:`predict_proba`, finite however sure the model is."""
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return np.asarray(log_softmax(scores, axis=1))
+        return np.column_stack([log_expit(-scores), log_expit(scores)])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest label of each row."""
@@ -139,12 +145,13 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
 
     def _encode(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Assumption]:
         """Return the classes, each label's place among them, and what the guarantee says of them."""
-        found, codes = np.unique(y, return_inverse=True)
+        found, codes = _distinct("y", y)
+        check_classification_targets(y)
         if self.classes is None:
             if len(found) < 2:
                 raise ValueError(f"y has one class only ({found[0]!r}): a classifier needs at least two")
             return found, codes, assumed("the set of class labels, read from y, is public")
-        declared = np.unique(np.asarray(self.classes))
+        declared, _ = _distinct("classes", np.asarray(self.classes))
         if len(declared) < 2:
             raise ValueError("classes must name at least two labels")
         unknown = np.setdiff1d(found, declared)
@@ -152,14 +159,29 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"y has the label {unknown[0]!r}, which is not among the declared classes")
         return declared, np.searchsorted(declared, found)[codes], enforced("the class labels were declared beforehand")
 
-    def _objective(self, codes: NDArray[Any], dtype: np.dtype[Any]) -> tuple[GeneralisedLinear, NDArray[Any]]:
-        if len(self.classes_) == 2:
-            return Logistic(), codes.astype(dtype)
-        return Multinomial(len(self.classes_)), codes
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True  # privacy noise, unless random_state is set
         tags.classifier_tags.poor_score = True  # scikit-learn's checks fit a few dozen rows; noise drowns them
         return tags
+
+
+def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the sorted distinct labels and each label's place among them."""
+    if labels.ndim != 1:
+        raise ValueError(f"{name} must be a plain list of labels, not an array of {labels.ndim} dimensions")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError(f"{name} has a label that is not a number (NaN)")
+    try:
+        found, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"{name} mixes kinds of labels that cannot be ordered ({error})") from error
+    return found, codes
+
+
+def _objective(n_classes: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> tuple[GeneralisedLinear, NDArray[Any]]:
+    """Return the loss for that many classes, and the targets in the form it takes."""
+    if n_classes == 2:
+        return Logistic(), codes.astype(dtype)
+    return Multinomial(n_classes), codes

@@ -54,13 +54,14 @@ class GeneralisedLinear(ABC):
     def gradient_sum(self, weights: Floats, rows: BoundedRows, targets: Floats, clip_norm: float) -> Floats:
         """Return the sum of the records' gradients, each of norm at most ``clip_norm``.
 
-        Clipping scales the residual of a record by min(1, clip_norm / |gradient|); it is left out where the rows'
-        bound makes it idle.
+        Clipping scales the residual of a record by min(1, clip_norm / |gradient|), a little further down to make room
+        for the rounding of the sum; it is left out where the rows' bound makes it idle.
         """
         residuals = self.residuals(rows.scores(weights), targets)
         if clip_norm < self.lipschitz(rows.norm_bound):
             sizes = np.abs(residuals) if residuals.ndim == 1 else np.linalg.norm(residuals, axis=1)
-            factors = clip_norm / np.maximum(sizes * rows.norms(), clip_norm)
+            room = clip_norm / (1 + rows.rounding)
+            factors = (room / np.maximum(sizes * rows.norms(), room)).astype(residuals.dtype)
             residuals = residuals * (factors if residuals.ndim == 1 else factors[:, None])
         return rows.combine(residuals)
 

@@ -1,5 +1,6 @@
 """The data matrix with its bound: every row inside a public ball, the intercept included, without a copy."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,20 @@ from scipy import sparse
 
 Floats = NDArray[Any]
 
+# Bounds outside this range are refused: squares would underflow, steps would vanish.
+SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
+
 # A row longer than this is divided before it is multiplied, or its products would overflow.
 _HUGE = {np.dtype(np.float64): 1e140, np.dtype(np.float32): 1e15}
-# What the arithmetic of the type may add to the norm of a scaled row.
+# What scaling one row may leave of its excess over the bound.
 _SLACK = {np.dtype(np.float64): 1e-14, np.dtype(np.float32): 1e-6}
+# Rows summed in the type of the data before the sum is carried on in float64.
+_BLOCK = {np.dtype(np.float64): 65_536, np.dtype(np.float32): 128}
+# How much more than the records' bound a sum may move, by rounding. Within a block of B rows of contributions bounded
+# by C, the rounding errors of a sum add up to at most u B * B C, u = 2^-53 or 2^-24; between blocks they are those of
+# float64, below this for n up to 2e7. Without blocks a float32 sum of a million rows can move by thousands of C when
+# one row changes: it crosses a power of two on one side only, and from there on all later rows round differently.
+_ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 
 
 class BoundedRows:
@@ -20,7 +31,7 @@ class BoundedRows:
     Parameters
     ----------
     X : array or CSR matrix of shape (n, d), float32 or float64
-        Finite. Not copied, never densified.
+        Finite. A dense matrix is not copied (but for rows near the largest float); a sparse one is never densified.
     row_norm : float
         Public bound R. A longer row is multiplied by R over its norm; each row's factor depends on that row alone.
     intercept : float
@@ -29,21 +40,28 @@ class BoundedRows:
     Attributes
     ----------
     norm_bound : float
-        Enforced bound on the norm of a row with its constant column: sqrt(R^2 + intercept^2).
+        Enforced bound on what one row weighs in a sum: sqrt(R^2 + intercept^2), and a little for rounding.
+    rounding : float
+        That little, relative.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
+        X = _canonical(X)
+        if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
+            raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         norms = _row_norms(X)
-        slack = 1 - _SLACK[X.dtype]
-        with np.errstate(divide="ignore"):
-            factors = np.where(norms > row_norm * slack, row_norm * slack / norms, 1.0)
+        limit = row_norm * (1 - _SLACK[X.dtype])
         huge = norms > _HUGE[X.dtype]
         if huge.any():
-            X, factors = _divided(X, factors, huge)
+            X = _divided(X, norms, huge, limit)
+            norms = np.where(huge, limit, norms)
+        with np.errstate(divide="ignore"):
+            factors = np.where(norms > limit, limit / norms, 1.0)
         self._X = X
         self._factors: Floats | None = factors.astype(X.dtype) if (factors < 1).any() else None
         self._intercept = intercept
-        self.norm_bound = float(np.hypot(row_norm, intercept))
+        self.rounding = _ROUNDING[X.dtype]
+        self.norm_bound = float(np.hypot(row_norm, intercept)) * (1 + self.rounding)
 
     @property
     def n(self) -> int:
@@ -55,30 +73,29 @@ class BoundedRows:
         """Number of columns, the constant one included."""
         return int(self._X.shape[1]) + (1 if self._intercept else 0)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the entries."""
-        dtype: np.dtype[Any] = self._X.dtype
-        return dtype
-
     def scores(self, weights: Floats) -> Floats:
-        """Return rows @ weights, of shape (n,) or (n, k)."""
+        """Return rows @ weights, of shape (n,) or (n, k), in the type of the data."""
         d = self._X.shape[1]
+        weights = weights.astype(self._X.dtype, copy=False)
         scores = np.asarray(self._X @ weights[:d])
         if self._factors is not None:
             scores *= _as_column(self._factors, scores.ndim)
         if self._intercept:
-            scores += self._intercept * weights[d]
+            scores += self._X.dtype.type(self._intercept) * weights[d]
         return scores
 
-    def combine(self, coefficients: Floats) -> Floats:
-        """Return rows.T @ coefficients: the sum over rows of row times coefficient."""
+    def combine(self, coefficients: Floats) -> NDArray[np.float64]:
+        """Return rows.T @ coefficients, the sum over rows of row times coefficient, in float64 between blocks."""
+        coefficients = coefficients.astype(self._X.dtype, copy=False)
         scaled = coefficients
         if self._factors is not None:
             scaled = coefficients * _as_column(self._factors, coefficients.ndim)
-        total = np.asarray(self._X.T @ scaled)
-        if self._intercept:
-            total = np.concatenate([total, self._intercept * coefficients.sum(axis=0, keepdims=True)])
+        total = np.zeros((self.dimension, *coefficients.shape[1:]))
+        d = self._X.shape[1]
+        for block, part in self._blocks():
+            total[:d] += part.T @ scaled[block]
+            if self._intercept:
+                total[d] += self._intercept * coefficients[block].sum(axis=0, dtype=np.float64)
         return total
 
     def norms(self) -> Floats:
@@ -95,37 +112,67 @@ class BoundedRows:
         part = object.__new__(BoundedRows)
         part._X = self._X[batch]
         part._factors = None if self._factors is None else self._factors[batch]
-        part._intercept, part.norm_bound = self._intercept, self.norm_bound
+        part._intercept, part.norm_bound, part.rounding = self._intercept, self.norm_bound, self.rounding
         return part
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield views of consecutive rows, few enough to be summed in the type of the data."""
+        size = _BLOCK[self._X.dtype]
+        for start in range(0, self.n, size):
+            block = slice(start, min(start + size, self.n))
+            yield block, _view(self._X, block)
+
+
+def _canonical(X: Any) -> Any:
+    """Return the matrix with every entry stored once; a sparse one in float64, which its sums need."""
+    if X.dtype not in _BLOCK:
+        raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
+    if not sparse.issparse(X):
+        return X
+    X = sparse.csr_array(X, dtype=np.float64)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+        if not np.isfinite(X.data).all():
+            raise ValueError("entries that a sparse matrix stores twice add up to infinity")
+    return X
+
+
+def _view(X: Any, block: slice) -> Any:
+    if not sparse.issparse(X):
+        return X[block]
+    ends = X.indptr[block.start : block.stop + 1]
+    stored = slice(ends[0], ends[-1])
+    shape = (block.stop - block.start, X.shape[1])
+    return sparse.csr_array((X.data[stored], X.indices[stored], ends - ends[0]), shape=shape)
 
 
 def _row_norms(X: Any) -> NDArray[np.float64]:
     """Return Euclidean norms of rows in float64, right for entries near the largest float too."""
-    if sparse.issparse(X):
-        data = X.data.astype(np.float64, copy=False)
-        with np.errstate(over="ignore"):
-            squares = sparse.csr_array((data * data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
-    else:
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
+        if sparse.issparse(X):
+            squares = sparse.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
+        else:
             squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     norms = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
-    # Squares below 1e-300 lose digits, but only of rows far inside any ball; above 1e300 they overflow.
-    for place in np.flatnonzero(~np.isfinite(norms)):
+    for place in np.flatnonzero(~np.isfinite(norms)):  # rare: the squares overflowed
         row = X[[place]].data if sparse.issparse(X) else X[place]
         largest = float(np.max(np.abs(row)))
         norms[place] = largest * float(np.linalg.norm(row / largest))
     return norms
 
 
-def _divided(X: Any, factors: NDArray[np.float64], huge: NDArray[np.bool_]) -> tuple[Any, NDArray[np.float64]]:
-    """Scale the huge rows in a copy, entry by entry, so that no product overflows."""
+def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit: float) -> Any:
+    """Return a copy with the huge rows scaled to norm ``limit``, entry by entry, so that no product overflows."""
+    X = X.copy()
     if sparse.issparse(X):
-        X = sparse.csr_array(X, copy=True)
-        X.data *= np.repeat(np.where(huge, factors, 1.0), np.diff(X.indptr)).astype(X.dtype)
+        stored = np.repeat(huge, np.diff(X.indptr))
+        lengths = np.repeat(norms, np.diff(X.indptr))[stored]
+        X.data[stored] = X.data[stored] / lengths * limit
     else:
-        X = X.copy()
-        X[huge] = (X[huge] * factors[huge, None]).astype(X.dtype)
-    return X, np.where(huge, 1.0, factors)
+        # The division first: the factor limit / norm alone would lose digits where it underflows.
+        X[huge] = X[huge].astype(np.float64) / norms[huge, None] * limit
+    return X
 
 
 def _as_column(values: Floats, ndim: int) -> Floats:

@@ -6,7 +6,7 @@ The two stand side by side in one class, so that the sampling that runs is the s
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,7 @@ class Poisson(Sampler):
     adjacencies = (Adjacency.ADD_OR_REMOVE,)
 
     def __post_init__(self) -> None:
-        probability("rate", self.rate)
+        _keep(self, rate=probability("rate", self.rate))
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield Poisson batches."""
@@ -115,7 +115,8 @@ class FixedSize(Sampler):
     n: int
 
     def __post_init__(self) -> None:
-        if count("size", self.size) > count("n", self.n):
+        _keep(self, size=count("size", self.size), n=count("n", self.n))
+        if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be drawn from n = {self.n} units without replacement")
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
@@ -139,14 +140,12 @@ class FixedSize(Sampler):
         return f"each step takes a uniformly random batch of {self.size} of {self.n} units, without replacement"
 
 
+@dataclass(frozen=True)
 class OneUniform(FixedSize):
     """One uniformly random unit of ``n`` in each step."""
 
-    def __init__(self, n: int) -> None:
-        super().__init__(size=1, n=n)
-
-    def __repr__(self) -> str:
-        return f"OneUniform(n={self.n})"
+    size: int = field(default=1, init=False, repr=False)
+    n: int
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,8 @@ class FixedOrder(Sampler):
     size: int = 1
 
     def __post_init__(self) -> None:
-        count("passes", self.passes)
-        if count("size", self.size) > count("n", self.n):
+        _keep(self, passes=count("passes", self.passes), size=count("size", self.size), n=count("n", self.n))
+        if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be taken from n = {self.n} units")
 
     @property
@@ -191,6 +190,12 @@ class FixedOrder(Sampler):
         """Say so."""
         passes = "once" if self.passes == 1 else f"{self.passes} times"
         return f"units are visited {passes} in a fixed public order, {self.size} a step"
+
+
+def _keep(sampler: Sampler, **checked: float) -> None:
+    """Store checked fields of a frozen sampler as plain Python numbers."""
+    for name, value in checked.items():
+        object.__setattr__(sampler, name, value)
 
 
 def _same_n(planned: int, actual: int) -> None:

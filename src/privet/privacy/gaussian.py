@@ -16,6 +16,7 @@ rounding error of (1).
 import math
 from collections.abc import Callable
 
+import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
@@ -23,6 +24,9 @@ from privet.checks import delta_value, nonnegative, positive
 from privet.privacy.budget import Budget
 
 _ROOT_TOLERANCE = 1e-13
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+# Beyond these the exact profile is out of floating-point reach and the zCDP bound is as good.
+_HUGE_EPSILON, _HUGE_MU = 1e8, 2e4  # mu <= sqrt(2 epsilon): the exact side reaches further
 
 
 def gaussian_sigma(sensitivity: float, budget: Budget) -> float:
@@ -55,9 +59,10 @@ def gdp_mu(budget: Budget) -> float:
             "Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a method with K-norm noise"
         )
     log_target = math.log(budget.delta)
+    if budget.epsilon > _HUGE_EPSILON:  # by zCDP: epsilon = rho + 2 sqrt(rho ln(1/delta)), rho = mu^2/2
+        return math.sqrt(2) * (math.sqrt(budget.epsilon - log_target) - math.sqrt(-log_target)) * (1 - 1e-9)
     mu = _increasing_root(lambda m: _log_gdp_delta(m, budget.epsilon) - log_target)
-    # (1) is a difference of two terms whose ratio is 1 - O(mu): its relative error, and so mu's, grows as 1/mu.
-    return mu * (1 - 1e-9 - 1e-14 / mu)
+    return mu * (1 - 1e-9)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -68,8 +73,10 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if delta == 0:
         return math.inf
     log_target = math.log(delta)
+    if mu > _HUGE_MU:
+        return (mu**2 / 2 + mu * math.sqrt(-2 * log_target)) * (1 + 1e-12) if mu < 1e150 else math.inf
     epsilon = _increasing_root(lambda e: log_target - _log_gdp_delta(mu, e))
-    return epsilon * (1 + 1e-12 + 1e-14 / mu) + 1e-15
+    return epsilon * (1 + 1e-10) + 1e-300
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -126,8 +133,16 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
         log_upper = float(log_ndtr(upper))
         return log_upper + math.log(-math.expm1(epsilon + float(log_ndtr(lower)) - log_upper))
     # e^epsilon phi(lower) = phi(upper), so with the scaled function erfcx both terms share one exponential factor.
-    difference = float(erfcx(-upper / math.sqrt(2))) - float(erfcx(-lower / math.sqrt(2)))
-    return -(upper**2) / 2 + math.log(max(difference, 1e-300) / 2)
+    return -(upper**2) / 2 + math.log(max(_erfcx_drop(-upper / math.sqrt(2), mu / math.sqrt(2)), 1e-300) / 2)
+
+
+def _erfcx_drop(x: float, width: float) -> float:
+    """Return erfcx(x) - erfcx(x + width) for x >= 0, to a relative 1e-12 however small the width."""
+    if width > 0.1:
+        return float(erfcx(x) - erfcx(x + width))
+    # The integral of -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t) > 0, which does not cancel.
+    t = x + width * (1 + _NODES) / 2
+    return float(_WEIGHTS @ (2 / math.sqrt(math.pi) - 2 * t * erfcx(t))) * width / 2
 
 
 def _increasing_root(function: Callable[[float], float]) -> float:

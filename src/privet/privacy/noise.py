@@ -61,7 +61,10 @@ class NoiseSource:
     def assumption(self) -> Assumption:
         """Return what a guarantee says about where its randomness came from."""
         if self.is_seeded:
-            return assumed("the random seed of this run stays secret; whoever knows it can subtract the noise")
+            return assumed(
+                "the random seed stays secret, and is used for this run only: whoever knows it, or sees another run "
+                "with the same seed on similar data, can subtract the noise"
+            )
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system")
 
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:

@@ -33,8 +33,8 @@ class Problem:
         return self.regulariser.strong_convexity
 
     def start(self) -> NDArray[Any]:
-        """Return zero weights."""
-        return self.objective.start(self.rows.dimension).astype(self.rows.dtype)
+        """Return zero weights, in float64 whatever the data: steps and noise are not to be rounded away."""
+        return self.objective.start(self.rows.dimension)
 
     def value(self, weights: NDArray[Any]) -> float:
         """Return the regularised objective. Not private: for tests and reports to the data's holder."""
