@@ -1,0 +1,47 @@
+import dataclasses
+import math
+import pickle
+
+import pytest
+
+from privet.privacy import Adjacency, Budget
+
+BAD_EPSILONS = [0, -1, math.nan, math.inf, -math.inf, True, "1", None]
+BAD_DELTAS = [1, 1.5, -1e-9, math.nan, math.inf, False, "1e-5", None]
+
+
+@pytest.mark.parametrize("epsilon", BAD_EPSILONS, ids=repr)
+def test_bad_epsilon_is_named(epsilon):
+    with pytest.raises(ValueError, match=r"^epsilon must [^\n]*$"):
+        Budget(epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("delta", BAD_DELTAS, ids=repr)
+def test_bad_delta_is_named(delta):
+    with pytest.raises(ValueError, match=r"^delta must [^\n]*$"):
+        Budget(1.0, delta)
+
+
+def test_budget_is_pure_only_without_delta():
+    assert Budget(1).is_pure
+    assert not Budget(1, 5e-324).is_pure
+
+
+def test_budget_is_a_frozen_value():
+    budget = Budget(1, 1e-5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        budget.epsilon = 2.0
+    assert budget == pickle.loads(pickle.dumps(budget))
+    assert {budget: 1}[Budget(1.0, 1e-5)] == 1
+    assert type(budget.epsilon) is float
+
+
+def test_replacing_moves_a_sum_twice_as_far_as_adding():
+    assert Adjacency.REPLACE_ONE.factor == 2
+    assert Adjacency.ADD_OR_REMOVE.factor == 1
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_adjacency_reads_back_from_its_name_and_speaks_of_the_unit(adjacency):
+    assert Adjacency(str(adjacency)) is adjacency
+    assert "client" in adjacency.in_words.format(unit="client")

@@ -1,0 +1,296 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.privacy import (
+    Adjacency,
+    Assumption,
+    Budget,
+    Guarantee,
+    Unit,
+    assumed,
+    compose,
+    enforced,
+    gaussian_sigma,
+    gdp_epsilon,
+)
+from privet.privacy.events import (
+    ApproximateRelease,
+    Composition,
+    FixedSizeGaussian,
+    GaussianRelease,
+    PoissonGaussian,
+    PureRelease,
+)
+
+REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
+CLIPPED = enforced("each record's gradient is clipped to norm 1")
+VOUCHED = assumed("no person has more than one record")
+SECRET = assumed("the seed stays secret")
+
+
+def guarantee(event=None, adjacency=REPLACE, delta=1e-5, *assumptions, released="the weights", unit=Unit.RECORD):
+    event = GaussianRelease(0.5) if event is None else event
+    return Guarantee.of(event, adjacency, delta, released=released, assumptions=assumptions, unit=unit)
+
+
+# --- what it says -------------------------------------------------------------------------------------------------
+
+
+def test_epsilon_is_the_accountants():
+    assert guarantee().epsilon == gdp_epsilon(0.5, 1e-5)
+    sigma = gaussian_sigma(1.0, Budget(1.0, 1e-5))
+    assert guarantee(GaussianRelease(1 / sigma)).epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("unit", Unit)
+def test_statement_names_everything(adjacency, unit):
+    text = guarantee(None, adjacency, 1e-5, CLIPPED, VOUCHED, released="the last weights", unit=unit).statement()
+    first, meaning, *rest = text.splitlines()
+    assert str(adjacency) in first
+    assert f"each {unit}" in first
+    assert adjacency.in_words.format(unit=unit) in meaning
+    assert "Released: the last weights" in rest[0]
+    assert f"Enforced: {CLIPPED.text}" in text
+    assert [line.split() for line in rest if VOUCHED.text in line] == [["Assumed:", *f"{VOUCHED.text}.".split()]]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.text("abc ", min_size=1, max_size=9), st.booleans()), max_size=6))
+def test_first_line_is_conditional_exactly_if_something_is_assumed(pairs):
+    conditions = [Assumption(text, held) for text, held in pairs]
+    subject = guarantee(None, REPLACE, 1e-5, *conditions)
+    vouched = [text for text, held in pairs if not held]
+    first, *rest = subject.statement().splitlines()
+    assert subject.is_conditional == bool(vouched) == ("provided that" in first)
+    if vouched:
+        assert f"{len(vouched)} assumption" in first
+    assert [line.removeprefix("  Assumed:  ") for line in rest if "Assumed:" in line] == [
+        f"{text}." for text in vouched
+    ]
+    assert sum("Enforced:" in line for line in rest) == len(pairs) - len(vouched)
+
+
+def test_str_is_the_statement_and_numbers_are_in_its_first_line():
+    subject = guarantee()
+    first = str(subject).splitlines()[0]
+    assert str(subject) == subject.statement()
+    assert f"{subject.epsilon:.6g}" in first
+    assert "1e-05" in first
+
+
+def test_the_printed_epsilon_is_never_below_the_certified_one():
+    """A statement is quoted: rounding it to the nearest would promise more than is certified."""
+    for mu in (0.1, 0.123456, 0.31, 0.5, 0.77, 1.9):
+        subject = guarantee(GaussianRelease(mu))
+        printed = float(subject.statement().split(",")[0].lstrip("("))
+        assert subject.epsilon <= printed <= subject.epsilon * (1 + 1e-4)
+
+
+def test_without_delta_no_chance_is_mentioned():
+    assert "chance" not in guarantee(PureRelease(1.0), REPLACE, 0.0).statement()
+    assert "chance" in guarantee().statement()
+
+
+def test_frozen_and_hashable():
+    subject = guarantee(None, REPLACE, 1e-5, CLIPPED)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        subject.epsilon = 0.1
+    assert hash(subject) == hash(guarantee(None, REPLACE, 1e-5, CLIPPED))
+
+
+def test_assuming_adds_and_keeps():
+    subject = guarantee(None, REPLACE, 1e-5, CLIPPED)
+    more = subject.assuming(VOUCHED, SECRET)
+    assert more.assumptions == (CLIPPED, VOUCHED, SECRET)
+    assert (subject.is_conditional, more.is_conditional) == (False, True)
+    assert more.epsilon == subject.epsilon
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (GaussianRelease(0.5), REPLACE),
+        (PoissonGaussian(1.0, 0.05, 20), ADD),
+        (FixedSizeGaussian(2.0, 1000, 10, 100), REPLACE),
+        (Composition((PureRelease(0.5), GaussianRelease(0.3))), ADD),
+    ],
+)
+def test_epsilon_at_falls_with_delta_and_agrees_at_its_own(event, adjacency):
+    subject = guarantee(event, adjacency)
+    assert subject.epsilon_at(subject.delta) == subject.epsilon
+    deltas = np.geomspace(1e-14, 0.5, 12)
+    assert np.all(np.diff([subject.epsilon_at(float(delta)) for delta in deltas]) <= 0)
+    assert subject.epsilon_at(0.0) == math.inf
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+cheap_events = st.recursive(
+    st.one_of(
+        st.builds(GaussianRelease, st.floats(0.01, 3)),
+        st.builds(PureRelease, st.floats(0.1, 3)),
+        st.builds(FixedSizeGaussian, st.floats(0.5, 9), st.just(100), st.integers(1, 100), st.integers(1, 99)),
+    ),
+    lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda events: Composition(tuple(events))),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    cheap_events,
+    st.floats(1e-9, 1e-2),
+    st.sampled_from(Unit),
+    st.lists(st.builds(Assumption, st.text(), st.booleans())),
+    st.text(),
+)
+def test_json_round_trip(event, delta, unit, conditions, released):
+    fixed = "FixedSize" in repr(event)
+    subject = guarantee(event, REPLACE if fixed else ADD, delta, *conditions, released=released, unit=unit)
+    again = Guarantee.from_json(subject.to_json())
+    assert again == subject
+    assert again.statement() == subject.statement()
+    assert again.epsilon_at(delta) == subject.epsilon
+
+
+def strictly(text):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_json_of_an_infinite_epsilon_is_still_json():
+    """A Gaussian release at delta = 0. RFC 8259 has no Infinity: other readers choke on it."""
+    subject = guarantee(GaussianRelease(1.0), REPLACE, 0.0)
+    assert subject.epsilon == math.inf
+    assert strictly(subject.to_json())
+    assert Guarantee.from_json(subject.to_json()) == subject
+
+
+def test_json_takes_numpy_numbers():
+    event = FixedSizeGaussian(np.float64(2.0), np.int64(100), np.int64(10), np.int64(5))
+    subject = guarantee(event, REPLACE, np.float64(1e-5))
+    assert Guarantee.from_json(subject.to_json()) == subject
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("epsilon", math.nan),
+        ("epsilon", -1.0),
+        ("delta", 1.0),
+        ("delta", math.nan),
+        ("adjacency", "near"),
+        ("unit", "dog"),
+    ],
+)
+def test_a_forged_file_is_refused(field, value):
+    fields = guarantee().to_dict() | {field: value}
+    with pytest.raises(ValueError, match=rf"{field}|{value}"):
+        Guarantee.from_dict(fields)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"epsilon": 1}'])
+def test_text_that_is_no_guarantee_is_refused_in_one_line(text):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        Guarantee.from_json(text)
+
+
+# --- composition --------------------------------------------------------------------------------------------------
+
+
+def test_gaussian_guarantees_compose_exactly():
+    total = compose([guarantee(GaussianRelease(0.3)), guarantee(GaussianRelease(0.4))])
+    assert total.delta == 2e-5
+    assert total.epsilon == gdp_epsilon(0.5, 2e-5)
+
+
+def test_pure_guarantees_add():
+    parts = [guarantee(PureRelease(0.25), REPLACE, 0.0), guarantee(PureRelease(0.5), REPLACE, 0.0)]
+    assert (compose(parts).epsilon, compose(parts).delta) == (0.75, 0.0)
+
+
+def test_composition_keeps_every_assumption_once_and_every_release():
+    one = guarantee(None, REPLACE, 1e-5, CLIPPED, VOUCHED, released="a table")
+    two = guarantee(None, REPLACE, 1e-5, CLIPPED, SECRET, released="a model")
+    total = compose([one, two])
+    assert total.assumptions == (CLIPPED, VOUCHED, SECRET)
+    assert "a table" in total.released
+    assert "a model" in total.released
+    assert total.is_conditional
+
+
+@pytest.mark.parametrize(
+    ("events", "adjacency"),
+    [
+        ([GaussianRelease(0.3), PureRelease(0.5), GaussianRelease(0.1)], REPLACE),
+        ([FixedSizeGaussian(2.0, 1000, 10, 100), PureRelease(0.5), GaussianRelease(0.2)], REPLACE),
+        ([PoissonGaussian(1.0, 0.01, 100), GaussianRelease(0.4), ApproximateRelease(0.1, 1e-6)], ADD),
+    ],
+)
+def test_compose_is_worse_than_each_part_better_than_the_sum_and_blind_to_order(events, adjacency):
+    parts = [guarantee(event, adjacency) for event in events]
+    total = compose(parts)
+    at_total = [part.epsilon_at(total.delta) for part in parts]
+    assert max(at_total) * (1 - 2e-3) <= total.epsilon <= 1.02 * sum(part.epsilon for part in parts)
+    assert compose(parts[::-1]).epsilon == pytest.approx(total.epsilon, rel=1e-6)
+    assert compose([compose(parts[:2]), parts[2]]).epsilon == pytest.approx(total.epsilon, rel=1e-9)
+
+
+def test_composing_one_guarantee_changes_no_number():
+    subject = guarantee(FixedSizeGaussian(2.0, 1000, 10, 100))
+    assert compose([subject]).epsilon == subject.epsilon
+    black_box = guarantee(ApproximateRelease(1.0, 1e-6), REPLACE, 1e-6)
+    assert compose([black_box]).epsilon == pytest.approx(1.0)
+
+
+def test_compose_at_a_delta_of_ones_own():
+    parts = [guarantee(GaussianRelease(0.3))] * 2
+    assert compose(parts, delta=1e-7).epsilon == gdp_epsilon(math.hypot(0.3, 0.3), 1e-7)
+    assert compose(parts, delta=0.0).epsilon == math.inf
+
+
+def test_deltas_that_add_up_to_one_are_refused():
+    with pytest.raises(ValueError, match=r"^delta must lie in \[0, 1\)"):
+        compose([guarantee(None, REPLACE, 0.6), guarantee(None, REPLACE, 0.6)])
+
+
+def test_adjacencies_and_units_never_mix():
+    with pytest.raises(ValueError, match=r"^cannot compose replace-one with add-or-remove [^\n]*$"):
+        compose([guarantee(), guarantee(None, ADD)])
+    with pytest.raises(ValueError, match=r"^cannot compose [^\n]*each record [^\n]*each client$"):
+        compose([guarantee(), guarantee(unit=Unit.CLIENT)])
+    with pytest.raises(ValueError, match=r"^nothing to compose[^\n]*$"):
+        compose([])
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [1, -0.1, math.nan, math.inf, True, "1e-5", None], ids=repr)
+def test_bad_delta_is_named(delta):
+    for call in (lambda: guarantee(None, REPLACE, delta), lambda: guarantee().epsilon_at(delta)):
+        with pytest.raises(ValueError, match=r"^delta must [^\n]*$"):
+            call()
+    if delta is not None:  # where None means the sum of the parts'
+        with pytest.raises(ValueError, match=r"^delta must [^\n]*$"):
+            compose([guarantee()], delta=delta)
+
+
+def test_an_event_under_the_wrong_adjacency_makes_no_guarantee():
+    with pytest.raises(ValueError, match="adjacency"):
+        guarantee(PoissonGaussian(1.0, 0.1, 1), REPLACE)
+
+
+def test_an_epsilon_that_was_not_computed_is_checked_like_one_that_was():
+    for bad in (math.nan, -1.0):
+        with pytest.raises(ValueError, match="epsilon"):
+            Guarantee(bad, 1e-5, REPLACE, GaussianRelease(1.0), "the weights")

@@ -1,0 +1,332 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from privet.privacy import Adjacency, Budget, BudgetExceededError, Guarantee, Ledger, Unit, assumed, gdp_epsilon
+from privet.privacy.events import ApproximateRelease, Composition, FixedSizeGaussian, GaussianRelease, PureRelease
+
+REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
+
+
+def spent(event, delta=1e-6, adjacency=REPLACE, unit=Unit.RECORD):
+    return Guarantee.of(event, adjacency, delta, released="a model", assumptions=[assumed("good faith")], unit=unit)
+
+
+PURE = spent(PureRelease(0.1), 0.0)
+GAUSS = spent(GaussianRelease(0.3))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.jsonl"
+
+
+# --- one process --------------------------------------------------------------------------------------------------
+
+
+def test_an_unused_ledger_is_empty_and_has_no_file(path):
+    assert Ledger(path).entries() == []
+    assert Ledger(path).total() is None
+    assert not path.exists()
+
+
+def test_entries_survive_reopening_in_order_with_label_and_time(path):
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    booked = [
+        Ledger(path).spend(GAUSS, "first"),
+        Ledger(path).spend(PURE, 'second\n"line" \u2028 é'),
+        Ledger(path).spend(PURE),
+    ]
+    entries = Ledger(str(path)).entries()
+    assert entries == booked
+    assert [entry.label for entry in entries] == ["first", 'second\n"line" \u2028 é', ""]
+    assert [entry.guarantee for entry in entries] == [GAUSS, PURE, PURE]
+    for entry in entries:
+        assert before <= datetime.fromisoformat(entry.time) <= datetime.now(UTC)
+
+
+def test_the_file_is_one_json_object_a_line(path):
+    for _ in range(3):
+        Ledger(path).spend(GAUSS, "a")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert lines.pop() == ""
+    assert [json.loads(line)["label"] for line in lines] == ["a"] * 3
+
+
+def test_total_composes_events(path):
+    ledger = Ledger(path)
+    for _ in range(4):
+        ledger.spend(GAUSS)
+    assert ledger.total().epsilon == gdp_epsilon(0.6, 4e-6)
+    assert ledger.total(1e-5).epsilon == gdp_epsilon(0.6, 1e-5)
+    assert ledger.total().is_conditional
+
+
+def test_a_limit_is_kept_and_nothing_is_booked_beyond_it(path):
+    ledger = Ledger(path, Budget(0.35))
+    for _ in range(3):
+        ledger.spend(PURE)
+    written = path.read_bytes()
+    with pytest.raises(
+        BudgetExceededError, match=r"ledger.jsonl: [^\n]*0.4[^\n]*above the limit of 0.35; nothing was booked"
+    ):
+        ledger.spend(PURE)
+    assert path.read_bytes() == written
+    Ledger(path).spend(PURE)  # whoever opens the ledger states the limit
+    assert len(ledger.entries()) == 4
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_limit_can_be_used_up_to_the_last_bit(path, delta):
+    ledger = Ledger(path, Budget(0.5, delta))
+    ledger.spend(spent(PureRelease(0.5), 0.0))
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(spent(PureRelease(1e-3), 0.0))
+
+
+def test_a_limit_counts_at_its_own_delta(path):
+    tight = gdp_epsilon(0.3, 1e-9)
+    assert tight > GAUSS.epsilon
+    with pytest.raises(BudgetExceededError):
+        Ledger(path, Budget(tight * 0.999, 1e-9)).spend(GAUSS)
+    Ledger(path, Budget(tight * 1.001, 1e-9)).spend(GAUSS)
+
+
+@pytest.mark.parametrize("guarantee", [GAUSS, spent(ApproximateRelease(0.1, 1e-6))], ids=["gaussian", "black box"])
+def test_a_pure_limit_admits_no_delta(path, guarantee):
+    with pytest.raises(BudgetExceededError, match="epsilon = inf"):
+        Ledger(path, Budget(100.0)).spend(guarantee)
+    assert Ledger(path).entries() == []
+
+
+def test_delta_alone_can_exceed_a_limit(path):
+    ledger = Ledger(path, Budget(10.0, 2.5e-6))
+    black_box = spent(ApproximateRelease(0.1, 1e-6))
+    ledger.spend(black_box)
+    ledger.spend(black_box)
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(black_box)
+
+
+def test_a_total_that_is_no_number_is_not_within_any_limit(path, monkeypatch):
+    monkeypatch.setattr("privet.privacy.accounting.epsilon", lambda *args, **kwargs: math.nan)
+    with pytest.raises(ValueError, match="epsilon"):
+        Ledger(path, Budget(1.0, 1e-5)).spend(GAUSS)
+    assert not path.exists() or path.read_bytes() == b""
+
+
+def test_a_release_of_chance_alone_is_charged(path):
+    """An ApproximateRelease without epsilon publishes everything with its delta: a small enough limit forbids it."""
+    publish = Guarantee(0.0, 0.01, REPLACE, ApproximateRelease(0.0, 0.01), "the table, one time in a hundred")
+    with pytest.raises(BudgetExceededError):
+        Ledger(path, Budget(1.0, 1e-5)).spend(publish)
+
+
+@pytest.mark.parametrize(
+    "other", [spent(GaussianRelease(0.1), adjacency=ADD), spent(GaussianRelease(0.1), unit=Unit.CLIENT)]
+)
+@pytest.mark.parametrize("limit", [None, Budget(10, 1e-3)], ids=["unlimited", "limited"])
+def test_what_cannot_be_composed_with_the_rest_is_not_booked(path, other, limit):
+    """Otherwise the ledger would have no total ever after."""
+    ledger = Ledger(path, limit)
+    ledger.spend(GAUSS)
+    with pytest.raises(ValueError, match="cannot compose"):
+        ledger.spend(other)
+    assert ledger.total().epsilon == GAUSS.epsilon
+
+
+def test_a_missing_directory_is_an_error_that_names_it(tmp_path):
+    ledger = Ledger(tmp_path / "nowhere" / "ledger.jsonl")
+    assert ledger.entries() == []
+    with pytest.raises(OSError, match="nowhere"):
+        ledger.spend(GAUSS)
+
+
+@pytest.mark.parametrize("limit", [1.0, "1", (1.0, 1e-5)], ids=repr)
+def test_a_limit_is_a_budget(path, limit):
+    with pytest.raises((TypeError, ValueError), match="limit"):
+        Ledger(path, limit)
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 200])
+def test_a_cut_last_line_is_found_and_never_built_upon(path, cut):
+    """A crash of the machine can leave part of a line, be it all but the end of the line itself."""
+    for _ in range(3):
+        Ledger(path).spend(GAUSS)
+    path.write_bytes(path.read_bytes()[:-cut])
+    damaged = path.read_bytes()
+    if cut > 1:
+        with pytest.raises(ValueError, match=r"ledger.jsonl: line 3 is not a ledger entry[^\n]*$"):
+            Ledger(path).entries()
+        with pytest.raises(ValueError, match="line 3"):
+            Ledger(path).spend(GAUSS)
+        assert path.read_bytes() == damaged
+        return
+    # Only the line feed is missing: the entry is whole. Refusing is fine; gluing the next entry to it is not.
+    try:
+        Ledger(path).spend(GAUSS)
+    except ValueError:
+        assert path.read_bytes() == damaged
+    else:
+        assert len(Ledger(path).entries()) == 4
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{}", "[]", "null", "1", '"x"', '{"label": "x", "time": "y", "guarantee": {}}', "\x00"]
+)
+def test_a_line_that_is_no_entry_is_found(path, line):
+    Ledger(path).spend(GAUSS)
+    with path.open("a") as file:
+        file.write(line + "\n")
+    for call in (Ledger(path).entries, Ledger(path).total, lambda: Ledger(path).spend(GAUSS)):
+        with pytest.raises(ValueError, match=r"line 2 is not a ledger entry[^\n]*$"):
+            call()
+
+
+def test_bytes_that_are_no_text_are_found(path):
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ValueError, match=r"ledger\.jsonl"):
+        Ledger(path).entries()
+
+
+def test_a_guarantee_with_numpy_numbers_is_booked(path):
+    import numpy as np
+
+    booked = spent(FixedSizeGaussian(2.0, np.int64(100), np.int64(10), np.int64(3)))
+    Ledger(path).spend(booked)
+    assert Ledger(path).entries()[0].guarantee == booked
+
+
+# --- many processes -----------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+from privet.privacy import *
+from privet.privacy.events import *
+path, name, entries, limit = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+ledger = Ledger(path, Budget(limit) if limit else None)
+guarantee = Guarantee.of(PureRelease(0.1), Adjacency.REPLACE_ONE, 0.0, released="r" * 3000)
+print("ready", flush=True)
+sys.stdin.readline()
+booked = 0
+for number in range(entries):
+    try:
+        ledger.spend(guarantee, f"{name}-{number}")
+        booked += 1
+    except BudgetExceededError:
+        pass
+print(booked)
+"""
+
+
+def start_workers(path, workers, entries, limit):
+    """Start the processes and let them go at one moment, after all have imported everything."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WORKER, path, str(name), str(entries), str(limit)],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in range(workers)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return processes
+
+
+def race(path, workers, entries, limit=0.0):
+    return sum(int(process.communicate(timeout=60)[0]) for process in start_workers(path, workers, entries, limit))
+
+
+def test_eight_processes_book_at_once_and_no_line_is_lost_or_torn(path):
+    assert race(path, workers=8, entries=10) == 80
+    labels = [entry.label for entry in Ledger(path).entries()]
+    assert sorted(labels) == sorted(f"{name}-{number}" for name in range(8) for number in range(10))
+    for name in range(8):
+        own = [label for label in labels if label.startswith(f"{name}-")]
+        assert own == [f"{name}-{number}" for number in range(10)]
+
+
+def test_racing_processes_never_exceed_the_limit_and_use_it_up(path):
+    assert race(path, workers=4, entries=6, limit=1.05) == 10
+    assert Ledger(path).total(0.0).epsilon == pytest.approx(1.0)
+
+
+def test_threads_never_exceed_the_limit(path):
+    def spend(_):
+        try:
+            Ledger(path, Budget(1.05)).spend(PURE)
+        except BudgetExceededError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(spend, range(24))) == 10
+
+
+def test_killing_writers_leaves_a_readable_ledger(path):
+    """SIGKILL at random moments: the next process reads every line and goes on."""
+    for pause in (0.0, 0.01, 0.03):
+        processes = start_workers(path, 2, 100_000, 0.0)
+        time.sleep(pause)
+        for process in processes:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+        entries = Ledger(path).entries()
+        Ledger(path).spend(PURE, "after")
+        assert len(Ledger(path).entries()) == len(entries) + 1
+
+
+LARGE = """
+import sys
+from privet.privacy import *
+from privet.privacy.events import *
+event = Composition(tuple(PureRelease(0.001 * (i + 1)) for i in range(20_000)))
+guarantee = Guarantee(1.0, 0.0, Adjacency.REPLACE_ONE, event, "everything")
+ledger = Ledger(sys.argv[1])
+print("ready", flush=True)
+while True:
+    ledger.spend(guarantee)
+    print("booked", flush=True)
+"""
+
+
+def test_killing_the_writer_of_a_long_line_loses_no_earlier_entry(path):
+    """A line of a megabyte is many writes: a torn one must be found, and name the line, not corrupt the rest."""
+    Ledger(path).spend(PURE, "before")
+    process = subprocess.Popen([sys.executable, "-c", LARGE, path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    size = path.stat().st_size
+    while path.stat().st_size == size:
+        time.sleep(1e-4)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    first, *rest = path.read_text().split("\n")
+    assert json.loads(first)["label"] == "before"
+    try:
+        entries = Ledger(path).entries()
+    except ValueError as error:
+        assert f"line {len(rest) + 1 - (rest[-1] == '')}" in str(error)
+    else:
+        assert entries[0].label == "before"
+
+
+def test_a_ledger_of_many_parts_totals_quickly(path):
+    ledger = Ledger(path)
+    ledger.spend(spent(Composition((GaussianRelease(0.1),) * 200)))
+    for _ in range(50):
+        ledger.spend(GAUSS)
+    start = time.perf_counter()
+    assert ledger.total(1e-5).epsilon == gdp_epsilon(math.sqrt(200 * 0.01 + 50 * 0.09), 1e-5)
+    assert time.perf_counter() - start < 2
