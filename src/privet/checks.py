@@ -8,7 +8,7 @@ def positive(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number above zero, else raise ValueError."""
     number = _finite(name, value)
     if number <= 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
+        raise ValueError(f"{name} must be positive, got {_shown(value)}")
     return number
 
 
@@ -16,7 +16,7 @@ def nonnegative(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number of at least zero, else raise ValueError."""
     number = _finite(name, value)
     if number < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}")
+        raise ValueError(f"{name} must not be negative, got {_shown(value)}")
     return number
 
 
@@ -24,7 +24,7 @@ def probability(name: str, value: float) -> float:
     """Return ``value`` as a float if it lies in (0, 1], else raise ValueError."""
     number = _finite(name, value)
     if not 0 < number <= 1:
-        raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
+        raise ValueError(f"{name} must lie in (0, 1], got {_shown(value)}")
     return number
 
 
@@ -32,23 +32,31 @@ def delta_value(value: float) -> float:
     """Return ``value`` as a float if it is a delta, a number in [0, 1), else raise ValueError."""
     number = _finite("delta", value)
     if not 0 <= number < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {value!r}")
+        raise ValueError(f"delta must lie in [0, 1), got {_shown(value)}")
     return number
 
 
 def count(name: str, value: int, at_least: int = 1) -> int:
     """Return ``value`` as an int if it is a whole number of at least ``at_least``, else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
+        raise ValueError(f"{name} must be a whole number, got {_shown(value)}")
     if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value!r}")
+        raise ValueError(f"{name} must be at least {at_least}, got {_shown(value)}")
     return int(value)
 
 
 def _finite(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    number = float(value)
+        raise ValueError(f"{name} must be a number, got {_shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}")
+        raise ValueError(f"{name} must be finite, got {_shown(value)}")
     return number
+
+
+def _shown(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."

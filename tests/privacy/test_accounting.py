@@ -590,10 +590,11 @@ def test_an_event_under_the_wrong_adjacency_is_refused(event, adjacency):
         calibrate(lambda z: event, adjacency, Budget(1, 1e-5))
 
 
-@pytest.mark.parametrize("adjacency", ["replace-one", None])
+@pytest.mark.parametrize("adjacency", ["near", None])
 def test_an_adjacency_is_an_adjacency(adjacency):
-    with pytest.raises(ValueError, match="adjacency"):
+    with pytest.raises(ValueError, match="Adjacency"):
         epsilon(FIXED, adjacency, 1e-5)
+    assert epsilon(FIXED, "replace-one", 1e-5) == epsilon(FIXED, REPLACE, 1e-5)
 
 
 def test_an_unknown_analysis_is_refused_by_name():

@@ -21,14 +21,15 @@ from privet.privacy.events import (
 )
 
 positive = st.floats(1e-6, 1e6)
+multipliers = st.floats(1e-3, 1e12)
 counts = st.integers(1, 10**9)
 elementary = st.one_of(
     st.builds(GaussianRelease, st.floats(0, 1e3)),
     st.builds(PureRelease, positive),
     st.builds(ApproximateRelease, st.floats(0, 10), st.floats(0, 0.5)),
-    st.builds(PoissonGaussian, positive, st.floats(1e-9, 1), counts),
+    st.builds(PoissonGaussian, multipliers, st.floats(1e-9, 1), counts),
     st.tuples(counts, counts).flatmap(
-        lambda pair: st.builds(FixedSizeGaussian, positive, st.just(max(pair)), st.just(min(pair)), counts)
+        lambda pair: st.builds(FixedSizeGaussian, multipliers, st.just(max(pair)), st.just(min(pair)), counts)
     ),
 )
 events = st.recursive(elementary, lambda inner: st.lists(inner, max_size=4).map(lambda es: Composition(tuple(es))))

@@ -81,7 +81,7 @@ def test_str_is_the_statement_and_numbers_are_in_its_first_line():
     subject = guarantee()
     first = str(subject).splitlines()[0]
     assert str(subject) == subject.statement()
-    assert f"{subject.epsilon:.6g}" in first
+    assert float(first.split(",")[0].lstrip("(")) == pytest.approx(subject.epsilon, rel=1e-5)
     assert "1e-05" in first
 
 

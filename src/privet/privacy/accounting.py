@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 from privet.checks import delta_value
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import (
+    LEAST_NOISE,
+    MOST_NOISE,
     ApproximateRelease,
     Event,
     FixedSizeGaussian,
@@ -67,6 +69,7 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     -----------------
     The release is (returned, delta)-DP under ``adjacency``, whatever the analysis.
     """
+    adjacency = Adjacency(adjacency)
     return _bound_of(analysis)(_merged(event, adjacency), adjacency, delta_value(delta), _FINE)
 
 
@@ -78,8 +81,7 @@ def calibrate(
     Parameters
     ----------
     family : callable
-        From a noise multiplier z to the event it would make; epsilon must fall as z grows, and the mu of a Gaussian
-        release must be inversely proportional to z.
+        From a noise multiplier z to the event it would make; epsilon must fall as z grows.
     adjacency, budget
         The target. Pure budgets have no Gaussian noise and are refused.
     analysis : str
@@ -87,69 +89,80 @@ def calibrate(
 
     Notes
     -----
-    Where all releases are Gaussian the multiplier is exact. Elsewhere the search runs on a coarse accountant (a wide
-    grid), then a few steps on the one that certifies; the returned multiplier has been certified by the very function
-    that :func:`epsilon` calls.
+    Where the release is Gaussian with a mu that falls as 1/z, the multiplier is exact. Elsewhere the search runs on
+    ever finer accountants, the last of which certifies; the returned multiplier has been
+    certified by the very function that :func:`epsilon` calls.
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
-
     bound = _bound_of(analysis)
-    reference = _merged(family(1.0), adjacency)
-    if all(isinstance(part, GaussianRelease) for part in reference):
-        return _unsampled_mu(reference[0], adjacency) / gdp_mu(budget)  # exact, no search
+    one, two = (_merged(family(z), adjacency) for z in (1.0, 2.0))
+    if analysis in {"tightest", "unsampled"} and _is_gaussian(one) and _is_gaussian(two):
+        mu = one[0].mu
+        if mu > 0 and two[0].mu == mu / 2:
+            return mu / gdp_mu(budget)
 
     def certified(precision: _Precision) -> Callable[[float], float]:
         return lambda z: bound(_merged(family(z), adjacency), adjacency, budget.delta, precision)
 
-    rough = _search(certified(_COARSE), budget.epsilon, 1.0, window=(0.90, 1.05))
-    return _search(certified(_FINE), budget.epsilon, rough, window=(0.992, 1.0))
+    guess = _Guess(1.0, slope=-1.0)
+    for precision, window in ((_COARSE, (0.80, 1.20)), (_MIDDLE, (0.90, 1.10)), (_FINE, (0.992, 1.0))):
+        guess = _search(certified(precision), budget.epsilon, guess, window)
+    return guess.noise_multiplier
 
 
-def _search(
-    epsilon_of: Callable[[float], float], target: float, start: float, window: tuple[float, float], limit: int = 80
-) -> float:
+@dataclass(frozen=True)
+class _Guess:
+    """A noise multiplier, and the slope of log epsilon against its logarithm nearby."""
+
+    noise_multiplier: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Logarithms of a noise multiplier and its epsilon."""
+
+    x: float
+    y: float
+
+
+def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
     """Find z with epsilon_of(z)/target in (window], by secant steps in log-log kept inside a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
-    low = high = None  # logs of multipliers with too much epsilon (low) and too little (high), with log epsilon
-    x = math.log(start)
-    for _ in range(limit):
+    low: _Point | None = None  # too much epsilon
+    high: _Point | None = None  # too little
+    x, slope = math.log(start.noise_multiplier), start.slope
+    for _ in range(80):
         y = _log(epsilon_of(math.exp(x)))
+        if low and high and math.isfinite(low.y) and math.isfinite(high.y):
+            slope = min((low.y - high.y) / (low.x - high.x), -0.1)
         if target * window[0] < math.exp(min(y, 700.0)) <= target * window[1]:
-            return math.exp(x)
-        if y > aim:
-            low = (x, y)
-        else:
-            high = (x, y)
-        x = _next_guess(low, high, aim)
-        if x < math.log(_LEAST_NOISE):
+            return _Guess(math.exp(x), slope)
+        low, high = (_Point(x, y), high) if y > aim else (low, _Point(x, y))
+        if high is not None and high.x <= math.log(LEAST_NOISE):
             raise ValueError(
-                "this budget needs (almost) no noise, since delta is at least the chance that a unit is ever sampled: "
-                "such a delta permits publishing whole records. Choose delta well below 1/n"
+                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the chance that a "
+                "unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n"
             )
-        if x > 69:
-            raise ValueError(f"no noise multiplier below e^69 reaches epsilon = {target:g}")
+        if low is not None and low.x >= math.log(MOST_NOISE):
+            raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
+        x = min(max(_next_x(low, high, aim, slope), math.log(LEAST_NOISE)), math.log(MOST_NOISE))
     raise RuntimeError(f"calibration to epsilon = {target:g} did not settle; please report the plan")
 
 
-_LEAST_NOISE = 1e-3
-
-_Point = tuple[float, float]
-
-
-def _next_guess(low: _Point | None, high: _Point | None, aim: float) -> float:
-    if low is None:
-        assert high is not None
-        # Far from the root epsilon falls about as 1/z, so this is a secant step; never less than a factor 1.1.
-        return high[0] - min(max(aim - high[1], 0.1), 2.0)
-    if high is None:
-        return low[0] + min(max(low[1] - aim, 0.1), 2.0)
-    (x0, y0), (x1, y1) = low, high
-    if not (math.isfinite(y0) and math.isfinite(y1)) or y0 - y1 > 3.0:
-        return (x0 + x1) / 2
-    x = x0 + (x1 - x0) * (y0 - aim) / (y0 - y1)
-    margin = 0.05 * (x1 - x0)  # an Illinois-like guard: never cling to an end of the bracket
-    return min(max(x, x0 + margin), x1 - margin)
+def _next_x(low: _Point | None, high: _Point | None, aim: float, slope: float) -> float:
+    """Return where to look next: along the slope while one side is open, then inside the bracket."""
+    if low is None or high is None:
+        end = low or high
+        assert end is not None
+        step = min(max(abs((end.y - aim) / slope), 0.005), 2.0)
+        return end.x + step if low else end.x - step
+    if not (math.isfinite(low.y) and math.isfinite(high.y)) or low.y - high.y > 3.0:
+        return (low.x + high.x) / 2
+    x = low.x + (high.x - low.x) * (low.y - aim) / (low.y - high.y)
+    margin = 0.05 * (high.x - low.x)  # never cling to an end of the bracket
+    return min(max(x, low.x + margin), high.x - margin)
 
 
 def _log(value: float) -> float:
@@ -167,40 +180,69 @@ class _Precision:
     most_cells: int
 
 
-_FINE = _Precision(cells_per_deviation=16.0, most_cells=20_000)
+_FINE = _Precision(cells_per_deviation=16.0, most_cells=30_000)
+_MIDDLE = _Precision(cells_per_deviation=6.0, most_cells=8_000)
 _COARSE = _Precision(cells_per_deviation=2.0, most_cells=2_000)
 
 
 def _merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
-    """Return the elementary events, with all Gaussian releases merged into one, exactly."""
-    parts = leaves(event)
-    for part in parts:
+    """Return the elementary events, with all that is Gaussian without sampling merged into one, exactly."""
+    gaussians, others = [], []
+    for part in leaves(event):
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
             raise ValueError(f"{type(part).__name__} is accounted for under {names} adjacency, not {adjacency}")
-    gaussians = [part.mu for part in parts if isinstance(part, GaussianRelease)]
-    others = tuple(part for part in parts if not isinstance(part, GaussianRelease))
-    return (GaussianRelease(math.hypot(*gaussians)), *others) if gaussians else others
+        if isinstance(part, GaussianRelease) or _takes_everybody(part):
+            gaussians.append(_unsampled_mu(part, adjacency))
+        else:
+            others.append(part)
+    return (GaussianRelease(math.hypot(*gaussians)), *others) if gaussians else tuple(others)
+
+
+def _takes_everybody(part: Event) -> bool:
+    if isinstance(part, PoissonGaussian):
+        return part.rate == 1
+    return isinstance(part, FixedSizeGaussian) and part.size == part.n
+
+
+def _is_gaussian(parts: Sequence[Event]) -> TypeGuard[tuple[GaussianRelease]]:
+    return len(parts) == 1 and isinstance(parts[0], GaussianRelease)
 
 
 def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: _Precision) -> float:
-    """Return the best certified epsilon."""
-    if delta == 0 or all(isinstance(part, GaussianRelease) for part in parts):
-        return _unsampled(parts, adjacency, delta, precision)
-    if any(isinstance(part, FixedSizeGaussian) for part in parts):
-        bounds = [_renyi(parts, adjacency, delta, precision)]
-        if all(isinstance(part, FixedSizeGaussian | GaussianRelease) for part in parts):
-            bounds.append(_unsampled(parts, adjacency, delta, precision))
-        return min(bounds)
-    if delta < _fourier_floor(parts):
-        return _renyi(parts, adjacency, delta, precision)
-    return _loss_distribution(parts, adjacency, delta, precision)
+    """Return the best of the bounds that cover the events; each of them is valid."""
+    plain = _unsampled(parts, adjacency, delta, precision)
+    if delta == 0 or plain == 0 or _is_gaussian(parts):
+        return plain
+    if delta >= _chance_of_contact(parts):
+        return 0.0
+    is_fixed_size = any(isinstance(part, FixedSizeGaussian) for part in parts)
+    if is_fixed_size or delta < _fourier_floor(parts) or _largest_loss(parts) > _LARGEST_LOSS:
+        return min(plain, _renyi(parts, adjacency, delta, precision))
+    return min(plain, _loss_distribution(parts, adjacency, delta, precision))
+
+
+def _chance_of_contact(parts: Sequence[Event]) -> float:
+    """Return the chance that a unit is ever in a Poisson batch: without contact, neighbours are the same."""
+    if not all(isinstance(part, PoissonGaussian) for part in parts):
+        return 1.0
+    missed = sum(part.steps * math.log1p(-part.rate) for part in parts if isinstance(part, PoissonGaussian))
+    return -math.expm1(missed)
+
+
+def _fourier_rounding(parts: Sequence[Event]) -> float:
+    """Return how much mass the rounding of an FFT, raised to the power of the steps, may misplace.
+
+    The coefficients err by about 2e-15 relative, so their powers by 2e-15 steps, and by Parseval the composed
+    distribution by that times its own Euclidean norm, below 0.05 for the grids used here. This allows for more.
+    """
+    steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian))
+    return 1e-14 + 1e-16 * steps
 
 
 def _fourier_floor(parts: Sequence[Event]) -> float:
-    """Return the delta below which the rounding of an FFT raised to the power of the steps could be felt."""
-    steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian))
-    return max(1e-12, 1e-14 * steps)
+    """Return the delta below which that rounding would cost more than a percent of delta."""
+    return 100 * _fourier_rounding(parts)
 
 
 def _unsampled(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: _Precision) -> float:
@@ -230,16 +272,14 @@ def _unsampled_mu(part: Event, adjacency: Adjacency) -> float:
 
 
 def _renyi(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: _Precision) -> float:
-    from dp_accounting.rdp import compute_epsilon
-
-    slack = sum(part.delta for part in parts if isinstance(part, ApproximateRelease))
-    if delta <= slack:
+    """Add Renyi divergences up, and convert: Canonne, Kamath and Steinke 2020, Proposition 12, at the best order."""
+    room = delta - sum(part.delta for part in parts if isinstance(part, ApproximateRelease))
+    if room <= 0:
         return math.inf
     orders = np.asarray(ORDERS, dtype=np.float64)
     total = sum((_rdp(part, adjacency, orders) for part in parts), start=np.zeros_like(orders))
-    if not np.isfinite(total).any():
-        return math.inf
-    return max(0.0, float(compute_epsilon(orders, total, delta - slack)[0]))
+    converted = total + np.log1p(-1 / orders) - (math.log(room) + np.log(orders)) / (orders - 1)
+    return max(0.0, float(np.min(converted)))
 
 
 @singledispatch
@@ -273,15 +313,17 @@ def _(part: PoissonGaussian, adjacency: Adjacency, orders: Floats) -> Floats:
     # add-or-remove, the only adjacency of this event, the two agree.
     accountant = RdpAccountant([int(order) for order in orders], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     gaussian = dp_accounting.GaussianDpEvent(part.noise_multiplier / adjacency.factor)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(part.rate, gaussian), part.steps)
-    return np.asarray(accountant.rdp, dtype=np.float64)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(part.rate, gaussian))
+    # Tiny divergences are differences of numbers near 1 and may come out negative: allow for their rounding.
+    one_step = np.maximum(accountant.rdp, 0.0) + 1e-14 * orders / (orders - 1)
+    return part.steps * np.asarray(one_step, dtype=np.float64)
 
 
 @_rdp.register
 def _(part: FixedSizeGaussian, adjacency: Adjacency, orders: Floats) -> Floats:
     sigma = part.noise_multiplier / adjacency.factor
     unsampled = orders / (2 * sigma**2)
-    if part.size == part.n:
+    if _takes_everybody(part):
         return part.steps * unsampled
     return part.steps * np.minimum(fixed_size_rdp(sigma, part.size / part.n, orders), unsampled)
 
@@ -289,32 +331,85 @@ def _(part: FixedSizeGaussian, adjacency: Adjacency, orders: Floats) -> Floats:
 # ----------------------------------------------------------------------------------- privacy loss distributions
 
 
+# dp-accounting exponentiates losses; beyond this a float overflows.
+_LARGEST_LOSS = 600.0
+_FINEST_GRID = 1e-9
+
+
 def _loss_distribution(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: _Precision) -> float:
-    interval = min(_interval(part, precision) for part in parts)
+    """Compose privacy loss distributions on one grid, rounded up."""
+    for part in parts:
+        if not isinstance(part, GaussianRelease | PureRelease | ApproximateRelease | PoissonGaussian):
+            raise _refusal("pld", part)
+    room = delta - _fourier_rounding(parts)
+    if room <= 0 or _largest_loss(parts) > _LARGEST_LOSS:
+        return math.inf
+    if not any(_spread(part)[0] > 0 for part in parts):  # nothing released, but for chances of publishing all
+        return _unsampled(parts, adjacency, delta, precision)
+    interval = _interval(parts, precision)
     total: Any = None
     for part in parts:
         distribution = _pld(part, interval)
         total = distribution if total is None else total.compose(distribution)
-    return float(total.get_epsilon_for_delta(delta))
+    return float(total.get_epsilon_for_delta(room))
 
 
-def _interval(part: Event, precision: _Precision) -> float:
-    """Return a grid width for the privacy loss.
+def _interval(parts: Sequence[Event], precision: _Precision) -> float:
+    """Return the width h of the grid for the privacy loss.
 
-    Rounding the loss of one step to a grid of width h adds variance of order h^2 a step: harmless while h is a small
-    part of the standard deviation of that loss. Where rare large losses dominate, that would be a needlessly fine
-    grid, so the number of cells a step is limited.
+    Rounding the loss of one step, of standard deviation s, to the grid adds variance of about h min(h, s). The widest
+    grid is taken on which this adds up to a small share of the total variance, so that a small release beside a large
+    one does not force a fine grid on both. Pure losses are rounded up, by up to h each. Where rare large losses
+    dominate, all this would be needlessly fine, so the number of cells a step is limited.
     """
+    spreads = [_spread(part) for part in parts]
+    variance = sum(steps * s**2 for s, steps in spreads)
+    allowed = variance / precision.cells_per_deviation**2
+    low, high = 0.0, math.sqrt(variance)
+    for _ in range(60):
+        h = (low + high) / 2
+        low, high = (h, high) if sum(steps * h * min(h, s) for s, steps in spreads) <= allowed else (low, h)
+    width = low
+    rounded_up = [part for part in parts if isinstance(part, PureRelease | ApproximateRelease)]
+    if rounded_up:
+        width = min(width, 0.16 / precision.cells_per_deviation * math.sqrt(variance) / len(rounded_up))
+    return max(width, _largest_loss(parts, one_step=True) / precision.most_cells, _FINEST_GRID)
+
+
+def _spread(part: Event) -> tuple[float, int]:
+    """Return the standard deviation of the loss of one step, about, and the number of steps."""
     if isinstance(part, PoissonGaussian):
-        z, rate = part.noise_multiplier, part.rate
-        deviation = min(rate * math.sqrt(math.expm1(min(1 / z**2, 600.0))), 1 / z)
-        largest_loss = math.log1p(rate * math.expm1(min((1 + 20 * z) / (2 * z**2), 600.0)))
-        return max(deviation / precision.cells_per_deviation, largest_loss / precision.most_cells)
+        z = part.noise_multiplier
+        return min(part.rate * math.sqrt(math.expm1(min(1 / z**2, 600.0))), 1 / z), part.steps
     if isinstance(part, GaussianRelease):
-        return part.mu / precision.cells_per_deviation / 10 if part.mu > 0 else math.inf
+        return part.mu, 1
     if isinstance(part, PureRelease | ApproximateRelease):
-        return part.epsilon / 200 if part.epsilon > 0 else math.inf
+        return part.epsilon, 1
     raise _refusal("pld", part)
+
+
+def _largest_loss(parts: Sequence[Event], one_step: bool = False) -> float:
+    """Return a loss that is hardly ever exceeded: ten standard deviations of the noise out."""
+    losses = []
+    for part in parts:
+        if isinstance(part, PoissonGaussian):
+            z = part.noise_multiplier
+            exponent = (1 + 20 * z) / (2 * z**2)
+            amplified = math.log1p(part.rate * math.expm1(exponent)) if exponent < 600 else exponent
+            losses.append(amplified if one_step else min(amplified * part.steps, _typical_total(part)))
+        elif isinstance(part, GaussianRelease):
+            losses.append(part.mu**2 / 2 + 10 * part.mu)
+        elif isinstance(part, PureRelease | ApproximateRelease):
+            losses.append(part.epsilon)
+    return max(losses, default=0.0) if one_step else sum(losses)
+
+
+def _typical_total(part: PoissonGaussian) -> float:
+    """Return ten standard deviations above the mean of the total loss, as of a Gaussian, and one large step."""
+    s, steps = _spread(part)
+    z = part.noise_multiplier
+    exponent = (1 + 20 * z) / (2 * z**2)
+    return steps * s**2 / 2 + 10 * s * math.sqrt(steps) + exponent
 
 
 @singledispatch

@@ -12,6 +12,10 @@ from typing import Any, ClassVar
 from privet.checks import count, delta_value, nonnegative, positive, probability
 from privet.privacy.budget import Adjacency
 
+# Outside these ranges a release is public or empty for all purposes, and its analysis beyond floating point.
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e12
+LARGEST_MU = 1e9
+
 
 @dataclass(frozen=True)
 class Event:
@@ -27,6 +31,11 @@ class Event:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
         return {"kind": type(self).__name__, **asdict(self)}
 
+    def _keep(self, **checked: float) -> None:
+        """Store checked fields as plain Python numbers."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
 
 @dataclass(frozen=True)
 class GaussianRelease(Event):
@@ -35,7 +44,9 @@ class GaussianRelease(Event):
     mu: float
 
     def __post_init__(self) -> None:
-        nonnegative("mu", self.mu)
+        self._keep(mu=nonnegative("mu", self.mu))
+        if self.mu > LARGEST_MU:
+            raise ValueError(f"mu must be at most {LARGEST_MU:g}, got {self.mu:g}: there is hardly any noise")
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class PureRelease(Event):
     epsilon: float
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        self._keep(epsilon=positive("epsilon", self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,7 @@ class ApproximateRelease(Event):
     delta: float
 
     def __post_init__(self) -> None:
-        nonnegative("epsilon", self.epsilon)
-        delta_value(self.delta)
+        self._keep(epsilon=nonnegative("epsilon", self.epsilon), delta=delta_value(self.delta))
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,8 @@ class PoissonGaussian(Event):
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.ADD_OR_REMOVE})
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
-        probability("rate", self.rate)
-        count("steps", self.steps)
+        rate, steps = probability("rate", self.rate), count("steps", self.steps)
+        self._keep(noise_multiplier=_noise_multiplier(self.noise_multiplier), rate=rate, steps=steps)
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,9 @@ class FixedSizeGaussian(Event):
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
-        count("steps", self.steps)
-        if count("size", self.size) > count("n", self.n):
+        sizes = {"n": count("n", self.n), "size": count("size", self.size), "steps": count("steps", self.steps)}
+        self._keep(noise_multiplier=_noise_multiplier(self.noise_multiplier), **sizes)
+        if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be drawn from n = {self.n} units without replacement")
 
 
@@ -101,6 +110,12 @@ class Composition(Event):
     """Several releases on the same data, each free to depend on the outcomes of those before it."""
 
     events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        for event in self.events:
+            if not isinstance(event, Event):
+                raise ValueError(f"a composition holds events, not {event!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
@@ -111,6 +126,12 @@ class Composition(Event):
         return tuple(leaf for event in self.events for leaf in leaves(event))
 
 
+def _noise_multiplier(value: float) -> float:
+    if not LEAST_NOISE <= positive("noise_multiplier", value) <= MOST_NOISE:
+        raise ValueError(f"noise_multiplier must lie in [{LEAST_NOISE:g}, {MOST_NOISE:g}], got {value:g}")
+    return float(value)
+
+
 def leaves(event: Event) -> tuple[Event, ...]:
     """Return the elementary releases of an event."""
     return event.flat() if isinstance(event, Composition) else (event,)
@@ -118,9 +139,11 @@ def leaves(event: Event) -> tuple[Event, ...]:
 
 def event_from_dict(fields: Mapping[str, Any]) -> Event:
     """Read an event back from :meth:`Event.to_dict`; an unknown kind is refused by name."""
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"an event is a JSON object, not {fields!r}")
     values = dict(fields)
     kind = values.pop("kind", None)
-    if kind not in Event.kinds:
+    if not isinstance(kind, str) or kind not in Event.kinds:
         raise ValueError(f"unknown event {kind!r}: known are {', '.join(sorted(Event.kinds))}")
     if kind == "Composition":
         return Composition(tuple(event_from_dict(event) for event in values["events"]))

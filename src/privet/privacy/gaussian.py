@@ -128,7 +128,7 @@ def zcdp_rho(budget: Budget) -> float:
 def _log_gdp_delta(mu: float, epsilon: float) -> float:
     """Return the logarithm of (1), stable in both tails."""
     upper, lower = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-    if upper > 0:
+    if upper > 1:
         # Both terms are far from underflow; write (1) as Phi(upper) * (1 - ratio).
         log_upper = float(log_ndtr(upper))
         return log_upper + math.log(-math.expm1(epsilon + float(log_ndtr(lower)) - log_upper))
@@ -137,7 +137,7 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def _erfcx_drop(x: float, width: float) -> float:
-    """Return erfcx(x) - erfcx(x + width) for x >= 0, to a relative 1e-12 however small the width."""
+    """Return erfcx(x) - erfcx(x + width) for x >= -1, to a relative 1e-12 however small the width."""
     if width > 0.1:
         return float(erfcx(x) - erfcx(x + width))
     # The integral of -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t) > 0, which does not cancel.

@@ -1,8 +1,10 @@
 """What a guarantee is: numbers, and everything they rest on."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal, localcontext
 from enum import StrEnum
 from typing import Any
 
@@ -67,6 +69,12 @@ class Guarantee:
     assumptions: tuple[Assumption, ...] = ()
     unit: Unit = Unit.RECORD
 
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:  # NaN is refused too
+            raise ValueError(f"epsilon must be a number of at least 0, got {self.epsilon!r}")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", delta_value(self.delta))
+
     @classmethod
     def of(
         cls,
@@ -79,7 +87,6 @@ class Guarantee:
         unit: Unit = Unit.RECORD,
     ) -> "Guarantee":
         """Return the guarantee of an event: the accountant computes epsilon."""
-        delta = delta_value(delta)
         epsilon = accounting.epsilon(event, adjacency, delta)
         return cls(epsilon, delta, adjacency, event, released, tuple(assumptions), unit)
 
@@ -105,10 +112,11 @@ class Guarantee:
             condition += "s"
         neighbours = self.adjacency.in_words.format(unit=self.unit)
         lines = [
-            f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy for each {self.unit}, "
+            f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit}, "
             f"{self.adjacency} adjacency{condition}.",
             f"  Meaning: {neighbours} changes the probability of any outcome by a factor of at most "
-            f"e^{self.epsilon:.4g}" + (f", but for a chance of {self.delta:.3g}." if self.delta > 0 else "."),
+            f"e^{_upwards(self.epsilon, 4)}"
+            + (f", but for a chance of {_upwards(self.delta, 3)}." if self.delta > 0 else "."),
             f"  Released: {self.released}.",
         ]
         lines += [f"  Enforced: {text}." for text in held]
@@ -118,7 +126,7 @@ class Guarantee:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary."""
         return {
-            "epsilon": self.epsilon,
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,  # JSON has no infinity
             "delta": self.delta,
             "adjacency": str(self.adjacency),
             "unit": str(self.unit),
@@ -130,15 +138,18 @@ class Guarantee:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Guarantee":
         """Read a guarantee back from :meth:`to_dict`."""
-        return cls(
-            epsilon=float(fields["epsilon"]),
-            delta=float(fields["delta"]),
-            adjacency=Adjacency(fields["adjacency"]),
-            event=event_from_dict(fields["event"]),
-            released=str(fields["released"]),
-            assumptions=tuple(Assumption(str(a["text"]), bool(a["enforced"])) for a in fields["assumptions"]),
-            unit=Unit(fields["unit"]),
-        )
+        try:
+            return cls(
+                epsilon=math.inf if fields["epsilon"] is None else float(fields["epsilon"]),
+                delta=float(fields["delta"]),
+                adjacency=Adjacency(fields["adjacency"]),
+                event=event_from_dict(fields["event"]),
+                released=str(fields["released"]),
+                assumptions=tuple(Assumption(str(a["text"]), bool(a["enforced"])) for a in fields["assumptions"]),
+                unit=Unit(fields["unit"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a guarantee: {type(error).__name__}: {error}") from error
 
     def to_json(self) -> str:
         """Return the guarantee as a JSON text."""
@@ -179,6 +190,17 @@ def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guar
         assumptions=tuple(assumptions),
         unit=first.unit,
     )
+
+
+def _upwards(value: float, digits: int) -> str:
+    """Return a number in few digits, rounded up: what is quoted must not promise more than was certified.
+
+    An excess that is a mere rounding error of the number itself does not count.
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    with localcontext(prec=digits, rounding=ROUND_CEILING):
+        return f"{float(+Decimal(value * (1 - 1e-12))):.{digits}g}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -43,6 +43,8 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: Budget | None = None) -> None:
+        if limit is not None and not isinstance(limit, Budget):
+            raise TypeError(f"limit must be a Budget or None, got {limit!r}")
         self.path = Path(path)
         self.limit = limit
 
@@ -51,8 +53,9 @@ class Ledger:
         entry = Entry(label, datetime.now(UTC).isoformat(timespec="seconds"), guarantee)
         with self._locked("a+") as file:
             earlier = _read(file, self.path)
-            if self.limit is not None:
-                self._check(compose([*(e.guarantee for e in earlier), guarantee], delta=self.limit.delta))
+            # Composed in any case: what cannot be added to the rest would leave the ledger without a total.
+            delta = None if self.limit is None else self.limit.delta
+            self._check(compose([*(e.guarantee for e in earlier), guarantee], delta))
             file.write(json.dumps({"label": label, "time": entry.time, "guarantee": guarantee.to_dict()}) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -71,8 +74,7 @@ class Ledger:
         return compose([entry.guarantee for entry in entries], delta) if entries else None
 
     def _check(self, total: Guarantee) -> None:
-        assert self.limit is not None
-        if total.epsilon > self.limit.epsilon:
+        if self.limit is not None and not total.epsilon <= self.limit.epsilon:
             raise BudgetExceededError(
                 f"{self.path.name}: this release would bring the total to epsilon = {total.epsilon:.4g} at delta = "
                 f"{total.delta:.3g}, above the limit of {self.limit.epsilon:g}; nothing was booked"
@@ -95,9 +97,15 @@ def _lock(file: IO[str]) -> None:
 
 def _read(file: IO[str], path: Path) -> list[Entry]:
     file.seek(0)
+    try:
+        lines = file.read().splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a ledger: it holds bytes that are no text") from error
     entries = []
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
+            if not line.endswith("\n"):
+                raise ValueError("it is cut off")
             fields: dict[str, Any] = json.loads(line)
             entries.append(Entry(fields["label"], fields["time"], Guarantee.from_dict(fields["guarantee"])))
         except (KeyError, TypeError, ValueError) as error:

@@ -70,7 +70,7 @@ class NoiseSource:
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
         std = nonnegative("std", std)
-        result = np.empty(shape, dtype=_float_type(dtype))
+        result = np.empty(shape, dtype=_float_type(dtype, std))
         flat = result.reshape(-1)
         generator = self._live()
         if result.dtype == np.float64:
@@ -92,13 +92,14 @@ class NoiseSource:
         Gamma(d, scale), the direction uniform.
         """
         scale = positive("scale", scale)
+        kind = _float_type(dtype, scale)
         generator = self._live()
         direction = generator.standard_normal(shape)
         if direction.size == 0:
-            return np.asarray(direction, dtype=_float_type(dtype))
+            return np.asarray(direction, dtype=kind)
         length = float(np.linalg.norm(direction))
         radius = float(generator.gamma(direction.size, scale))
-        return np.asarray(direction * (radius / length), dtype=_float_type(dtype))
+        return np.asarray(direction * (radius / length), dtype=kind)
 
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that takes each of n units independently with probability ``rate``.
@@ -142,8 +143,10 @@ class NoiseSource:
         return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
 
 
-def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
+def _float_type(dtype: DTypeLike, scale: float) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"noise is float32 or float64, not {kind}")
+    if kind == np.float32 and scale > 1e30:
+        raise ValueError(f"noise of scale {scale:g} does not fit into float32: use float64")
     return kind
