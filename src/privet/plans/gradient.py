@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.plans.samplers import Batch, Sampler
-from privet.privacy import accounting
 from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.calibration import calibrate
 from privet.privacy.events import Event
 from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise import NoiseSource
@@ -86,7 +86,7 @@ class GradientPlan:
         """
         steps = _planned_steps(sampler, steps)
         adjacency = _planned_adjacency(sampler, adjacency)
-        multiplier = accounting.calibrate(lambda z: sampler.event(z, steps, adjacency), adjacency, budget)
+        multiplier = calibrate(lambda z: sampler.event(z, steps, adjacency), adjacency, budget)
         return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n)
 
     @property

@@ -1,7 +1,7 @@
 """What a guarantee is. Pure mathematics: nothing here knows of learning."""
 
-from privet.privacy.accounting import calibrate
 from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.calibration import calibrate
 from privet.privacy.gaussian import (
     gaussian_epsilon,
     gaussian_sigma,
