@@ -65,7 +65,7 @@ def test_declared_levels_leave_nothing_to_assume_but_the_seed(seed):
 def test_levels_read_from_the_table_are_assumed_public_and_not_said_to_be_declared():
     guarantee = model_of(levels=None, random_state=None).fit(table()).guarantee
     assert guarantee.is_conditional
-    assert "levels of 'visits', read from the table, is public" in guarantee.statement()
+    assert "Assumed:  the set of class labels, read from y, is public" in guarantee.statement()
     assert "declared beforehand" not in guarantee.statement()
 
 

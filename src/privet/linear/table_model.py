@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel, read_json, write_json
-from privet.privacy import Guarantee, assumed, enforced
+from privet.privacy import Guarantee, enforced
 from privet.tables import TableError, TableSchema
 
 
@@ -61,13 +61,11 @@ class TableModel:
         rows, codes = schema.encode(frame), schema.encode_target(frame)
         if len(np.unique(codes)) < 2:
             raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
-        # Levels read from the table all occur in it, so that the estimator finds them again and says so.
+        # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.
         classes = None if target.levels_from_data else range(len(target.levels))
         estimator = clone(self.estimator).set_params(classes=classes).fit(rows, codes)
-        conditions = [enforced("columns are clipped to declared bounds and levels, each row by itself")]
-        if target.levels_from_data:
-            conditions.append(assumed(f"the set of levels of {target.name!r}, read from the table, is public"))
-        estimator.guarantee_ = estimator.guarantee_.assuming(*conditions)
+        clipped = enforced("columns are clipped to declared bounds and levels, each row by itself")
+        estimator.guarantee_ = estimator.guarantee_.assuming(clipped)
         self.schema, self.estimator = schema, estimator
         return self
 
