@@ -3,6 +3,7 @@ import logging
 import math
 import subprocess
 import sys
+import time
 
 import dp_accounting as dpa
 import numpy as np
@@ -24,7 +25,7 @@ from privet.privacy.events import (
     PoissonGaussian,
     PureRelease,
 )
-from privet.privacy.loss_distribution import COARSE, fourier_floor, loss_distribution_epsilon
+from privet.privacy.loss_distribution import COARSE, Precision, fourier_floor, loss_distribution_epsilon
 from privet.privacy.renyi import ORDERS, rdp
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
@@ -88,6 +89,16 @@ def one_step_epsilon(noise, rate, delta):
     return math.log1p(rate * math.expm1(gdp_epsilon(1 / noise, delta / rate)))
 
 
+# A rate that takes everybody is accounted for without sampling, so the transforms are tested just below it. There, an
+# event of the unsampled pair keeps its probability up to a factor (1 - 1e-12)^steps: epsilon is that at a delta larger
+# by that little.
+ALMOST_ONE = 1 - 1e-12
+
+
+def almost_unsampled(mu, delta):
+    return gdp_epsilon(mu, delta * (1 + 1e-6))
+
+
 # --- Poisson batches ----------------------------------------------------------------------------------------------
 
 
@@ -120,10 +131,10 @@ def test_one_poisson_step_is_never_below_the_truth(noise, rate, share):
 @pytest.mark.parametrize("steps", [1, 63, 64, 65, 1000, 9999, 10**5])
 @pytest.mark.parametrize("noise", [0.5, 10.0, 300.0])
 @pytest.mark.parametrize("times_floor", [1.0, 30.0])
-def test_rate_one_is_never_below_the_gaussian_profile(noise, steps, times_floor):
-    part = PoissonGaussian(noise, 1.0, steps)
+def test_almost_everybody_is_never_below_the_gaussian_profile(noise, steps, times_floor):
+    part = PoissonGaussian(noise, ALMOST_ONE, steps)
     delta = times_floor * fourier_floor((part,))
-    exact = gdp_epsilon(math.sqrt(steps) / noise, delta)
+    exact = almost_unsampled(math.sqrt(steps) / noise, delta)
     assert exact <= epsilon(part, ADD, delta) <= 1.01 * exact
     assert loss_distribution_epsilon((part,), ADD, delta, COARSE) >= exact
 
@@ -131,18 +142,20 @@ def test_rate_one_is_never_below_the_gaussian_profile(noise, steps, times_floor)
 @pytest.mark.parametrize(("noise", "steps"), [(10.0, 1000), (30.0, 9999), (100.0, 9999)])
 @pytest.mark.parametrize("times_floor", [1.0, 3.0])
 def test_fourier_rounding_never_takes_epsilon_below_the_truth(noise, steps, times_floor):
-    """A fine grid leaves no slack behind which the rounding of the transform could hide."""
-    small = 1 / (10 * noise)
-    delta = times_floor * max(1e-12, 1e-14 * steps)
-    certified = epsilon(together(PoissonGaussian(noise, 1.0, steps), GaussianRelease(small)), ADD, delta)
-    assert certified >= gdp_epsilon(math.hypot(math.sqrt(steps) / noise, small), delta)
+    """A very fine grid leaves no slack behind which the rounding of the transform could hide."""
+    part = PoissonGaussian(noise, ALMOST_ONE, steps)
+    delta = times_floor * fourier_floor((part,))
+    very_fine = Precision(cells_per_deviation=160.0, most_cells=10**6)
+    certified = loss_distribution_epsilon((part,), ADD, delta, very_fine)
+    exact = almost_unsampled(math.sqrt(steps) / noise, delta)
+    assert exact <= certified <= 1.001 * exact
 
 
 def test_the_pld_analysis_certifies_below_the_fourier_floor_too():
-    event = together(PoissonGaussian(100.0, 1.0, 9999), GaussianRelease(0.001))
-    delta = 1e-12
-    certified = epsilon(event, ADD, delta, analysis="pld")
-    assert certified >= gdp_epsilon(math.hypot(math.sqrt(9999) / 100, 0.001), delta)
+    event = together(PoissonGaussian(100.0, ALMOST_ONE, 9999), GaussianRelease(0.001))
+    for delta in (2e-12, 1e-12, 1e-14):
+        certified = epsilon(event, ADD, delta, analysis="pld")
+        assert certified >= almost_unsampled(math.hypot(math.sqrt(9999) / 100, 0.001), delta)
 
 
 def test_the_switch_at_64_steps_leaves_no_trace():
@@ -354,6 +367,22 @@ def test_a_black_box_release_alone_is_worth_its_face_value(adjacency):
 @pytest.mark.parametrize("analysis", ["tightest", "pld", "unsampled"])
 def test_nothing_released_is_nothing_spent(event, analysis):
     assert epsilon(event, ADD, 1e-5, analysis=analysis) == 0
+
+
+@pytest.mark.parametrize(
+    ("many", "one", "adjacency"),
+    [
+        ([PoissonGaussian(1.0, 0.01, 1000)] * 40, PoissonGaussian(1.0, 0.01, 40_000), ADD),
+        ([FixedSizeGaussian(4.0, 1000, 10, 50)] * 40, FixedSizeGaussian(4.0, 1000, 10, 2000), REPLACE),
+    ],
+    ids=["Poisson", "fixed size"],
+)
+def test_forty_equal_runs_are_one_run_of_forty_times_the_steps(many, one, adjacency):
+    """A ledger is full of repeated plans: neither rounding nor waiting may grow with their number."""
+    start = time.perf_counter()
+    total = epsilon(together(*many), adjacency, 1e-5)
+    assert time.perf_counter() - start < 2
+    assert total == pytest.approx(epsilon(one, adjacency, 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize(("parts", "adjacency"), [(ADD_PARTS, ADD), (REPLACE_PARTS, REPLACE)], ids=["add", "replace"])

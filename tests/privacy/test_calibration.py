@@ -70,6 +70,8 @@ def test_full_batch_calibration_is_exact(budget, steps, adjacency):
         (lambda z: PoissonGaussian(z, 1.1e-4, 50_813), ADD, Budget(0.32, 2.2e-5)),
         (lambda z: PoissonGaussian(z, 2.6e-4, 194_098), ADD, Budget(0.54, 1.6e-9)),
         (lambda z: PoissonGaussian(z, 0.03, 189_773), ADD, Budget(0.016, 5.5e-10)),
+        (lambda z: PoissonGaussian(z, 7.3e-6, 5557), ADD, Budget(0.0166, 2.83e-4)),
+        (lambda z: PoissonGaussian(z, 6.94e-6, 27_538), ADD, Budget(16.5, 1.236e-6)),
         (lambda z: PoissonGaussian(z, 0.01, 10_000), ADD, Budget(1.0, 1e-5)),
         (lambda z: FixedSizeGaussian(z, 125_870, 1, 28_970), REPLACE, Budget(0.073, 2.4e-8)),
         (lambda z: FixedSizeGaussian(z, 50_000, 128, 10_000), REPLACE, Budget(1.0, 1e-5)),
@@ -91,6 +93,7 @@ def test_the_slowest_calibrations_known_take_less_than_two_seconds(family, adjac
         (53_369, 1, 660, Budget(0.0294, 0.0037)),
         (1_376_802, 1, 4, Budget(1.1, 3.3e-5)),
         (4_411_779, 51, 121_837, Budget(0.0166, 0.0085)),
+        (106, 1, 186_292, Budget(0.011476766234079274, 7.653376278796388e-05)),  # a long plateau, then a fall
     ],
 )
 def test_fixed_size_calibration_settles_where_a_loose_delta_buys_a_jump(n, size, steps, budget):

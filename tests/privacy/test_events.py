@@ -127,6 +127,19 @@ def test_bad_numbers_are_named(name, build, values):
             build(value)
 
 
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("steps", lambda v: PoissonGaussian(1, 0.1, v)),
+        ("steps", lambda v: FixedSizeGaussian(1, 10, 5, v)),
+        ("n", lambda v: FixedSizeGaussian(1, v, 5, 1)),
+    ],
+)
+def test_counts_that_no_float_holds_are_refused(name, build):
+    with pytest.raises(ValueError, match=rf"^{name} must [^\n]*$"):
+        build(10**400)
+
+
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ValueError, match=r"size 11 cannot be drawn from n = 10"):
         FixedSizeGaussian(1, 10, 11, 1)

@@ -143,6 +143,15 @@ def test_what_cannot_be_composed_with_the_rest_is_not_booked(path, other, limit)
     assert ledger.total().epsilon == GAUSS.epsilon
 
 
+def test_an_unlimited_ledger_books_whatever_was_spent(path):
+    """Even where the deltas add up to more than 1 and there is no total to state."""
+    careless = spent(GaussianRelease(0.1), 0.4)
+    for _ in range(3):
+        Ledger(path).spend(careless)
+    assert len(Ledger(path).entries()) == 3
+    assert Ledger(path).total(1e-6).epsilon == gdp_epsilon(math.sqrt(0.03), 1e-6)
+
+
 def test_a_missing_directory_is_an_error_that_names_it(tmp_path):
     ledger = Ledger(tmp_path / "nowhere" / "ledger.jsonl")
     assert ledger.entries() == []
