@@ -3,6 +3,8 @@
 import math
 from numbers import Integral, Real
 
+LARGEST_COUNT = 10**15  # floats hold every whole number up to here
+
 
 def positive(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number above zero, else raise ValueError."""
@@ -38,6 +40,14 @@ def delta_value(value: float) -> float:
 
 def count(name: str, value: int, at_least: int = 1) -> int:
     """Return ``value`` as an int if it is a whole number of at least ``at_least``, else raise ValueError."""
+    whole(name, value, at_least)
+    if value > LARGEST_COUNT:
+        raise ValueError(f"{name} must be at most {LARGEST_COUNT:g}, got {_shown(value)}")
+    return int(value)
+
+
+def whole(name: str, value: int, at_least: int = 0) -> int:
+    """Return ``value`` as an int if it is a whole number of at least ``at_least``, however large."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {_shown(value)}")
     if value < at_least:

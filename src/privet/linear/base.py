@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from privet.checks import count, nonnegative, positive
+from privet.checks import count, nonnegative, positive, whole
 from privet.denoise import LaplacianSmoothing
 from privet.linear.defaults import choose_method, default_delta, default_steps
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
@@ -55,7 +55,7 @@ class PrivateLinearModel(BaseEstimator):
         if self.max_iter is not None:
             count("max_iter", self.max_iter)
         if self.random_state is not None:
-            count("random_state", self.random_state, at_least=0)
+            whole("random_state", self.random_state)
         choice = choose_method(self.method, is_pure=self.delta == 0)
         if self.smoothing and choice.method != "gradient":
             raise ValueError("smoothing acts on noisy gradients, which method='output' has none of: set smoothing=0")

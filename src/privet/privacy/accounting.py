@@ -18,6 +18,7 @@ never through REPLACE_ONE. A test holds both against the exact Gaussian profile.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from privet.checks import delta_value
 from privet.privacy.budget import Adjacency
@@ -60,17 +61,24 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
 
 
 def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
-    """Return the elementary events, with all that is Gaussian without sampling merged into one, exactly."""
-    gaussians, others = [], []
+    """Return the elementary events, merged exactly: all Gaussians without sampling, and all runs of one kind."""
+    gaussians: list[float] = []
+    others: list[Event] = []
+    runs: dict[PoissonGaussian | FixedSizeGaussian, int] = {}
     for part in leaves(event):
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
             raise ValueError(f"{type(part).__name__} is accounted for under {names} adjacency, not {adjacency}")
         if isinstance(part, GaussianRelease) or takes_everybody(part):
             gaussians.append(unsampled_mu(part, adjacency))
+        elif isinstance(part, PoissonGaussian | FixedSizeGaussian):
+            one_step = replace(part, steps=1)
+            runs[one_step] = runs.get(one_step, 0) + part.steps
         else:
             others.append(part)
-    return (GaussianRelease(math.hypot(*gaussians)), *others) if gaussians else tuple(others)
+    if gaussians:
+        others.insert(0, GaussianRelease(math.hypot(*gaussians)))
+    return (*others, *(replace(one_step, steps=steps) for one_step, steps in runs.items()))
 
 
 def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision) -> float:

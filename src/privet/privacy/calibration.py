@@ -45,7 +45,7 @@ def calibrate(
         return lambda z: bound(merged(family(z), adjacency), adjacency, budget.delta, precision)
 
     guess = _Guess(1.0, slope=-1.0)
-    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.992, 1.0))):
+    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):
         guess = _search(certified(precision), budget.epsilon, guess, window)
     return guess.noise_multiplier
 
@@ -69,39 +69,53 @@ class _Point:
 def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
     """Find z with epsilon_of(z)/target in (window], by secant steps in log-log kept inside a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
-    low: _Point | None = None  # too much epsilon
-    high: _Point | None = None  # too little
+    points: list[_Point] = []
     x, slope = math.log(start.noise_multiplier), start.slope
-    for _ in range(80):
+    for turn in range(80):
         y = _log(epsilon_of(math.exp(x)))
-        if low and high and math.isfinite(low.y) and math.isfinite(high.y):
-            slope = min((low.y - high.y) / (low.x - high.x), -0.1)
+        points.append(_Point(x, y))
+        slope = _local_slope(points, aim, slope)
         if target * window[0] < math.exp(min(y, 700.0)) <= target * window[1]:
             return _Guess(math.exp(x), slope)
-        low, high = (_Point(x, y), high) if y > aim else (low, _Point(x, y))
-        if high is not None and high.x <= math.log(LEAST_NOISE):
+        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too much epsilon
+        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # too little
+        if high <= math.log(LEAST_NOISE):
             raise ValueError(
                 f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the chance that a "
                 "unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n"
             )
-        if low is not None and low.x >= math.log(MOST_NOISE):
+        if low >= math.log(MOST_NOISE):
             raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
-        x = min(max(_next_x(low, high, aim, slope), math.log(LEAST_NOISE)), math.log(MOST_NOISE))
+        x = _next_x(_nearest(points, aim)[0], aim, slope, low, high)
+        if turn % 4 == 3 and math.isfinite(low) and math.isfinite(high):
+            x = (low + high) / 2  # plateaus and cliffs mislead any slope; the bracket shrinks all the same
+        x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
     raise RuntimeError(f"calibration to epsilon = {target:g} did not settle; please report the plan")
 
 
-def _next_x(low: _Point | None, high: _Point | None, aim: float, slope: float) -> float:
-    """Return where to look next: along the slope while one side is open, then inside the bracket."""
-    if low is None or high is None:
-        end = low or high
-        assert end is not None
-        step = min(max(abs((end.y - aim) / slope), 0.005), 2.0)
-        return end.x + step if low else end.x - step
-    if not (math.isfinite(low.y) and math.isfinite(high.y)) or low.y - high.y > 3.0:
-        return (low.x + high.x) / 2
-    x = low.x + (high.x - low.x) * (low.y - aim) / (low.y - high.y)
-    margin = 0.05 * (high.x - low.x)  # never cling to an end of the bracket
-    return min(max(x, low.x + margin), high.x - margin)
+def _nearest(points: list[_Point], aim: float) -> list[_Point]:
+    return sorted(points, key=lambda point: abs(point.y - aim))
+
+
+def _local_slope(points: list[_Point], aim: float, slope: float) -> float:
+    """Return the slope between the two points nearest to the aim, if they are near each other too."""
+    if len(points) < 2:
+        return slope
+    one, other = _nearest(points, aim)[:2]
+    if one.x == other.x or not abs(one.y - other.y) < 3.0:
+        return slope
+    return min((one.y - other.y) / (one.x - other.x), -0.1)
+
+
+def _next_x(best: _Point, aim: float, slope: float, low: float, high: float) -> float:
+    """Return where the line through the best point meets the aim, or the middle of the bracket if that is outside."""
+    step = (aim - best.y) / slope if math.isfinite(best.y) else math.copysign(2.0, best.y)
+    x = best.x + math.copysign(min(max(abs(step), 0.002), 2.0), step)
+    if low < x < high:
+        return x
+    if math.isfinite(low) and math.isfinite(high):
+        return (low + high) / 2
+    return low + 1.0 if math.isfinite(low) else high - 1.0
 
 
 def _log(value: float) -> float:

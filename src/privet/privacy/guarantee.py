@@ -172,14 +172,8 @@ def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guar
 
     Guarantees of different adjacency or unit are refused: no single neighbouring relation covers both.
     """
-    if not guarantees:
-        raise ValueError("nothing to compose: the list of guarantees is empty")
+    check_composable(guarantees)
     first = guarantees[0]
-    for other in guarantees[1:]:
-        if other.adjacency is not first.adjacency:
-            raise ValueError(f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee")
-        if other.unit is not first.unit:
-            raise ValueError(f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}")
     total = sum(guarantee.delta for guarantee in guarantees) if delta is None else delta
     assumptions = dict.fromkeys(assumption for guarantee in guarantees for assumption in guarantee.assumptions)
     return Guarantee.of(
@@ -190,6 +184,18 @@ def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guar
         assumptions=tuple(assumptions),
         unit=first.unit,
     )
+
+
+def check_composable(guarantees: Sequence[Guarantee]) -> None:
+    """Raise unless the guarantees speak of the same neighbours and the same unit."""
+    if not guarantees:
+        raise ValueError("nothing to compose: the list of guarantees is empty")
+    first = guarantees[0]
+    for other in guarantees[1:]:
+        if other.adjacency is not first.adjacency:
+            raise ValueError(f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee")
+        if other.unit is not first.unit:
+            raise ValueError(f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}")
 
 
 def _upwards(value: float, digits: int) -> str:

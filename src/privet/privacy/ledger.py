@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import Guarantee, compose
+from privet.privacy.guarantee import Guarantee, check_composable, compose
 
 
 class BudgetExceededError(ValueError):
@@ -53,9 +53,10 @@ class Ledger:
         entry = Entry(label, datetime.now(UTC).isoformat(timespec="seconds"), guarantee)
         with self._locked("a+") as file:
             earlier = _read(file, self.path)
-            # Composed in any case: what cannot be added to the rest would leave the ledger without a total.
-            delta = None if self.limit is None else self.limit.delta
-            self._check(compose([*(e.guarantee for e in earlier), guarantee], delta))
+            together = [*(e.guarantee for e in earlier), guarantee]
+            check_composable(together)  # what cannot be added to the rest would leave the ledger without a total
+            if self.limit is not None:
+                self._check(self.limit, compose(together, self.limit.delta))
             file.write(json.dumps({"label": label, "time": entry.time, "guarantee": guarantee.to_dict()}) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -73,11 +74,11 @@ class Ledger:
         entries = self.entries()
         return compose([entry.guarantee for entry in entries], delta) if entries else None
 
-    def _check(self, total: Guarantee) -> None:
-        if self.limit is not None and not total.epsilon <= self.limit.epsilon:
+    def _check(self, limit: Budget, total: Guarantee) -> None:
+        if not total.epsilon <= limit.epsilon:
             raise BudgetExceededError(
                 f"{self.path.name}: this release would bring the total to epsilon = {total.epsilon:.4g} at delta = "
-                f"{total.delta:.3g}, above the limit of {self.limit.epsilon:g}; nothing was booked"
+                f"{total.delta:.3g}, above the limit of {limit.epsilon:g}; nothing was booked"
             )
 
     @contextmanager
@@ -98,7 +99,7 @@ def _lock(file: IO[str]) -> None:
 def _read(file: IO[str], path: Path) -> list[Entry]:
     file.seek(0)
     try:
-        lines = file.read().splitlines(keepends=True)
+        lines = list(file)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a ledger: it holds bytes that are no text") from error
     entries = []

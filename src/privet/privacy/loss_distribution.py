@@ -165,9 +165,9 @@ def fourier_rounding(parts: Sequence[Event]) -> float:
     distribution by that times its own Euclidean norm, below 0.05 for the grids used here. This allows for more.
     """
     steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian))
-    return 1e-14 + 1e-16 * steps
+    return 1e-14 + 4e-16 * steps
 
 
 def fourier_floor(parts: Sequence[Event]) -> float:
-    """Return the delta below which that rounding would cost more than a percent of delta."""
-    return 100 * fourier_rounding(parts)
+    """Return the delta below which that rounding would cost more than a few percent of delta."""
+    return 30 * fourier_rounding(parts)

@@ -11,12 +11,13 @@ release is not closed here; docs/sharp_edges.md says what follows.
 
 import hashlib
 import os
+import weakref
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from privet.checks import count, nonnegative, positive, probability
+from privet.checks import count, nonnegative, positive, probability, whole
 from privet.privacy.guarantee import Assumption, assumed, enforced
 
 Indices = NDArray[np.int64]
@@ -40,8 +41,9 @@ class NoiseSource:
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        self._seed = None if seed is None else count("the seed (random_state)", seed, at_least=0)
+        self._seed = None if seed is None else whole("the seed (random_state)", seed)
         self._start()
+        _SOURCES.add(self)
 
     def _start(self) -> None:
         from randomgen import ChaCha
@@ -51,6 +53,7 @@ class NoiseSource:
         else:
             key = hashlib.sha256(b"privet noise key\x00" + str(self._seed).encode()).digest()
         self._process = os.getpid()
+        self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
 
     @property
@@ -127,7 +130,7 @@ class NoiseSource:
 
     def _live(self) -> np.random.Generator:
         """Return the generator, after making sure that no other process continues the same stream."""
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or self._is_forked:
             if self.is_seeded:
                 raise RuntimeError(
                     "a seeded NoiseSource was carried into a forked process, where it would repeat its parent's noise: "
@@ -141,6 +144,19 @@ class NoiseSource:
 
     def __repr__(self) -> str:
         return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
+
+
+# Process numbers can repeat, in containers and after a wrap-around; a fork that Python sees cannot be missed.
+_SOURCES: "weakref.WeakSet[NoiseSource]" = weakref.WeakSet()
+
+
+def _mark_forked() -> None:
+    for source in _SOURCES:
+        source._is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked)
 
 
 def _float_type(dtype: DTypeLike, scale: float) -> np.dtype[Any]:

@@ -38,7 +38,8 @@ def renyi_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) ->
     orders = np.asarray(ORDERS, dtype=np.float64)
     total = sum((rdp(part, adjacency, orders) for part in parts), start=np.zeros_like(orders))
     converted = total + np.log1p(-1 / orders) - (math.log(room) + np.log(orders)) / (orders - 1)
-    return max(0.0, float(np.min(converted)))
+    best = float(np.min(converted))
+    return max(0.0, best) if not math.isnan(best) else math.inf
 
 
 @singledispatch
