@@ -1,4 +1,4 @@
-"""privet: differentially private training, stated in full, calibrated tightly, audited.
+"""privet: differentially private training, stated in full, calibrated tightly.
 
 Names are imported when they are first used, so that ``import privet`` and ``privet --help`` stay quick.
 """

@@ -2,10 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
-def progress_bar(label: str, is_shown: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(
+    label: str, is_shown: bool = True, console: "Console | None" = None
+) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a callback for steps done and steps planned; None if no bar is wanted."""
     if not is_shown:
         yield None
@@ -13,6 +19,6 @@ def progress_bar(label: str, is_shown: bool = True) -> Iterator[Callable[[int, i
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, planned: bar.update(task, completed=done, total=planned)

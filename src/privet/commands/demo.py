@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 from privet.linear import PrivateLogisticRegression, TableModel
+from privet.progress import progress_bar
 from privet.tables import Numeric, TableSchema, Target
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
@@ -96,18 +96,18 @@ def load_records() -> Any:
 
 def _scores(train: Any, test: Any, truth: Any, seeds: int, console: Console) -> dict[tuple[float, str], Score]:
     rows, codes, held_out = SCHEMA.encode(train), SCHEMA.encode_target(train), SCHEMA.encode(test)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    scores = {}
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("training", total=len(EPSILONS) * len(METHODS) * seeds)
-        for epsilon in EPSILONS:
-            for method in METHODS:
-                accuracies = []
-                for seed in range(seeds):
-                    model = PrivateLogisticRegression(epsilon, method=method, classes=[0, 1], random_state=seed)
-                    accuracies.append(float(np.mean(model.fit(rows, codes).predict(held_out) == truth)))
-                    progress.update(task, advance=1, description=f"epsilon {epsilon:g}, {method}")
-                scores[epsilon, method] = Score.of(accuracies)
+    settings = [(epsilon, method) for epsilon in EPSILONS for method in METHODS]
+    scores, done = {}, 0
+    with progress_bar("training", console=console) as progress:
+        for epsilon, method in settings:
+            accuracies = []
+            for seed in range(seeds):
+                model = PrivateLogisticRegression(epsilon, method=method, classes=[0, 1], random_state=seed)
+                accuracies.append(float(np.mean(model.fit(rows, codes).predict(held_out) == truth)))
+                done += 1
+                if progress is not None:
+                    progress(done, len(settings) * seeds)
+            scores[epsilon, method] = Score.of(accuracies)
     return scores
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from privet.commands.files import check_writable
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.privacy import Budget, Ledger
 from privet.tables import TableError, TableSchema, read_table
@@ -22,8 +23,9 @@ def run(
     """Train, book the budget, write the model, and say what was promised. Nothing else about the data is printed."""
     if schema.target is None:
         raise TableError("no target column: give --target or put target = ... into the schema file")
-    if not output.parent.is_dir():
-        raise ValueError(f"the folder {output.parent} for the model does not exist")
+    check_writable(output)
+    if ledger is not None:
+        check_writable(ledger)
     frame = read_table(data)
     ignored = schema.undeclared(frame)
     if ignored:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from privet.commands.files import check_writable
 from privet.linear import TableModel
 from privet.tables import read_table
 
@@ -16,6 +17,8 @@ def run(
     """Write one line a row: the predicted level, and on request the probability of every level."""
     if not model_path.is_file():
         raise ValueError(f"there is no model file {model_path}")
+    if output is not None:
+        check_writable(output)
     model = TableModel.load(model_path)
     frame = read_table(data)
     columns: dict[str, Any] = {_target(model): model.predict(frame)}

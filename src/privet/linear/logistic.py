@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel
-from privet.objectives import GeneralisedLinear, Logistic, Multinomial
+from privet.objectives import BoundedRows, GeneralisedLinear, Logistic, Multinomial
 from privet.privacy import Assumption, assumed, enforced
 
 
@@ -63,11 +63,10 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import minmax_scale
+    >>> from sklearn.datasets import load_digits
     >>> from privet import PrivateLogisticRegression
-    >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = PrivateLogisticRegression(epsilon=2.0, feature_norm=3.0).fit(minmax_scale(X), y)
+    >>> X, y = load_digits(return_X_y=True)  # pixels run from 0 to 16: a public fact
+    >>> model = PrivateLogisticRegression(epsilon=2.0, feature_norm=3.0).fit(X / 16 - 0.3, y)
     >>> model.guarantee_.epsilon <= 2.0
     True
     """
@@ -108,7 +107,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
             self._check_settings()
             X, y = self._validated(X, y, reset=True)
             self.classes_, codes, labels_are = self._encode(y)
-            objective, targets = _objective(len(self.classes_), codes, X.dtype)
+            objective, targets = _objective(len(self.classes_), codes)
             release = self._train(X, targets, objective, public=(labels_are,))
             self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
         except BaseException:
@@ -120,8 +119,9 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateLinearModel):
         """Return scores: one for the second class in the binary case, else one a class."""
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
-        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+        # Rows are scaled into the ball as they were in training; here that is no more than consistency.
+        scores = BoundedRows(X, self.feature_norm).scores(self.coef_.T) + self.intercept_
+        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores, dtype=X.dtype)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, columns in the order of ``classes_``."""
@@ -180,8 +180,8 @@ def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[An
     return found, codes
 
 
-def _objective(n_classes: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> tuple[GeneralisedLinear, NDArray[Any]]:
+def _objective(n_classes: int, codes: NDArray[Any]) -> tuple[GeneralisedLinear, NDArray[Any]]:
     """Return the loss for that many classes, and the targets in the form it takes."""
     if n_classes == 2:
-        return Logistic(), codes.astype(dtype)
+        return Logistic(), codes.astype(np.float64)
     return Multinomial(n_classes), codes

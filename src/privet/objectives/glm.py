@@ -61,7 +61,7 @@ class GeneralisedLinear(ABC):
         if clip_norm < self.lipschitz(rows.norm_bound):
             sizes = np.abs(residuals) if residuals.ndim == 1 else np.linalg.norm(residuals, axis=1)
             room = clip_norm / (1 + rows.rounding)
-            factors = (room / np.maximum(sizes * rows.norms(), room)).astype(residuals.dtype)
+            factors = room / np.maximum(sizes * rows.norms(), room)
             residuals = residuals * (factors if residuals.ndim == 1 else factors[:, None])
         return rows.combine(residuals)
 

@@ -12,17 +12,10 @@ Floats = NDArray[Any]
 # Bounds outside this range are refused: squares would underflow, steps would vanish.
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
-# A row longer than this is divided before it is multiplied, or its products would overflow.
-_HUGE = {np.dtype(np.float64): 1e140, np.dtype(np.float32): 1e15}
-# What scaling one row may leave of its excess over the bound.
-_SLACK = {np.dtype(np.float64): 1e-14, np.dtype(np.float32): 1e-6}
-# Rows summed in the type of the data before the sum is carried on in float64.
-_BLOCK = {np.dtype(np.float64): 65_536, np.dtype(np.float32): 128}
-# How much more than the records' bound a sum may move, by rounding. Within a block of B rows of contributions bounded
-# by C, the rounding errors of a sum add up to at most u B * B C, u = 2^-53 or 2^-24; between blocks they are those of
-# float64, below this for n up to 2e7. Without blocks a float32 sum of a million rows can move by thousands of C when
-# one row changes: it crosses a power of two on one side only, and from there on all later rows round differently.
-_ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
+_HUGE = 1e140  # a longer row is divided before it is multiplied, or its products would overflow
+_SLACK = 1e-14  # what scaling one row may leave of its excess over the bound
+_BLOCK = 65_536  # rows summed at a time
+_UNIT_ROUNDOFF = 2.0**-53
 
 
 class BoundedRows:
@@ -31,7 +24,8 @@ class BoundedRows:
     Parameters
     ----------
     X : array or CSR matrix of shape (n, d), float32 or float64
-        Finite. A dense matrix is not copied (but for rows near the largest float); a sparse one is never densified.
+        Finite. A float64 matrix is not copied (but for rows near the largest float), a float32 one is widened: sums
+        in single precision cannot be bounded tightly. A sparse matrix is never densified.
     row_norm : float
         Public bound R. A longer row is multiplied by R over its norm; each row's factor depends on that row alone.
     intercept : float
@@ -42,7 +36,8 @@ class BoundedRows:
     norm_bound : float
         Enforced bound on what one row weighs in a sum: sqrt(R^2 + intercept^2), and a little for rounding.
     rounding : float
-        That little, relative.
+        That little, relative: the rounding errors of two sums over n rows of contributions bounded by C, in blocks of
+        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, and twice that for the scores.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
@@ -50,17 +45,17 @@ class BoundedRows:
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         norms = _row_norms(X)
-        limit = row_norm * (1 - _SLACK[X.dtype])
-        huge = norms > _HUGE[X.dtype]
+        limit = row_norm * (1 - _SLACK)
+        huge = norms > _HUGE
         if huge.any():
             X = _divided(X, norms, huge, limit)
             norms = np.where(huge, limit, norms)
         with np.errstate(divide="ignore"):
             factors = np.where(norms > limit, limit / norms, 1.0)
         self._X = X
-        self._factors: Floats | None = factors.astype(X.dtype) if (factors < 1).any() else None
+        self._factors: Floats | None = factors if (factors < 1).any() else None
         self._intercept = intercept
-        self.rounding = _ROUNDING[X.dtype]
+        self.rounding = 4 * _UNIT_ROUNDOFF * self.n * (_BLOCK + self.n / _BLOCK)
         self.norm_bound = float(np.hypot(row_norm, intercept)) * (1 + self.rounding)
 
     @property
@@ -73,29 +68,32 @@ class BoundedRows:
         """Number of columns, the constant one included."""
         return int(self._X.shape[1]) + (1 if self._intercept else 0)
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns, the constant one not included."""
+        return int(self._X.shape[1])
+
     def scores(self, weights: Floats) -> Floats:
-        """Return rows @ weights, of shape (n,) or (n, k), in the type of the data."""
-        d = self._X.shape[1]
-        weights = weights.astype(self._X.dtype, copy=False)
+        """Return rows @ weights, of shape (n,) or (n, k)."""
+        d = self.n_features
         scores = np.asarray(self._X @ weights[:d])
         if self._factors is not None:
             scores *= _as_column(self._factors, scores.ndim)
         if self._intercept:
-            scores += self._X.dtype.type(self._intercept) * weights[d]
+            scores += self._intercept * weights[d]
         return scores
 
     def combine(self, coefficients: Floats) -> NDArray[np.float64]:
-        """Return rows.T @ coefficients, the sum over rows of row times coefficient, in float64 between blocks."""
-        coefficients = coefficients.astype(self._X.dtype, copy=False)
+        """Return rows.T @ coefficients, the sum over rows of row times coefficient, block by block."""
         scaled = coefficients
         if self._factors is not None:
             scaled = coefficients * _as_column(self._factors, coefficients.ndim)
         total = np.zeros((self.dimension, *coefficients.shape[1:]))
-        d = self._X.shape[1]
+        d = self.n_features
         for block, part in self._blocks():
             total[:d] += part.T @ scaled[block]
             if self._intercept:
-                total[d] += self._intercept * coefficients[block].sum(axis=0, dtype=np.float64)
+                total[d] += self._intercept * coefficients[block].sum(axis=0)
         return total
 
     def norms(self) -> Floats:
@@ -116,19 +114,18 @@ class BoundedRows:
         return part
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield views of consecutive rows, few enough to be summed in the type of the data."""
-        size = _BLOCK[self._X.dtype]
-        for start in range(0, self.n, size):
-            block = slice(start, min(start + size, self.n))
+        """Yield views of consecutive rows."""
+        for start in range(0, self.n, _BLOCK):
+            block = slice(start, min(start + _BLOCK, self.n))
             yield block, _view(self._X, block)
 
 
 def _canonical(X: Any) -> Any:
-    """Return the matrix with every entry stored once; a sparse one in float64, which its sums need."""
-    if X.dtype not in _BLOCK:
+    """Return the matrix in float64, every entry stored once."""
+    if X.dtype not in (np.float32, np.float64):
         raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
     if not sparse.issparse(X):
-        return X
+        return X.astype(np.float64, copy=False)
     X = sparse.csr_array(X, dtype=np.float64)
     if not X.has_canonical_format:
         X = X.copy()
@@ -153,8 +150,8 @@ def _row_norms(X: Any) -> NDArray[np.float64]:
         if sparse.issparse(X):
             squares = sparse.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
         else:
-            squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    norms = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
+            squares = np.einsum("ij,ij->i", X, X)
+    norms: NDArray[np.float64] = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
     for place in np.flatnonzero(~np.isfinite(norms)):  # rare: the squares overflowed
         row = X[[place]].data if sparse.issparse(X) else X[place]
         largest = float(np.max(np.abs(row)))
@@ -164,14 +161,14 @@ def _row_norms(X: Any) -> NDArray[np.float64]:
 
 def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit: float) -> Any:
     """Return a copy with the huge rows scaled to norm ``limit``, entry by entry, so that no product overflows."""
-    X = X.copy()
+    # The division comes first: the factor limit / norm alone would lose digits where it underflows.
     if sparse.issparse(X):
+        X = X.copy()
         stored = np.repeat(huge, np.diff(X.indptr))
-        lengths = np.repeat(norms, np.diff(X.indptr))[stored]
-        X.data[stored] = X.data[stored] / lengths * limit
-    else:
-        # The division first: the factor limit / norm alone would lose digits where it underflows.
-        X[huge] = X[huge].astype(np.float64) / norms[huge, None] * limit
+        X.data[stored] = X.data[stored] / np.repeat(norms, np.diff(X.indptr))[stored] * limit
+        return X
+    X = X.copy(order="K")
+    X[huge] = X[huge] / norms[huge, None] * limit
     return X
 
 

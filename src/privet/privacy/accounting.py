@@ -91,14 +91,18 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
     is_fixed_size = any(isinstance(part, FixedSizeGaussian) for part in parts)
     if is_fixed_size or delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
         return min(plain, renyi_epsilon(parts, adjacency, delta))
-    return min(plain, loss_distribution_epsilon(parts, adjacency, delta, precision))
+    by_losses = loss_distribution_epsilon(parts, adjacency, delta, precision)
+    return min(plain, by_losses if math.isfinite(by_losses) else renyi_epsilon(parts, adjacency, delta))
 
 
 def _chance_of_contact(parts: Sequence[Event]) -> float:
-    """Return the chance that a unit is ever in a Poisson batch: without contact, neighbours are the same."""
-    if not all(isinstance(part, PoissonGaussian) for part in parts):
-        return 1.0
-    missed = sum(part.steps * math.log1p(-part.rate) for part in parts if isinstance(part, PoissonGaussian))
+    """Return the chance that a unit is ever in a batch: without contact, neighbours are the same."""
+    missed = 0.0
+    for part in parts:
+        if not isinstance(part, PoissonGaussian | FixedSizeGaussian):
+            return 1.0
+        rate = part.rate if isinstance(part, PoissonGaussian) else part.size / part.n
+        missed += part.steps * math.log1p(-rate)
     return -math.expm1(missed)
 
 

@@ -2,7 +2,8 @@
 
 Every noise multiplier here is the standard deviation of the noise divided by the **bound C on one unit's contribution**
 to the sum, whatever the adjacency. How far neighbours lie apart, C or 2C, is :attr:`Adjacency.factor`, and it is
-applied in one place, :mod:`privet.privacy.accounting`. (dp-accounting has two conventions for this; see there.)
+applied by the analysis of each event. (dp-accounting has two conventions for this: see
+:mod:`privet.privacy.accounting`.)
 """
 
 from collections.abc import Mapping

@@ -116,7 +116,7 @@ class Guarantee:
             f"{self.adjacency} adjacency{condition}.",
             f"  Meaning: {neighbours} changes the probability of any outcome by a factor of at most "
             f"e^{_upwards(self.epsilon, 4)}"
-            + (f", but for a chance of {_upwards(self.delta, 3)}." if self.delta > 0 else "."),
+            + (f", plus at most {_upwards(self.delta, 3)}." if self.delta > 0 else "."),
             f"  Released: {self.released}.",
         ]
         lines += [f"  Enforced: {text}." for text in held]

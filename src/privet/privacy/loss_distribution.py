@@ -29,8 +29,8 @@ class Precision:
     most_cells: int
 
 
-FINE = Precision(cells_per_deviation=16.0, most_cells=30_000)
-MIDDLE = Precision(cells_per_deviation=6.0, most_cells=8_000)
+FINE = Precision(cells_per_deviation=16.0, most_cells=16_000)
+MIDDLE = Precision(cells_per_deviation=6.0, most_cells=6_000)
 COARSE = Precision(cells_per_deviation=2.0, most_cells=2_000)
 
 
@@ -53,10 +53,13 @@ def loss_distribution_epsilon(
         return unsampled_epsilon(parts, adjacency, delta)
     interval = _interval(parts, precision)
     total: Any = None
-    for part in parts:
-        distribution = _pld(part, interval)
-        total = distribution if total is None else total.compose(distribution)
-    return float(total.get_epsilon_for_delta(room))
+    try:
+        for part in parts:
+            distribution = _pld(part, interval)
+            total = distribution if total is None else total.compose(distribution)
+        return float(total.get_epsilon_for_delta(room))
+    except OverflowError:  # losses in the hundreds: no bound from here
+        return math.inf
 
 
 def _interval(parts: Sequence[Event], precision: Precision) -> float:
@@ -78,7 +81,7 @@ def _interval(parts: Sequence[Event], precision: Precision) -> float:
     rounded_up = [part for part in parts if isinstance(part, PureRelease | ApproximateRelease)]
     if rounded_up:
         width = min(width, 0.16 / precision.cells_per_deviation * math.sqrt(variance) / len(rounded_up))
-    return max(width, largest_loss(parts, one_step=True) / precision.most_cells, _FINEST_GRID)
+    return max(width, largest_loss(parts) / precision.most_cells, _FINEST_GRID)
 
 
 def _spread(part: Event) -> tuple[float, int]:
@@ -93,28 +96,19 @@ def _spread(part: Event) -> tuple[float, int]:
     raise not_covered("pld", part)
 
 
-def largest_loss(parts: Sequence[Event], one_step: bool = False) -> float:
-    """Return a loss that is hardly ever exceeded: ten standard deviations of the noise out."""
-    losses = []
+def largest_loss(parts: Sequence[Event]) -> float:
+    """Return a loss that one step hardly ever exceeds: ten standard deviations of the noise out."""
+    losses = [0.0]
     for part in parts:
         if isinstance(part, PoissonGaussian):
             z = part.noise_multiplier
             exponent = (1 + 20 * z) / (2 * z**2)
-            amplified = math.log1p(part.rate * math.expm1(exponent)) if exponent < 600 else exponent
-            losses.append(amplified if one_step else min(amplified * part.steps, _typical_total(part)))
+            losses.append(math.log1p(part.rate * math.expm1(exponent)) if exponent < LARGEST_LOSS else exponent)
         elif isinstance(part, GaussianRelease):
             losses.append(part.mu**2 / 2 + 10 * part.mu)
         elif isinstance(part, PureRelease | ApproximateRelease):
             losses.append(part.epsilon)
-    return max(losses, default=0.0) if one_step else sum(losses)
-
-
-def _typical_total(part: PoissonGaussian) -> float:
-    """Return ten standard deviations above the mean of the total loss, as of a Gaussian, and one large step."""
-    s, steps = _spread(part)
-    z = part.noise_multiplier
-    exponent = (1 + 20 * z) / (2 * z**2)
-    return steps * s**2 / 2 + 10 * s * math.sqrt(steps) + exponent
+    return max(losses)
 
 
 @singledispatch

@@ -4,6 +4,12 @@ Algorithm 1 of "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility i
 with the accountant's noise in the place of its Theorem 2.
 """
 
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from privet.checks import positive
 from privet.denoise import Denoiser
 from privet.plans import GradientPlan
@@ -38,8 +44,8 @@ def noisy_gradient_descent(
     source : NoiseSource
         Of batches and noise.
     denoiser : Denoiser or None
-        Applied to each noisy gradient, for instance :class:`~privet.denoise.LaplacianSmoothing`; one column of weights
-        at a time.
+        Applied to each noisy gradient, for instance :class:`~privet.denoise.LaplacianSmoothing`, to the features of
+        one class at a time.
     progress : callable or None
         Called with steps done and planned.
 
@@ -52,17 +58,26 @@ def noisy_gradient_descent(
     positive("step_size", step_size)
     n = problem.rows.n
     divisor = plan.divisor(n)
+    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
+    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
+    if not math.isfinite(guarantee.epsilon):
+        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
     weights = problem.start()
     for done, step in enumerate(plan.run(n, source), start=1):
         rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         if denoiser is not None:
-            # Column-major, so that smoothing runs along the features of one class after the other.
-            gradient = denoiser(gradient.T, plan.noise_std / divisor).T
+            gradient = _denoised(gradient, problem.rows.n_features, denoiser, plan.noise_std / divisor)
         weights = weights - step_size * gradient
         if progress is not None:
             progress(done, plan.steps)
-    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
-    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
     return Release(weights, guarantee.assuming(source.assumption()), {"steps": plan.steps, "step_size": step_size})
+
+
+def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:
+    """Denoise the features' part of each class by itself; an intercept has no neighbours and is left as it is."""
+    result = gradient.copy()
+    features = result.reshape(result.shape[0], -1)[:n_features]
+    features[:] = np.column_stack(denoiser([column.copy() for column in features.T], noise_std))
+    return result

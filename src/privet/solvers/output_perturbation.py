@@ -4,6 +4,8 @@ Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sen
 :class:`~privet.plans.DescentStability` and the smallest noise for it.
 """
 
+import math
+
 from privet.plans import DescentStability, OutputPlan
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
@@ -31,6 +33,12 @@ def output_perturbation(
         raise TypeError(f"output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
     if descent_stability(problem, stability.step_size, stability.steps) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    bound = enforced(f"rows are bounded, so that {stability.in_words()}")
+    guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
+    if not math.isfinite(guarantee.epsilon):
+        raise ValueError(
+            f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0"
+        )
     weights = problem.start()
     for done in range(1, stability.steps + 1):
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, stability.lipschitz)
@@ -38,8 +46,6 @@ def output_perturbation(
         weights = weights - stability.step_size * gradient
         if progress is not None:
             progress(done, stability.steps)
-    bound = enforced(f"rows are bounded, so that {stability.in_words()}")
-    guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
     trace = {"steps": stability.steps, "step_size": stability.step_size}
     return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
 
