@@ -160,6 +160,29 @@ def test_the_ledger_books_and_its_limit_refuses(folder: Path) -> None:
     assert privet("ledger", "none.jsonl", cwd=folder).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (("-o", "folder", "--ledger", "l.jsonl"), "is a folder"),
+        (("-o", "m.json", "--ledger", "none/l.jsonl"), "does not exist"),
+        (("-o", "m.json", "--ledger", "folder"), "is a folder"),
+    ],
+)
+def test_files_that_cannot_be_written_are_found_before_anything_is_spent(
+    refusal: Refusal, folder: Path, options: tuple[str, ...], cause: str
+) -> None:
+    (folder / "folder").mkdir()
+    assert cause in refusal(*FIT, *options)
+    assert not (folder / "l.jsonl").exists()
+    assert not (folder / "m.json").exists()
+
+
+def test_a_plan_with_a_large_budget_settles() -> None:
+    result = privet("plan", "--n", 100, "--batch-size", 1, "--epochs", 2, "--epsilon", 16, "--delta", 0.0125)
+    assert result.returncode == 0, result.stderr
+    assert "Poisson" in result.stdout
+
+
 def corrupt(folder: Path, column: str, row: int, value: object) -> None:
     frame = patients().astype(object)
     frame.loc[row, column] = value

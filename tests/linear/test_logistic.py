@@ -427,3 +427,15 @@ def test_showing_progress_changes_nothing(binary):
     quiet = PrivateLogisticRegression(random_state=0).fit(*binary)
     shown = PrivateLogisticRegression(random_state=0, verbose=1).fit(*binary)
     assert np.array_equal(quiet.coef_, shown.coef_)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_long_rows_are_scaled_in_prediction_as_in_training(binary, n_classes):
+    X, y = binary
+    y = y + (X[:, 1] > 1) * (n_classes == 3)
+    model = PrivateLogisticRegression(50.0, random_state=0).fit(X, y)
+    inside = X / np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
+    assert model.decision_function(X) == pytest.approx(model.decision_function(inside), abs=1e-9)
+    assert model.decision_function(100 * X) == pytest.approx(
+        model.decision_function(X / np.linalg.norm(X, axis=1)[:, None]), abs=1e-9
+    )

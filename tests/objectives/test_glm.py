@@ -215,3 +215,37 @@ def test_rounding_of_the_intercepts_keeps_within_the_sensitivity():
         labels[0] = first
         sums.append(objective.gradient_sum(weights, rows, labels, IDLE).astype(np.float64))
     assert np.linalg.norm(sums[0] - sums[1]) <= 2 * objective.lipschitz(rows.norm_bound)
+
+
+def moved(first, second, labels):
+    """Return how far the gradient sum at zero moves between two matrices, over the claimed bound."""
+    sums, bounds = [], []
+    for X, y in zip((first, second), labels, strict=True):
+        rows = BoundedRows(X, 1.0, 0.5)
+        sums.append(Logistic().gradient_sum(np.zeros(X.shape[1] + 1), rows, y, IDLE))
+        bounds.append(Logistic().lipschitz(rows.norm_bound))
+    return np.linalg.norm(sums[0] - sums[1]) / max(bounds)
+
+
+@pytest.mark.parametrize("intruder", [1.0, 3e38])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_huge_record_does_not_make_the_others_round_differently(order, intruder):
+    n = 300_000
+    X = np.full((n, 4), 0.3, dtype=np.float32, order=order)
+    changed = X.copy(order="K")
+    changed[0] = intruder
+    labels = np.zeros(n)
+    assert moved(X, changed, (labels, labels)) <= 2.0
+
+
+def test_a_record_more_shifts_every_block_and_moves_the_sum_by_no_more_than_its_bound():
+    n = 300_000
+    X = np.full((n, 4), 0.3, dtype=np.float32)
+    longer = np.concatenate([np.full((1, 4), 0.5, dtype=np.float32), X])
+    assert moved(X, longer, (np.zeros(n), np.zeros(n + 1))) <= 1.0
+
+
+def test_the_room_for_rounding_grows_with_the_number_of_rows_and_stays_small():
+    rooms = [BoundedRows(np.zeros((n, 1)), 1.0).rounding for n in (10, 10**4, 10**6)]
+    assert rooms == sorted(rooms)
+    assert 0 < rooms[0] < rooms[-1] < 1e-4

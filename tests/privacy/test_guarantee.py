@@ -93,9 +93,9 @@ def test_the_printed_epsilon_is_never_below_the_certified_one():
         assert subject.epsilon <= printed <= subject.epsilon * (1 + 1e-4)
 
 
-def test_without_delta_no_chance_is_mentioned():
-    assert "chance" not in guarantee(PureRelease(1.0), REPLACE, 0.0).statement()
-    assert "chance" in guarantee().statement()
+def test_without_delta_nothing_is_added():
+    assert "plus at most" not in guarantee(PureRelease(1.0), REPLACE, 0.0).statement()
+    assert "plus at most 1e-05" in guarantee().statement()
 
 
 def test_frozen_and_hashable():

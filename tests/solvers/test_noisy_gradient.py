@@ -114,15 +114,40 @@ def clipped_sum(rows, labels, weights, clip_norm):
 
 
 @pytest.mark.parametrize("n_classes", [None, 3])
-def test_smoothing_is_applied_to_each_noisy_gradient_class_by_class(tools, n_classes):
-    problem, plan = tools.silence(10, 6, n_classes=n_classes, alpha=0.2), GradientPlan(FullBatch(), 4, 1.0, 1.0)
-    smooth, source, weights = LaplacianSmoothing(1.5), NoiseSource(3), problem.start()
+def test_smoothing_is_applied_to_the_features_of_each_class_by_itself(tools, n_classes):
+    problem = tools.silence(10, 6, n_classes=n_classes, alpha=0.2)
+    plan, source, weights = GradientPlan(FullBatch(), 4, 1.0, 1.0), NoiseSource(3), problem.start()
+    second_difference = np.roll(np.eye(6), 1, axis=0) - 2 * np.eye(6) + np.roll(np.eye(6), -1, axis=0)
+    smoothing = np.linalg.inv(np.eye(6) - 1.5 * second_difference)
     for _ in range(4):
         gradient = source.gaussian(weights.shape, 1.0) / 10 + 0.2 * weights
-        weights = weights - 0.5 * smooth(gradient.T.copy()).T
-    release = solve(problem, plan, 3, denoiser=smooth)
+        gradient[:6] = smoothing @ gradient[:6]
+        weights = weights - 0.5 * gradient
+    release = solve(problem, plan, 3, denoiser=LaplacianSmoothing(1.5))
     assert release.weights == pytest.approx(weights, abs=1e-12)
     assert release.guarantee == solve(problem, plan, 3).guarantee  # post-processing: no better, no worse
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
+def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, monkeypatch):
+    problem, plan = tools.silence(10, 6), GradientPlan(FullBatch(), 2, 1.0, 1.0)
+    monkeypatch.setattr(NoiseSource, "gaussian", lambda *args: pytest.fail("noise was drawn"))
+    with pytest.raises(ValueError, match="delta"):
+        noisy_gradient_descent(problem, plan, step_size=0.5, delta=delta, source=NoiseSource())
+
+
+def test_an_intercept_is_no_neighbour_of_the_features(tools):
+    problem = tools.make_problem(np.zeros((10, 6)), [0, 1] * 5, objective=Multinomial(3), intercept=0.5)
+    seen = []
+
+    def watch(columns, noise_std):
+        seen.append([len(column) for column in columns])
+        return [np.zeros_like(column) for column in columns]
+
+    release = solve(problem, GradientPlan(FullBatch(), 2, 2.0, 1.0), 3, denoiser=watch)
+    assert seen == [[6, 6, 6]] * 2
+    assert (release.weights[:6] == 0).all()
+    assert (release.weights[6] != 0).all()
 
 
 def test_the_denoiser_is_told_the_noise_of_the_mean(tools):
