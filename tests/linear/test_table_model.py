@@ -116,6 +116,12 @@ def test_a_bad_table_is_named_in_one_line_before_any_noise_is_drawn(no_noise, sp
     assert "\n" not in str(error.value)
 
 
+def test_a_number_as_target_is_refused_unless_its_levels_are_declared(no_noise):
+    schema = TableSchema(FEATURES[1:], Target("age"))
+    with pytest.raises(TableError, match="300 different values: declare the levels"):
+        TableModel(schema, PrivateLogisticRegression()).fit(table())
+
+
 def test_a_schema_without_a_target_is_refused(no_noise):
     with pytest.raises(TableError, match="target"):
         TableModel(TableSchema(FEATURES), PrivateLogisticRegression()).fit(table())

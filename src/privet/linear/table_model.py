@@ -13,6 +13,9 @@ from privet.privacy import Guarantee, enforced
 from privet.tables import TableError, TableSchema
 
 
+MOST_UNDECLARED_LEVELS = 50  # more look like a number, or a name
+
+
 class TableModel:
     """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded as one.
 
@@ -59,6 +62,11 @@ class TableModel:
         target = schema.target
         assert target is not None and target.levels is not None
         rows, codes = schema.encode(frame), schema.encode_target(frame)
+        if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
+            raise TableError(
+                f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a category; "
+                "numbers as targets are not supported yet"
+            )
         if len(np.unique(codes)) < 2:
             raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
         # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.

@@ -82,7 +82,7 @@ class GradientPlan:
     ) -> "GradientPlan":
         """Return the plan with the least noise that is certified to keep within ``budget``.
 
-        Its epsilon lies in (0.99, 1.0] of the budget's: exact for a full batch, by search otherwise.
+        Its epsilon is never above the budget's: equal to it for a full batch, above 0.99 of it by search otherwise.
         """
         steps = _planned_steps(sampler, steps)
         adjacency = _planned_adjacency(sampler, adjacency)

@@ -36,9 +36,7 @@ def output_perturbation(
     bound = enforced(f"rows are bounded, so that {stability.in_words()}")
     guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
     if not math.isfinite(guarantee.epsilon):
-        raise ValueError(
-            f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0"
-        )
+        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
     weights = problem.start()
     for done in range(1, stability.steps + 1):
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, stability.lipschitz)
