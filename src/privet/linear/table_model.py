@@ -12,7 +12,6 @@ from privet.linear.base import PrivateLinearModel, read_json, write_json
 from privet.privacy import Guarantee, enforced
 from privet.tables import TableError, TableSchema
 
-
 MOST_UNDECLARED_LEVELS = 50  # more look like a number, or a name
 
 
@@ -64,8 +63,8 @@ class TableModel:
         rows, codes = schema.encode(frame), schema.encode_target(frame)
         if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
             raise TableError(
-                f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a category; "
-                "numbers as targets are not supported yet"
+                f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a "
+                "category; numbers as targets are not supported yet"
             )
         if len(np.unique(codes)) < 2:
             raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
