@@ -130,7 +130,7 @@ def main() -> None:
     """Run the command line; a mistake in the input is one line on standard error and exit code 2."""
     try:
         app()
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         message = str(error).strip() or type(error).__name__
         print(f"privet: {message.splitlines()[0]}", file=sys.stderr)
         sys.exit(2)

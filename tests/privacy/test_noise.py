@@ -194,13 +194,6 @@ def test_batches_at_their_limits():
     np.testing.assert_array_equal(source.fixed_batch(50, 50), np.arange(50))
 
 
-@seeded_or_not
-def test_uniform_integers_are_uniform(seed):
-    source = NoiseSource(seed)
-    assert_frequencies(np.bincount([source.uniform_integer(7) for _ in range(7000)], minlength=7), [1 / 7] * 7)
-    assert NoiseSource().uniform_integer(1) == 0
-
-
 # --- the stream: secure, and never shared -------------------------------------------------------------------------
 
 
@@ -251,7 +244,6 @@ def test_a_seed_repeats_every_kind_of_draw():
             source.k_norm(3, 1.0).tolist(),
             source.poisson_batch(100, 0.2).tolist(),
             source.fixed_batch(100, 5).tolist(),
-            source.uniform_integer(10**9),
         ]
 
     assert draws(NoiseSource(42)) == draws(NoiseSource(42))
@@ -300,7 +292,6 @@ DRAWS = {
     "k_norm": lambda source: source.k_norm(2, 1.0).tobytes(),
     "poisson": lambda source: source.poisson_batch(99, 0.5).tobytes(),
     "fixed": lambda source: source.fixed_batch(99, 5).tobytes(),
-    "integer": lambda source: bytes([source.uniform_integer(200)]),
 }
 
 
@@ -368,7 +359,6 @@ NOT_COUNTS = [0, -1, 1.5, math.nan, True, "3", None]
         ("rate", lambda v: NoiseSource().poisson_batch(10, v), [*NOT_POSITIVE, 1.01]),
         ("n", lambda v: NoiseSource().fixed_batch(v, 1), NOT_COUNTS),
         ("size", lambda v: NoiseSource().fixed_batch(10, v), NOT_COUNTS),
-        ("bound", lambda v: NoiseSource().uniform_integer(v), NOT_COUNTS),
     ],
 )
 def test_bad_numbers_are_named(name, call, values):

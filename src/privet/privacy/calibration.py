@@ -26,13 +26,13 @@ def calibrate(
     adjacency, budget
         The target. Pure budgets have no Gaussian noise and are refused.
     analysis : str
-        As for :func:`epsilon`.
+        As for :func:`~privet.privacy.accounting.epsilon`.
 
     Notes
     -----
     Where the release is Gaussian with a mu that falls as 1/z, the multiplier is exact. Elsewhere the search runs on
-    ever finer accountants, the last of which certifies; the returned multiplier has been
-    certified by the very function that :func:`epsilon` calls.
+    ever finer accountants; the returned multiplier has been certified by the very function that
+    :func:`~privet.privacy.accounting.epsilon` calls.
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
@@ -74,10 +74,10 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
     points: list[_Point] = []
     x, slope = math.log(start.noise_multiplier), start.slope
     for turn in range(80):
-        y = _log(epsilon_of(math.exp(x)))
-        points.append(_Point(x, y))
+        value = epsilon_of(math.exp(x))
+        points.append(_Point(x, _log(value)))
         slope = _local_slope(points, aim, slope)
-        if target * window[0] < math.exp(min(y, 700.0)) <= target * window[1]:
+        if target * window[0] < value <= target * window[1]:
             return _Guess(math.exp(x), slope)
         low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too much epsilon
         high = min((p.x for p in points if p.y <= aim), default=math.inf)  # too little
@@ -89,7 +89,7 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         if low >= math.log(MOST_NOISE):
             raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
         if high - low < 1e-7:  # epsilon jumps over the window, where one analysis takes over from another
-            safe = min(p.x for p in points if p.y <= math.log(target))
+            safe = min(p.x for p in points if p.y < math.log(target) - 1e-12)
             return _Guess(math.exp(safe), slope)
         x = _next_x(_nearest(points, aim)[0], aim, slope, low, high)
         if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
@@ -124,4 +124,4 @@ def _next_x(best: _Point, aim: float, slope: float, low: float, high: float) -> 
 
 
 def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
+    return math.log(value) if value > 0 else -math.inf  # log(inf) is inf

@@ -120,10 +120,6 @@ class NoiseSource:
             raise ValueError(f"a batch of size {size} cannot be drawn from n = {n} units without replacement")
         return self._subset(n, size)
 
-    def uniform_integer(self, bound: int) -> int:
-        """Return a uniform whole number in 0..bound-1."""
-        return int(self._live().integers(count("bound", bound)))
-
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int64, copy=False)
