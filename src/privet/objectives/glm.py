@@ -57,13 +57,21 @@ class GeneralisedLinear(ABC):
         Clipping scales the residual of a record by min(1, clip_norm / |gradient|), a little further down to make room
         for the rounding of the sum; it is left out where the rows' bound makes it idle.
         """
-        residuals = self.residuals(rows.scores(weights), targets)
-        if clip_norm < self.lipschitz(rows.norm_bound):
-            sizes = np.abs(residuals) if residuals.ndim == 1 else np.linalg.norm(residuals, axis=1)
-            room = clip_norm / (1 + rows.rounding)
-            factors = room / np.maximum(sizes * rows.norms(), room)
-            residuals = residuals * (factors if residuals.ndim == 1 else factors[:, None])
-        return rows.combine(residuals)
+        return rows.combine(self.bounded(self.residuals(rows.scores(weights), targets), rows, clip_norm))
+
+    def bounded(self, residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
+        """Return residuals scaled down so that no record's ``residual * row`` is longer than ``clip_norm``."""
+        if clip_norm >= self.lipschitz(rows.norm_bound):
+            return residuals
+        return clipped(residuals, rows, clip_norm)
+
+
+def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
+    """Return each residual times min(1, clip_norm / (|residual| |row|)), and a little less: room for rounding."""
+    sizes = np.abs(residuals) if residuals.ndim == 1 else np.linalg.norm(residuals, axis=1)
+    room = clip_norm / (1 + rows.rounding)
+    factors = room / np.maximum(sizes * rows.norms(), room)
+    return np.asarray(residuals * (factors if residuals.ndim == 1 else factors[:, None]))
 
 
 class Logistic(GeneralisedLinear):

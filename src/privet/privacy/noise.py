@@ -104,6 +104,18 @@ class NoiseSource:
         radius = float(generator.gamma(direction.size, scale))
         return np.asarray(direction * (radius / length), dtype=kind)
 
+    def gumbel(self, size: int, scale: float) -> NDArray[np.float64]:
+        """Return independent Gumbel draws: the largest of scores plus Gumbel noise is the exponential mechanism."""
+        return self._live().gumbel(0.0, positive("scale", scale), count("size", size))
+
+    def index(self, weights: NDArray[Any]) -> int:
+        """Return a place drawn with probability proportional to its weight: a random stop, for instance."""
+        shares = np.cumsum(np.asarray(weights, dtype=np.float64))
+        if shares.ndim != 1 or not shares.size or np.min(weights) < 0 or not 0 < shares[-1] < np.inf:
+            raise ValueError("weights must be a list of finite numbers of at least 0, not all of them 0")
+        place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
+        return min(place, int(np.flatnonzero(weights)[-1]))  # the product may have rounded up to the total
+
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that takes each of n units independently with probability ``rate``.
 
