@@ -1,0 +1,259 @@
+"""Recursive momentum: noisy sums of gradients mixed with gradient *differences*, which are small and need little noise.
+
+The plan of DP-SRM, Algorithm 4 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning"
+(UCLA 2021), with the sensitivities that are attained and the accountant in the place of its Theorem 4.5.1.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from privet.checks import count, nonnegative, positive
+from privet.plans.gradient import GradientPlan, Step
+from privet.plans.samplers import Sampler
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.calibration import calibrate
+from privet.privacy.events import Composition, Event
+from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class RecursivePlan:
+    """Sampling, bounds, noise and steps of a run with recursive momentum: one release that opens it, then the others.
+
+    With C1 = ``clip_norm``, C2 = ``difference_norm`` and g = ``refresh``, a unit contributes
+
+        clip(gradient, C1)                                                 to the first sum,
+        g clip(gradient, C1) + (1 - g) clip(gradient - gradient before, C2)    to every later one,
+
+    the two gradients being taken at this step's point and at the one before, on the same batch.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        How the steps after the first choose their units.
+    steps : int or None
+        How many noisy sums are released, the first included: at least 2. None where the sampler implies it.
+    clip_norm : float
+        Bound C1 on the l2 norm of one unit's gradient.
+    difference_norm : float
+        Bound C2 on the l2 norm of the difference of one unit's gradients at consecutive points. 2 C1 or more can never
+        bind and only adds noise; it is allowed.
+    refresh : float
+        The weight g in [0, 1] of fresh gradients, gamma in the paper. At 1 nothing is remembered: plain noisy gradient
+        descent. At 0 only the first release measures gradients, all others measure how they change.
+    noise_multiplier : float
+        Standard deviation of the noise on a later **sum**, divided by :attr:`contribution_norm`.
+    first_noise_multiplier : float or None
+        Standard deviation of the noise on the first sum, divided by ``clip_norm``. None takes ``noise_multiplier``.
+    first : Sampler or None
+        How the first step chooses its units. None takes ``sampler``.
+    adjacency : Adjacency or None
+        None takes the first one under which both samplers are accounted for.
+    public_n : int or None
+        As in :class:`GradientPlan`: a public guess of the number of units, needed under add-or-remove adjacency.
+
+    Formal guarantees
+    -----------------
+    :meth:`guarantee`, computed from these fields and nothing else. By the triangle inequality a later contribution has
+    norm at most g C1 + (1 - g) C2, so that replacing a unit moves a sum by at most twice that, and adding or removing
+    one by at most that; the former is attained. What the recursion adds to a noisy sum, (1 - g) times the estimate
+    released before, is post-processing. The run composes adaptively as its first release and its later ones;
+    :meth:`run` is the only way to draw their batches and noise.
+    """
+
+    sampler: Sampler
+    steps: int
+    clip_norm: float
+    difference_norm: float
+    refresh: float
+    noise_multiplier: float
+    first_noise_multiplier: float
+    first: Sampler
+    adjacency: Adjacency
+    public_n: int | None
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        steps: int | None,
+        clip_norm: float,
+        difference_norm: float,
+        refresh: float,
+        noise_multiplier: float,
+        first_noise_multiplier: float | None = None,
+        first: Sampler | None = None,
+        adjacency: Adjacency | None = None,
+        public_n: int | None = None,
+    ) -> None:
+        first = first or sampler
+        set_field = object.__setattr__
+        set_field(self, "sampler", sampler)
+        set_field(self, "first", first)
+        set_field(self, "steps", _planned_steps(first, sampler, steps))
+        set_field(self, "clip_norm", positive("clip_norm", clip_norm))
+        set_field(self, "difference_norm", positive("difference_norm", difference_norm))
+        set_field(self, "refresh", _share("refresh", refresh))
+        set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
+        chosen = noise_multiplier if first_noise_multiplier is None else first_noise_multiplier
+        set_field(self, "first_noise_multiplier", positive("first_noise_multiplier", chosen))
+        set_field(self, "adjacency", _planned_adjacency(first, sampler, adjacency))
+        set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
+
+    @classmethod
+    def for_budget(
+        cls,
+        budget: Budget,
+        *,
+        sampler: Sampler,
+        steps: int | None = None,
+        clip_norm: float,
+        difference_norm: float,
+        refresh: float,
+        first: Sampler | None = None,
+        first_noise_ratio: float | None = None,
+        adjacency: Adjacency | None = None,
+        public_n: int | None = None,
+    ) -> "RecursivePlan":
+        """Return the plan with the least noise that is certified to keep within ``budget``.
+
+        ``first_noise_ratio`` is the first noise multiplier over that of the later releases. None takes
+        :func:`balanced_ratio`, which depends on public numbers only.
+        """
+        steps = _planned_steps(first or sampler, sampler, steps)
+        bound = _contribution_norm(clip_norm, difference_norm, refresh)
+        if first_noise_ratio is None:
+            first_noise_ratio = balanced_ratio(first or sampler, sampler, clip_norm, bound)
+        ratio = positive("first_noise_ratio", first_noise_ratio)
+        low = min(ratio, 1.0)  # the search is for the lesser of the two multipliers, so that both stay in range
+
+        def plan(z: float) -> "RecursivePlan":
+            fields = (z / low, z / low * ratio, first, adjacency, public_n)
+            return cls(sampler, steps, clip_norm, difference_norm, refresh, *fields)
+
+        adjacency = plan(1.0).adjacency
+        return plan(calibrate(lambda z: plan(z).event, adjacency, budget))
+
+    @property
+    def contribution_norm(self) -> float:
+        """Bound on what one unit adds to a sum after the first: g C1 + (1 - g) C2."""
+        return _contribution_norm(self.clip_norm, self.difference_norm, self.refresh)
+
+    @cached_property
+    def first_plan(self) -> GradientPlan:
+        """The first release by itself."""
+        return GradientPlan(self.first, 1, self.clip_norm, self.first_noise_multiplier, self.adjacency, self.public_n)
+
+    @cached_property
+    def later_plan(self) -> GradientPlan:
+        """The releases after the first by themselves."""
+        return GradientPlan(
+            self.sampler,
+            self.steps - 1,
+            self.contribution_norm,
+            self.noise_multiplier,
+            self.adjacency,
+            self.public_n,
+        )
+
+    @property
+    def event(self) -> Event:
+        """What the whole run releases, in the form that composes."""
+        return Composition((self.first_plan.event, self.later_plan.event))
+
+    def guarantee(
+        self,
+        delta: float,
+        *,
+        bound: Assumption | None = None,
+        released: str = "every noisy sum, and with it everything computed from them",
+        unit: Unit = Unit.RECORD,
+    ) -> Guarantee:
+        """Return the guarantee of a whole run; ``bound`` is as in :meth:`GradientPlan.guarantee`."""
+        bound = bound or assumed(
+            f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to the first sum, and at most "
+            f"{self.contribution_norm:.6g} to each later one"
+        )
+        drawn = (
+            enforced(f"{name}: {plan.sampler.in_words()}; {_noise_in_words(plan)}")
+            for name, plan in (("first release", self.first_plan), ("later releases", self.later_plan))
+        )
+        return Guarantee.of(
+            self.event, self.adjacency, delta, released=released, assumptions=(bound, *drawn), unit=unit
+        )
+
+    def run(self, n: int, source: NoiseSource) -> Iterator[Step]:
+        """Yield the steps of one run over ``n`` units: the first release, then the others."""
+        for sampler in (self.first, self.sampler):  # before the first release is drawn, not after
+            planned = getattr(sampler, "n", n)
+            if planned != n:
+                raise ValueError(f"the plan was made for n = {planned} units, the data has {n}")
+        yield from self.first_plan.run(n, source)
+        yield from self.later_plan.run(n, source)
+
+
+def balanced_ratio(first: Sampler, sampler: Sampler, clip_norm: float, contribution_norm: float) -> float:
+    """Return how much larger the first noise multiplier should be than the later ones.
+
+    A release over a share q of the units with multiplier z costs about (q/z)^2. Equal multipliers are thus no equal
+    treatment: a first batch that is larger would spend most of the budget. With q0/z0 = sqrt(w) q/z the first release
+    costs as much as w later ones. Its noise stays in the estimate for some 1/(2g) steps; so does that of every later
+    release, on which it is smaller by the factor D/C1, D = g C1 + (1-g) C2. The sum over a long run of the noise's
+    variance in the estimates is least for w = C1/D, hence
+
+        z0 = z (q0/q) sqrt(D/C1).
+    """
+    return _batch_share(first) / _batch_share(sampler) * math.sqrt(contribution_norm / clip_norm)
+
+
+def _batch_share(sampler: Sampler) -> float:
+    """Return the (expected) share of all units that a batch takes."""
+    n = getattr(sampler, "n", 1)
+    return sampler.nominal_size(n) / n
+
+
+def _contribution_norm(clip_norm: float, difference_norm: float, refresh: float) -> float:
+    return refresh * clip_norm + (1 - refresh) * difference_norm
+
+
+def _noise_in_words(plan: GradientPlan) -> str:
+    sums = "the sum" if plan.steps == 1 else f"each of {plan.steps} sums"
+    size = f"{plan.noise_std:.6g} on {sums} (noise multiplier {plan.noise_multiplier:.6g})"
+    return f"Gaussian noise of standard deviation {size}"
+
+
+def _planned_steps(first: Sampler, sampler: Sampler, steps: int | None) -> int:
+    if first.implied_steps not in {None, 1}:
+        raise ValueError(
+            f"{first!r} makes {first.implied_steps} steps, not one: give the first release its own sampler"
+        )
+    if sampler.implied_steps is not None:
+        implied = sampler.implied_steps + 1
+        if steps is not None and steps != implied:
+            raise ValueError(f"{sampler!r} and the step before it make {implied} steps, not {steps}: leave steps out")
+        return implied
+    if steps is None:
+        raise ValueError(f"{sampler!r} needs a number of steps")
+    return count("steps", steps, at_least=2)
+
+
+def _planned_adjacency(first: Sampler, sampler: Sampler, adjacency: Adjacency | None) -> Adjacency:
+    shared = [each for each in sampler.adjacencies if each in first.adjacencies]
+    if not shared:
+        raise ValueError(f"{first!r} and {sampler!r} are accounted for under no common adjacency")
+    if adjacency is None:
+        return shared[0]
+    adjacency = Adjacency(adjacency)
+    if adjacency not in shared:
+        raise ValueError(
+            f"{first!r} and {sampler!r} are accounted for under {' or '.join(shared)} adjacency, not {adjacency}"
+        )
+    return adjacency
+
+
+def _share(name: str, value: float) -> float:
+    if nonnegative(name, value) > 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value:g}")
+    return float(value)
