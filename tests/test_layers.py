@@ -16,7 +16,7 @@ GROUND = {"checks", "progress"}
 # Each part of the package, and the parts that it may import besides itself and the ground floor.
 CORE = {"privacy", "denoise", "tables"}
 SOLVING = CORE | {"plans", "objectives", "solvers"}
-MODELS = {"linear", "deep", "multiparty", "federated"}
+MODELS = {"linear", "preprocessing", "deep", "multiparty", "federated"}
 RESULTS = {"audit", "report"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{part: set() for part in GROUND | CORE},

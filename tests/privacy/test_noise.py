@@ -81,6 +81,27 @@ def test_no_noise_is_zero_and_empty_shapes_are_empty():
     assert NoiseSource().gaussian((), 1.0).shape == ()
 
 
+# --- whole numbers ------------------------------------------------------------------------------------------------
+
+
+@seeded_or_not
+@pytest.mark.parametrize("bound", [1, 2, 7])
+def test_whole_numbers_below_a_bound_are_equally_likely(seed, bound):
+    source = NoiseSource(seed)
+    counts = np.bincount([source.below(bound) for _ in range(7000)], minlength=bound)
+    assert counts.size == bound
+    if bound > 1:
+        assert_frequencies(counts, np.full(bound, 1 / bound))
+
+
+def test_whole_numbers_reach_far():
+    source = NoiseSource(1)
+    drawn = np.array([source.below(10**15) for _ in range(1000)])
+    assert drawn.min() >= 0
+    assert 10**14 * 9 < drawn.max() < 10**15
+    assert accepts(drawn / 1e15, stats.uniform())
+
+
 # --- the l2 K-norm ------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +376,7 @@ NOT_COUNTS = [0, -1, 1.5, math.nan, True, "3", None]
         ("the seed", NoiseSource, [-1, 1.5, math.nan, True, "3"]),
         ("std", lambda v: NoiseSource().gaussian(3, v), [-1, math.nan, math.inf, True, "1", None]),
         ("scale", lambda v: NoiseSource().k_norm(3, v), NOT_POSITIVE),
+        ("bound", lambda v: NoiseSource().below(v), NOT_COUNTS),
         ("n", lambda v: NoiseSource().poisson_batch(v, 0.5), [-1, 1.5, math.nan, True, "3", None]),
         ("rate", lambda v: NoiseSource().poisson_batch(10, v), [*NOT_POSITIVE, 1.01]),
         ("n", lambda v: NoiseSource().fixed_batch(v, 1), NOT_COUNTS),

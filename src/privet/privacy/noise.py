@@ -116,6 +116,10 @@ class NoiseSource:
         place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
         return min(place, int(np.flatnonzero(weights)[-1]))  # the product may have rounded up to the total
 
+    def below(self, bound: int) -> int:
+        """Return one of the whole numbers 0, ..., bound - 1, each equally likely."""
+        return int(self._live().integers(count("bound", bound)))
+
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that takes each of n units independently with probability ``rate``.
 
