@@ -1,7 +1,20 @@
 """Losses and regularisers that know their own Lipschitz, smoothness and convexity constants."""
 
-from privet.objectives.glm import GeneralisedLinear, Logistic, Multinomial
-from privet.objectives.regularisers import L2
+from privet.objectives.classification import Logistic, Multinomial, SmoothedHinge
+from privet.objectives.glm import GeneralisedLinear
+from privet.objectives.regression import Huber, Squared
+from privet.objectives.regularisers import L2, Regulariser, SaturatingPenalty
 from privet.objectives.rows import BoundedRows
 
-__all__ = ["L2", "BoundedRows", "GeneralisedLinear", "Logistic", "Multinomial"]
+__all__ = [
+    "L2",
+    "BoundedRows",
+    "GeneralisedLinear",
+    "Huber",
+    "Logistic",
+    "Multinomial",
+    "Regulariser",
+    "SaturatingPenalty",
+    "SmoothedHinge",
+    "Squared",
+]

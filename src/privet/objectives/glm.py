@@ -6,11 +6,10 @@ and clipping costs no per-record gradient.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
 
 from privet.objectives.rows import BoundedRows
 
@@ -20,12 +19,19 @@ Floats = NDArray[Any]
 class GeneralisedLinear(ABC):
     """A convex loss of the scores.
 
-    Subclasses give the loss, its derivative by the scores, and two constants: ``residual_bound``, the largest norm of
-    that derivative, and ``curvature_bound``, the largest eigenvalue of the second derivative.
+    Subclasses give the loss, its derivative by the scores, and its constants. Scores and residuals are float64, of
+    shape (n,) or (n, outputs); neither method changes its arguments, and both take any finite scores.
+
+    Attributes
+    ----------
+    residual_bound : float
+        Largest norm of the derivative; infinite for a loss that can only be trained clipped.
+    curvature_bound : float
+        Largest eigenvalue of the second derivative.
     """
 
-    residual_bound: ClassVar[float]
-    curvature_bound: ClassVar[float]
+    residual_bound: float
+    curvature_bound: float
 
     @abstractmethod
     def loss(self, scores: Floats, targets: Floats) -> Floats:
@@ -39,6 +45,21 @@ class GeneralisedLinear(ABC):
     def start(self, dimension: int) -> Floats:
         """Return the zero weights."""
 
+    @property
+    def start_residual_bound(self) -> float:
+        """Largest norm of a residual at scores of zero: that of the first step of a descent from zero weights."""
+        return self.residual_bound
+
+    @property
+    def clips_to_convex(self) -> bool:
+        """Whether clipped gradients are again those of a convex loss, no less smooth than this one.
+
+        So it is for one score a record. Its residual grows with the score, so cut off at -c and c it still does, and
+        nowhere faster: it is the derivative of the loss continued by straight lines of slope -c and c, as Huber does
+        with the square. The vectors of several scores, shortened, are in general no loss's gradients.
+        """
+        return self.start(1).ndim == 1
+
     def lipschitz(self, row_norm: float) -> float:
         """Return a bound on the gradient of one record's loss, for rows of norm at most ``row_norm``."""
         return self.residual_bound * row_norm
@@ -48,8 +69,9 @@ class GeneralisedLinear(ABC):
         return self.curvature_bound * row_norm**2
 
     def mean_loss(self, weights: Floats, rows: BoundedRows, targets: Floats) -> float:
-        """Return the average loss. Not private."""
-        return float(np.mean(self.loss(rows.scores(weights), targets)))
+        """Return the average loss, infinite where it exceeds the largest float. Not private."""
+        with np.errstate(over="ignore"):
+            return float(np.mean(self.loss(rows.scores(weights), targets)))
 
     def gradient_sum(self, weights: Floats, rows: BoundedRows, targets: Floats, clip_norm: float) -> Floats:
         """Return the sum of the records' gradients, each of norm at most ``clip_norm``.
@@ -68,54 +90,9 @@ class GeneralisedLinear(ABC):
 
 def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
     """Return each residual times min(1, clip_norm / (|residual| |row|)), and a little less: room for rounding."""
-    sizes = np.abs(residuals) if residuals.ndim == 1 else np.linalg.norm(residuals, axis=1)
-    room = clip_norm / (1 + rows.rounding)
-    factors = room / np.maximum(sizes * rows.norms(), room)
-    return np.asarray(residuals * (factors if residuals.ndim == 1 else factors[:, None]))
-
-
-class Logistic(GeneralisedLinear):
-    """log(1 + exp(s)) - y s for y in {0, 1}: convex, 1-Lipschitz and 1/4-smooth in the score."""
-
-    residual_bound = 1.0
-    curvature_bound = 0.25
-
-    def loss(self, scores: Floats, targets: Floats) -> Floats:
-        """Return the loss of each record."""
-        return np.asarray(np.logaddexp(0, scores) - targets * scores)
-
-    def residuals(self, scores: Floats, targets: Floats) -> Floats:
-        """Return sigmoid(s) - y."""
-        return np.asarray(expit(scores) - targets)
-
-    def start(self, dimension: int) -> Floats:
-        """Return one zero vector."""
-        return np.zeros(dimension)
-
-
-class Multinomial(GeneralisedLinear):
-    """logsumexp(s) - s_y over ``n_classes`` scores.
-
-    The residual softmax(s) - e_y has norm below sqrt(2), attained in the limit where another class is certain; the
-    second derivative diag(p) - p p' has eigenvalues of at most 1/2.
-    """
-
-    residual_bound = float(np.sqrt(2))
-    curvature_bound = 0.5
-
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes = n_classes
-
-    def loss(self, scores: Floats, targets: Floats) -> Floats:
-        """Return the loss of each record."""
-        return np.asarray(logsumexp(scores, axis=1) - np.take_along_axis(scores, targets[:, None], axis=1)[:, 0])
-
-    def residuals(self, scores: Floats, targets: Floats) -> Floats:
-        """Return softmax(s) - e_y."""
-        residuals = np.asarray(softmax(scores, axis=1))
-        residuals[np.arange(len(targets)), targets] -= 1
-        return residuals
-
-    def start(self, dimension: int) -> Floats:
-        """Return one zero vector a class."""
-        return np.zeros((dimension, self.n_classes))
+    with np.errstate(over="ignore"):  # short rows and a lax clip: whatever is finite will do
+        largest = np.minimum(clip_norm / (1 + rows.rounding) / rows.norms(), np.finfo(np.float64).max)
+    if residuals.ndim == 1:
+        return np.clip(residuals, -largest, largest)  # a product would lose digits where the factor underflows
+    sizes = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
+    return np.asarray(residuals * (largest / np.maximum(sizes, largest))[:, None])

@@ -1,5 +1,6 @@
-"""Regularisers: functions of the weights alone, which cost no privacy."""
+"""Regularisers: functions of the weights alone, which cost no privacy. They count the intercept's weights too."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,36 @@ from numpy.typing import NDArray
 from privet.checks import nonnegative
 
 
+class Regulariser(ABC):
+    """A smooth function of the weights, of whatever shape, that knows its constants."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient."""
+
+    @property
+    @abstractmethod
+    def strong_convexity(self) -> float:
+        """Largest m such that the function less (m/2) ||w||^2 is convex: negative where the function is not."""
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the function is convex."""
+        return self.strong_convexity >= 0
+
+    @abstractmethod
+    def value(self, weights: NDArray[Any]) -> float:
+        """Return the penalty."""
+
+    @abstractmethod
+    def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return its gradient, in the shape of the weights."""
+
+
 @dataclass(frozen=True)
-class L2:
-    """(alpha/2) ||w||^2, on all weights, the intercept's included: alpha-strongly convex and alpha-smooth."""
+class L2(Regulariser):
+    """(alpha/2) ||w||^2: alpha-strongly convex and alpha-smooth."""
 
     alpha: float
 
@@ -35,3 +63,38 @@ class L2:
     def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:
         """Return alpha w."""
         return np.asarray(self.alpha * weights)
+
+
+@dataclass(frozen=True)
+class SaturatingPenalty(Regulariser):
+    """strength * sum_j w_j^2 / (1 + w_j^2): a large weight costs hardly more than a middling one. Not convex.
+
+    The second derivative in one weight, 2 strength (1 - 3 w^2) / (1 + w^2)^3, is largest at w = 0, where it is
+    2 strength, and least at w = 1 and -1, where it is -strength/2. The penalty of section 4.7 of
+    "Towards Efficient and Effective Privacy-Preserving Machine Learning" (Wang, 2021).
+    """
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        nonnegative("strength", self.strength)
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient."""
+        return 2 * self.strength
+
+    @property
+    def strong_convexity(self) -> float:
+        """The least curvature, which is negative."""
+        return -self.strength / 2
+
+    def value(self, weights: NDArray[Any]) -> float:
+        """Return the penalty."""
+        sines = weights / np.hypot(1, weights)  # w as the tangent of an angle: no square overflows
+        return self.strength * float(np.vdot(sines, sines))
+
+    def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return 2 strength w / (1 + w^2)^2."""
+        cosines = 1 / np.hypot(1, weights)
+        return np.asarray(2 * self.strength * (weights * cosines) * cosines**3)

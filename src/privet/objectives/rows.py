@@ -13,6 +13,7 @@ Floats = NDArray[Any]
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
 _HUGE = 1e140  # a longer row is divided before it is multiplied, or its products would overflow
+_TINY = 1e-140  # squares of smaller entries may underflow: no row counts as shorter, or its clip would be too lax
 _SLACK = 1e-14  # what scaling one row may leave of its excess over the bound
 _BLOCK = 65_536  # rows summed at a time
 _UNIT_ROUNDOFF = 2.0**-53
@@ -37,7 +38,8 @@ class BoundedRows:
         Enforced bound on what one row weighs in a sum: sqrt(R^2 + intercept^2), and a little for rounding.
     rounding : float
         That little, relative: the rounding errors of two sums over n rows of contributions bounded by C, in blocks of
-        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, and twice that for the scores.
+        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, and twice that for the scores. The norm
+        of one row of d entries errs by at most u d / 2, relatively.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
@@ -53,9 +55,12 @@ class BoundedRows:
         with np.errstate(divide="ignore"):
             factors = np.where(norms > limit, limit / norms, 1.0)
         self._X = X
+        shortest = _TINY * (1 + X.shape[1]) ** 0.5
+        self._norms: NDArray[np.float64] = np.maximum(np.hypot(norms * factors, intercept), shortest)
+        self._norms.flags.writeable = False
         self._factors: Floats | None = factors if (factors < 1).any() else None
         self._intercept = intercept
-        self.rounding = 4 * _UNIT_ROUNDOFF * self.n * (_BLOCK + self.n / _BLOCK)
+        self.rounding = 4 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
         self.norm_bound = float(np.hypot(row_norm, intercept)) * (1 + self.rounding)
 
     @property
@@ -96,19 +101,16 @@ class BoundedRows:
                 total[d] += self._intercept * coefficients[block].sum(axis=0)
         return total
 
-    def norms(self) -> Floats:
-        """Return the norm of each bounded row, the constant column included."""
-        norms = _row_norms(self._X)
-        if self._factors is not None:
-            norms = norms * self._factors
-        return np.hypot(norms, self._intercept)
+    def norms(self) -> NDArray[np.float64]:
+        """Return the norm of each bounded row, the constant column included; rows of next to nothing count as more."""
+        return self._norms
 
     def take(self, batch: NDArray[np.int64] | slice) -> "BoundedRows":
         """Return the rows of a batch; the whole without a copy."""
         if isinstance(batch, slice) and batch == slice(None):
             return self
         part = object.__new__(BoundedRows)
-        part._X = self._X[batch]
+        part._X, part._norms = self._X[batch], self._norms[batch]
         part._factors = None if self._factors is None else self._factors[batch]
         part._intercept, part.norm_bound, part.rounding = self._intercept, self.norm_bound, self.rounding
         return part

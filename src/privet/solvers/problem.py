@@ -1,11 +1,13 @@
 """Empirical risk minimisation: the objective, the regulariser and the data, with the constants they have together."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from privet.objectives import L2, BoundedRows, GeneralisedLinear
+from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Problem:
     """Minimise the mean loss over bounded rows plus a regulariser."""
 
     objective: GeneralisedLinear
-    regulariser: L2
+    regulariser: Regulariser
     rows: BoundedRows
     targets: NDArray[Any]
 
@@ -29,8 +31,13 @@ class Problem:
 
     @property
     def strong_convexity(self) -> float:
-        """Strong convexity of the regularised objective."""
+        """Strong convexity of the regularised objective, which the regulariser brings; negative if it is not convex."""
         return self.regulariser.strong_convexity
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the regularised objective is convex. Losses are."""
+        return self.regulariser.is_convex
 
     def start(self) -> NDArray[Any]:
         """Return zero weights, in float64 whatever the data: steps and noise are not to be rounded away."""
@@ -39,3 +46,8 @@ class Problem:
     def value(self, weights: NDArray[Any]) -> float:
         """Return the regularised objective. Not private: for tests and reports to the data's holder."""
         return self.objective.mean_loss(weights, self.rows, self.targets) + self.regulariser.value(weights)
+
+    def gradient_norm(self, weights: NDArray[Any], clip_norm: float = math.inf) -> float:
+        """Return the norm of its gradient, records clipped to ``clip_norm``. Not private either."""
+        total = self.objective.gradient_sum(weights, self.rows, self.targets, clip_norm)
+        return float(np.linalg.norm(total / self.rows.n + self.regulariser.gradient(weights)))
