@@ -1,0 +1,98 @@
+# mypy: allow-subclassing-any
+"""What all scalers share: checks of rows, clipping to bounds, the affine map, and how far it reaches."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from privet.preprocessing.bounds import Bounds, canonical
+
+
+class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of the scalers: ``(clip(x, lower_, upper_) - center_) / scale_``, column by column.
+
+    Subclasses declare the parameters ``lower``, ``upper`` and ``center``, and learn ``center_`` and ``scale_``.
+    """
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows, clipped and scaled; sparse rows stay sparse."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        bounds, limit = Bounds(self.lower_, self.upper_), self._limit()
+        if sparse.issparse(X):
+            columns = X.indices
+            data = bounds.clip(X.data, columns) / self.scale_[columns]
+            return _with_data(X, np.clip(data, -limit, limit, out=data))
+        scaled = bounds.clip(X)
+        scaled -= self.center_
+        scaled /= self.scale_
+        return np.clip(scaled, -limit, limit, out=scaled).astype(X.dtype, copy=False)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return scaled rows in their first units. What was clipped stays clipped."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        if sparse.issparse(X):
+            return _with_data(X, X.data * self.scale_[X.indices])
+        return (X * self.scale_ + self.center_).astype(X.dtype, copy=False)
+
+    @property
+    def row_norm_(self) -> float:
+        """Bound on the l2 norm of every transformed row, known without looking at one: for ``feature_norm``."""
+        check_is_fitted(self)
+        furthest = np.maximum(np.abs(self.lower_ - self.center_), np.abs(self.upper_ - self.center_))
+        return float(np.linalg.norm(np.minimum(furthest / self.scale_, self._limit())))
+
+    def _limit(self) -> float:
+        """Return what transformed entries are clipped to, either side of zero."""
+        return np.inf
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit learned: a fit that fails must not leave a mix of two."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Return checked rows, dense or CSR; an error says its cause in one line."""
+        if self.center and sparse.issparse(X):
+            raise ValueError(
+                f"{type(self).__name__} with center=True takes no sparse rows: a centre subtracted from every zero "
+                "would make them dense. Pass center=False, or X.toarray() if it fits into memory"
+            )
+        try:
+            checked = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            first, *rest = str(error).strip().splitlines()
+            if "NaN" in first:  # what follows is scikit-learn's advice on imputation, which would cost privacy
+                rest = ["Drop such rows, or fill them with a public constant."]
+            raise ValueError(" ".join([first, *rest])) from error
+        return canonical(checked)
+
+    def _declared(self, X: Any) -> Bounds:
+        """Return the stated bounds for these columns, which for sparse rows must hold zero."""
+        names = list(getattr(self, "feature_names_in_", range(X.shape[1])))
+        bounds = Bounds.declared(self.lower, self.upper, names)
+        if sparse.issparse(X) and not bounds.hold_zero.all():
+            j = int(np.argmin(bounds.hold_zero))
+            raise ValueError(
+                f"sparse rows need bounds that hold zero, or all that is not stored would be clipped to something: "
+                f"column {names[j]!r} has [{bounds.lower[j]:g}, {bounds.upper[j]:g}]"
+            )
+        return bounds
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self.center
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _with_data(X: Any, data: NDArray[Any]) -> Any:
+    """Return a sparse matrix of the same pattern and type, with other entries."""
+    result = X.copy()
+    result.data = data.astype(X.dtype, copy=False)
+    return result

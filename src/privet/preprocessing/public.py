@@ -1,0 +1,69 @@
+# mypy: allow-subclassing-any
+"""Scaling by public knowledge: free of charge."""
+
+from typing import Any
+
+import numpy as np
+
+from privet.preprocessing.base import BoundedScaler
+
+
+class PublicScaler(BoundedScaler):
+    """Clip each column to bounds that are public knowledge, and map the bounds to [-1, 1]. Costs no privacy.
+
+    Parameters
+    ----------
+    lower, upper : float, sequence of floats, or mapping (a dict, a Series) from column names
+        What a column's entries can be: from a code book, from physics, from the range of an instrument. Bounds that
+        were read off the private rows, by their minimum and maximum for instance, void every guarantee that follows.
+    center : bool, default=True
+        True maps the bounds to [-1, 1]. False keeps zero where it is: a column whose bounds hold zero is divided by
+        the larger of them in size, which gives [0, 1] if ``lower`` is 0; any other column is mapped to [0, 1]. Sparse
+        rows need False, and bounds that hold zero.
+
+    Attributes
+    ----------
+    center_, scale_, lower_, upper_ : array of shape (n_features,)
+        Computed from the stated bounds alone.
+    row_norm_ : float
+        Every transformed row has an l2 norm of at most this: sqrt(n_features) with ``center=True``. It is a public
+        number, good as the ``feature_norm`` of a private estimator. That is a worst case, and a smaller public guess
+        of what rows usually have often serves better: longer rows are scaled down, and there is less noise.
+    guarantee_ : None
+        Nothing about the rows is learned or released. (By convention a fitted step whose ``guarantee_`` is None costs
+        nothing; see :func:`~privet.preprocessing.total_guarantee`.)
+    n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from privet.preprocessing import PublicScaler
+    >>> PublicScaler(lower=[0, 10], upper=[120, 60]).fit_transform([[30.0, 85.0], [60.0, 35.0]])
+    array([[-0.5,  1. ],
+           [ 0. ,  0. ]])
+    """
+
+    def __init__(self, lower: Any, upper: Any, center: bool = True) -> None:
+        self.lower = lower
+        self.upper = upper
+        self.center = center
+
+    def fit(self, X: Any, y: Any = None) -> "PublicScaler":
+        """Match the bounds with the columns of ``X``; its entries are not used."""
+        self._forget()
+        try:
+            X = self._validated(X, reset=True)
+            bounds = self._declared(X)
+        except BaseException:
+            self._forget()
+            raise
+        self.lower_, self.upper_ = bounds.lower, bounds.upper
+        if self.center:
+            self.center_, self.scale_ = bounds.middle, bounds.half
+        else:
+            self.center_ = np.where(bounds.hold_zero, 0.0, bounds.lower)
+            self.scale_ = np.where(bounds.hold_zero, np.maximum(-bounds.lower, bounds.upper), 2 * bounds.half)
+        self.guarantee_ = None
+        return self
+
+    def _limit(self) -> float:
+        return 1.0  # no further than rounding
