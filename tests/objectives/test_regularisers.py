@@ -4,12 +4,20 @@ import math
 import numpy as np
 import pytest
 
-from privet.objectives import L2
+from privet.objectives import L2, Regulariser, SaturatingPenalty
+
+PENALTIES = [L2(0.3), SaturatingPenalty(0.3)]
+
+
+@pytest.fixture(params=PENALTIES, ids=lambda penalty: type(penalty).__name__)
+def penalty(request):
+    return request.param
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 2)])
-def test_the_gradient_is_the_derivative_of_the_value(shape):
-    penalty, weights, width = L2(0.3), np.linspace(-2, 3, math.prod(shape)).reshape(shape), 1e-6
+def test_the_gradient_is_the_derivative_of_the_value(penalty, shape):
+    weights, width = np.linspace(-2, 3, math.prod(shape)).reshape(shape), 1e-6
+    assert penalty.gradient(weights).shape == shape
     for place in np.ndindex(shape):
         nudge = np.zeros(shape)
         nudge[place] = width
@@ -17,22 +25,81 @@ def test_the_gradient_is_the_derivative_of_the_value(shape):
         assert penalty.gradient(weights)[place] == pytest.approx(slope, rel=1e-6)
 
 
-def test_its_constants_are_attained():
-    penalty, v, w = L2(0.3), np.array([3.0, -1.0]), np.array([0.5, 2.0])
-    ratio = np.linalg.norm(penalty.gradient(v) - penalty.gradient(w)) / np.linalg.norm(v - w)
-    assert penalty.smoothness == penalty.strong_convexity == pytest.approx(ratio)
+def test_its_constants_hold_between_any_two_weights_and_are_attained(penalty):
+    rng = np.random.default_rng(0)
+    first = rng.uniform(-3, 3, (20_000, 3)) * rng.choice([0.01, 1.0, 1.0], (20_000, 1))
+    first[:100] = rng.choice([-1.0, 1.0], (100, 3))  # where the saturating one bends down most
+    first[100:200] = 0.0
+    second = first + rng.standard_normal(first.shape) * rng.choice([1e-3, 0.1, 2.0], (20_000, 1))
+    step, rise = second - first, penalty.gradient(second) - penalty.gradient(first)
+    stretch = np.linalg.norm(rise, axis=1) / np.linalg.norm(step, axis=1)
+    bend = np.sum(rise * step, axis=1) / np.sum(step**2, axis=1)
+    assert 0.999 * penalty.smoothness <= stretch.max() <= penalty.smoothness * (1 + 1e-9)
+    slack = 1e-3 * penalty.smoothness
+    assert penalty.strong_convexity - 1e-9 <= bend.min() <= penalty.strong_convexity + slack
+    assert penalty.is_convex == (bend.min() >= 0)
+
+
+def test_adding_back_what_it_lacks_makes_it_convex_and_less_does_not(penalty):
+    lack = max(0.0, -penalty.strong_convexity)
+
+    def middle_excess(modulus):
+        """Return by how much a chord's middle lies above the curve, at worst."""
+        whole = [L2(modulus), penalty]
+        ends = [(w - h, w + h) for w in np.linspace(-3, 3, 121) for h in (0.01, 0.1, 1.0)]
+        values = [sum((p.value(np.array([a])) + p.value(np.array([b]))) / 2 for p in whole) for a, b in ends]
+        middles = [sum(p.value(np.array([(a + b) / 2])) for p in whole) for a, b in ends]
+        return min(v - m for v, m in zip(values, middles, strict=True))
+
+    assert middle_excess(lack) >= -1e-12
+    if lack:
+        assert middle_excess(0.99 * lack) < -1e-8
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_saturating_penalty_is_that_of_its_paper(dtype):
+    weights = np.array([0.0, 1e-9, -0.5, 1.0, 30.0], dtype)
+    wide = weights.astype(np.float64)
+    expected = 0.7 * np.sum(wide**2 / (1 + wide**2))
+    assert SaturatingPenalty(0.7).value(weights) == pytest.approx(expected, rel=1e-6)
+    expected = 1.4 * wide / (1 + wide**2) ** 2
+    assert SaturatingPenalty(0.7).gradient(weights) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e100, 1e155, 1e200, 1.7e308])
+def test_the_largest_weights_cost_the_strength_each_and_pull_no_more(size):
+    weights = np.array([size, -size, 0.0])
+    with np.errstate(all="raise", under="ignore"):
+        assert SaturatingPenalty(2.0).value(weights) == pytest.approx(4.0)
+        gradient = SaturatingPenalty(2.0).gradient(weights)
+    assert np.abs(gradient).max() <= 4 / 1e300
+    assert gradient[2] == 0
 
 
 def test_none_is_a_strength_of_zero():
-    assert L2(0.0).value(np.ones(3)) == 0.0
+    for penalty in (L2(0.0), SaturatingPenalty(0.0)):
+        assert penalty.value(np.ones(3)) == 0.0
+        assert not penalty.gradient(np.ones(3)).any()
+        assert penalty.is_convex
 
 
-@pytest.mark.parametrize("alpha", [-1e-9, math.nan, math.inf, "0.1", None])
-def test_an_impossible_strength_is_refused(alpha):
-    with pytest.raises(ValueError, match="alpha must"):
-        L2(alpha)
+def test_a_penalty_of_ones_own_says_its_constants():
+    class Incomplete(Regulariser):
+        def value(self, weights):
+            return 0.0
+
+    with pytest.raises(TypeError, match="abstract"):
+        Incomplete()
 
 
-def test_it_is_frozen():
+@pytest.mark.parametrize("strength", [-1e-9, math.nan, math.inf, "0.1", None])
+@pytest.mark.parametrize(("kind", "name"), [(L2, "alpha"), (SaturatingPenalty, "strength")])
+def test_an_impossible_strength_is_refused(kind, name, strength):
+    with pytest.raises(ValueError, match=f"{name} must"):
+        kind(strength)
+
+
+def test_it_is_frozen(penalty):
+    (field,) = dataclasses.fields(penalty)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        L2(0.1).alpha = 1.0
+        setattr(penalty, field.name, 1.0)

@@ -1,13 +1,22 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
-from privet.objectives import Logistic, Multinomial
+from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
+from privet.solvers import Problem
 
 
 @pytest.mark.parametrize(
-    ("objective", "lipschitz", "smoothness"), [(Logistic(), 1, 1 / 4), (Multinomial(3), 2**0.5, 0.5)]
+    ("objective", "lipschitz", "smoothness"),
+    [
+        (Logistic(), 1, 1 / 4),
+        (Multinomial(3), 2**0.5, 0.5),
+        (SmoothedHinge(0.25), 1, 2),
+        (Huber(0.7), 0.7, 1),
+        (Squared(), math.inf, 1),
+    ],
 )
 def test_the_constants_are_those_of_loss_rows_and_regulariser_together(tools, objective, lipschitz, smoothness):
     problem = tools.make_problem(
@@ -16,6 +25,7 @@ def test_the_constants_are_those_of_loss_rows_and_regulariser_together(tools, ob
     assert problem.lipschitz == pytest.approx(5 * lipschitz, rel=2e-6)  # the regulariser cancels between neighbours
     assert problem.smoothness == pytest.approx(25 * smoothness + 0.1, rel=4e-6)
     assert problem.strong_convexity == 0.1
+    assert problem.is_convex
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -31,6 +41,40 @@ def test_the_value_is_mean_loss_plus_penalty(tools):
     weights = np.array([2.0])
     expected = (np.log1p(np.exp(-1.2)) + np.log1p(np.exp(1.2))) / 2 + 0.1 * 4
     assert problem.value(weights) == pytest.approx(expected)
+
+
+def test_a_regulariser_that_is_not_convex_makes_a_problem_that_is_not():
+    rows = BoundedRows(np.array([[0.6], [-0.6]]), 1.0)
+    problem = Problem(Logistic(), SaturatingPenalty(0.2), rows, np.array([1, 1]))
+    assert not problem.is_convex
+    assert problem.strong_convexity == pytest.approx(-0.1)
+    assert problem.smoothness == pytest.approx(1 / 4 + 0.4)
+    expected = (np.log1p(np.exp(-1.2)) + np.log1p(np.exp(1.2))) / 2 + 0.2 * 4 / 5
+    assert problem.value(np.array([2.0])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("regulariser", [L2(0.3), SaturatingPenalty(0.3)], ids=["l2", "saturating"])
+@pytest.mark.parametrize(
+    "objective", [Logistic(), Multinomial(3), Huber(0.7), Squared()], ids=lambda o: type(o).__name__
+)
+def test_the_gradient_norm_is_that_of_the_value(regulariser, objective):
+    rng = np.random.default_rng(0)
+    rows = BoundedRows(rng.standard_normal((9, 2)), 1.0, 0.5)
+    problem = Problem(objective, regulariser, rows, rng.integers(2, size=9))
+    weights = rng.standard_normal(problem.start().shape)
+    slopes = []
+    for place in np.ndindex(weights.shape):
+        nudge = np.zeros(weights.shape)
+        nudge[place] = 1e-6
+        slopes.append((problem.value(weights + nudge) - problem.value(weights - nudge)) / 2e-6)
+    assert problem.gradient_norm(weights) == pytest.approx(np.linalg.norm(slopes), rel=1e-6)
+
+
+def test_the_gradient_norm_of_a_clipped_problem_is_that_of_the_flattened_one():
+    rows, targets = BoundedRows(np.ones((3, 1)), 1.0), np.array([5.0, -1.0, 0.1])
+    squared, huber = (Problem(objective, L2(0.1), rows, targets) for objective in (Squared(), Huber(0.4)))
+    for weights in (np.zeros(1), np.ones(1), np.array([-7.0])):
+        assert squared.gradient_norm(weights, clip_norm=0.4) == pytest.approx(huber.gradient_norm(weights))
 
 
 def test_a_problem_is_frozen(tools):
