@@ -62,7 +62,7 @@ def recursive_momentum(
         The weights after the last step, or uniformly one of the ``plan.steps`` points at which gradients were taken, as
         in the paper, whose Theorem 4.5.4 is about that one.
     keep_iterates : bool
-        Whether ``trace["iterates"]`` holds all weights, from the start to the last. They are covered by the guarantee.
+        Whether ``trace["iterates"]`` holds the weights after each step; they are all covered by the guarantee.
     progress : callable or None
         Called with steps done and planned.
 
@@ -91,7 +91,7 @@ def recursive_momentum(
     weights = result = problem.start()
     before: NDArray[Any] | None = None
     estimate = np.zeros_like(weights)
-    iterates = [weights]
+    iterates: list[NDArray[Any]] = []
     for done, step in enumerate(plan.run(n, source), start=1):
         noisy = step.noisy(_total(problem, plan, step, weights, before))
         estimate = noisy / divisor + (1 - plan.refresh) * estimate
@@ -106,7 +106,7 @@ def recursive_momentum(
             progress(done, plan.steps)
     trace: dict[str, Any] = {"steps": plan.steps, "step_size": step_size, "max_move": max_move, "output": output}
     if keep_iterates:
-        trace["iterates"] = np.stack(iterates)
+        trace["iterates"] = iterates
     return Release(result, guarantee.assuming(source.assumption()), trace)
 
 
@@ -138,7 +138,14 @@ def _pace(
 ) -> tuple[float, float]:
     """Return the step size and the largest move, checked, with defaults from the constants of the problem."""
     if step_size is None:
-        step_size = 1 / problem.smoothness
+        step_size = 1 / _curvature("step_size", problem.smoothness)
     if max_move is None:
-        max_move = plan.difference_norm / problem.objective.smoothness(problem.rows.norm_bound)
+        curvature = _curvature("max_move", problem.objective.smoothness(problem.rows.norm_bound))
+        max_move = plan.difference_norm / curvature
     return positive("step_size", step_size), max_move if max_move == math.inf else positive("max_move", max_move)
+
+
+def _curvature(name: str, smoothness: float) -> float:
+    if not 0 < smoothness < math.inf:
+        raise ValueError(f"a smoothness of {smoothness:g} suggests no {name}: give one")
+    return smoothness
