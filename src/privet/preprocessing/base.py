@@ -24,6 +24,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X = self._validated(X, reset=False)
         bounds, limit = Bounds(self.lower_, self.upper_), self._limit()
         if sparse.issparse(X):
+            self._check_zeros(bounds)
             columns = X.indices
             data = bounds.clip(X.data, columns) / self.scale_[columns]
             return _with_data(X, np.clip(data, -limit, limit, out=data))
@@ -37,6 +38,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         if sparse.issparse(X):
+            self._check_zeros(Bounds(self.lower_, self.upper_))
             return _with_data(X, X.data * self.scale_[X.indices])
         return (X * self.scale_ + self.center_).astype(X.dtype, copy=False)
 
@@ -74,15 +76,24 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _declared(self, X: Any) -> Bounds:
         """Return the stated bounds for these columns, which for sparse rows must hold zero."""
-        names = list(getattr(self, "feature_names_in_", range(X.shape[1])))
-        bounds = Bounds.declared(self.lower, self.upper, names)
-        if sparse.issparse(X) and not bounds.hold_zero.all():
-            j = int(np.argmin(bounds.hold_zero))
-            raise ValueError(
-                f"sparse rows need bounds that hold zero, or all that is not stored would be clipped to something: "
-                f"column {names[j]!r} has [{bounds.lower[j]:g}, {bounds.upper[j]:g}]"
-            )
+        bounds = Bounds.declared(self.lower, self.upper, self._names())
+        if sparse.issparse(X):
+            self._check_zeros(bounds)
         return bounds
+
+    def _check_zeros(self, bounds: Bounds) -> None:
+        """Raise unless the zeros of sparse rows stay zeros."""
+        moved = ~bounds.hold_zero | (getattr(self, "center_", 0.0) != 0)
+        if moved.any():
+            j = int(np.argmax(moved))
+            raise ValueError(
+                "sparse rows need bounds that hold zero, and no centre, or all that is not stored would become "
+                f"something: column {self._names()[j]!r} has [{bounds.lower[j]:g}, {bounds.upper[j]:g}]"
+            )
+
+    def _names(self) -> list[Any]:
+        """Return the columns' names, or their numbers where they have none."""
+        return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
