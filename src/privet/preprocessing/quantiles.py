@@ -86,7 +86,7 @@ class QuantilePlan:
         """
         queries = count("n_columns", n_columns) * len(quantiles)
         share = budget.epsilon / queries
-        while epsilon(_event(share, queries), cls.adjacency, budget.delta) > budget.epsilon:  # a sum may round up
+        while epsilon(_event(share, queries), cls.adjacency, 0.0) > budget.epsilon:  # the sum may have rounded up
             share *= 1 - 1e-15
         if queries > 1 and share < _PLAIN and not budget.is_pure:
             share = max(share, 1 / calibrate(lambda z: _event(1 / z, queries), cls.adjacency, budget))
