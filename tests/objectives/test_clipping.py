@@ -89,13 +89,13 @@ def test_no_record_of_several_scores_is_longer_than_the_clip(tools, n_classes, c
     assert cosines == pytest.approx(lengths)  # scaled, not turned
 
 
-def test_a_row_of_many_entries_is_no_longer_than_the_clip_either():
-    rng = np.random.default_rng(0)
-    for d in (10**4, 10**6):
-        X = rng.choice([0.1, 0.3, 1 / 3], (1, d))
-        rows = BoundedRows(X, 1e10)
-        (short,) = clipped(np.array([1e9]), rows, 1.0)
-        assert short * np.sqrt(np.sum(X.astype(np.longdouble) ** 2)) <= 1
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_of_many_entries_is_no_longer_than_the_clip_either(tools, kind):
+    """Each small square is lost when it is added to 1, one after the other, and a million are 1e-10."""
+    X = np.full((1, 10**6), 1e-8)
+    X[0, 0] = 1.0
+    (short,) = clipped(np.array([1e9]), BoundedRows(tools.as_kind(X, kind), 1e10), 1.0)
+    assert short * np.sqrt(np.sum(X.astype(np.longdouble) ** 2)) <= 1
 
 
 def test_where_the_rows_bound_makes_it_idle_nothing_is_touched(tools, objective):

@@ -101,17 +101,14 @@ class Multinomial(GeneralisedLinear):
 
     def loss(self, scores: Floats, targets: Floats) -> Floats:
         """Return the loss of each record."""
-        with np.errstate(over="ignore"):  # a difference of scores may pass the largest float, and exp(-inf) is 0
-            top = scores.max(axis=1)
-            losses = np.log(np.exp(scores - top[:, None]).sum(axis=1))
-            losses += top - scores[np.arange(len(targets)), targets]
-        return np.asarray(losses)
+        below = _below_top(scores)
+        missed = below[targets, np.arange(len(targets))]
+        np.exp(below, out=below)
+        return np.asarray(np.log(below.sum(axis=0)) - missed)
 
     def residuals(self, scores: Floats, targets: Floats) -> Floats:
         """Return softmax(s) - e_y."""
-        residuals = scores.T.copy(order="C")  # class by class: numpy is three times faster along long rows
-        with np.errstate(over="ignore"):
-            residuals -= residuals.max(axis=0)
+        residuals = _below_top(scores)
         np.exp(residuals, out=residuals)
         residuals /= residuals.sum(axis=0)
         residuals[targets, np.arange(len(targets))] -= 1
@@ -120,3 +117,11 @@ class Multinomial(GeneralisedLinear):
     def start(self, dimension: int) -> Floats:
         """Return one zero vector a class."""
         return np.zeros((dimension, self.n_classes))
+
+
+def _below_top(scores: Floats) -> Floats:
+    """Return each score less the record's largest, class by class: numpy is twice as fast along long rows."""
+    below = scores.T.copy(order="C")
+    with np.errstate(over="ignore"):  # a difference may pass the largest float, and exp(-inf) is 0
+        below -= below.max(axis=0)
+    return below
