@@ -1,0 +1,215 @@
+"""A budget that is spent as the run goes: how much, on what and how often may depend on what was released before."""
+
+import math
+import threading
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
+
+from privet.checks import positive
+from privet.plans.gradient import PlanError
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.events import Event, GaussianRelease
+from privet.privacy.gaussian import gdp_mu
+from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class AdaptivePlan:
+    """A total of Gaussian privacy, to be spent release by release as the run sees fit.
+
+    Parameters
+    ----------
+    mu : float
+        The total: the whole run is mu-GDP.
+
+    Formal guarantees
+    -----------------
+    :meth:`guarantee`: replacing one record is as hard to see in everything that a :class:`Purse` released as N(0, 1) is
+    to tell from N(mu, 1). Each release is mu_i-GDP given those before it, where mu_i may depend on what they said, and
+    the purse refuses a release that would bring the sum of mu_i^2 above mu^2. That such a filter costs nothing over
+    amounts fixed in advance is Theorem 1.2 of "Fully Adaptive Composition for Gaussian Differential Privacy" (Smith and
+    Thakurta); docs/proofs.md has a proof for the two kinds of release made here.
+    """
+
+    mu: float
+    adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", GaussianRelease(positive("mu", self.mu)).mu)
+
+    @classmethod
+    def for_budget(cls, budget: Budget) -> "AdaptivePlan":
+        """Return the plan that spends exactly ``budget``, whose delta must be positive."""
+        return cls(gdp_mu(budget))
+
+    @property
+    def event(self) -> Event:
+        """What the whole run releases, in the form that composes."""
+        return GaussianRelease(self.mu)
+
+    def guarantee(
+        self,
+        delta: float,
+        *,
+        bound: Assumption | None = None,
+        released: str = "everything that the purse released, and with it everything computed from that",
+        unit: Unit = Unit.RECORD,
+    ) -> Guarantee:
+        """Return the guarantee of a whole run, however much of the total it spends.
+
+        A purse cannot see what is summed, so by itself it only *assumes* the bounds it is told; a solver that clips
+        passes ``bound`` to say that it enforces them.
+        """
+        bound = bound or assumed(f"each {unit} contributes to a sum no more than the bound stated with it")
+        spent = enforced(
+            f"every unit takes part in every sum; Gaussian noise on sums and Gumbel noise on choices are drawn at a "
+            f"price each, and the squared prices add up to at most {self.mu:.6g}^2"
+        )
+        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, spent), unit=unit)
+
+    def open(self, source: NoiseSource) -> "Purse":
+        """Return a purse with the whole total, for one run."""
+        return Purse(self, source)
+
+
+class Purse:
+    """What is left of an :class:`AdaptivePlan` during one run, and the only way to draw its noise.
+
+    A release is paid for before its noise is drawn, and refused if the purse does not hold its price. The account is
+    kept in exact fractions: rounding cannot overspend. A purse cannot be refilled or copied; used as a context, it is
+    closed at the end of the run.
+    """
+
+    def __init__(self, plan: AdaptivePlan, source: NoiseSource) -> None:
+        self._source = source
+        self._factor = plan.adjacency.factor
+        self._left = Fraction(plan.mu) ** 2
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> float:
+        """The mu of the largest release that can still be paid for, rounded down."""
+        mu = math.sqrt(float(self._left))
+        while Fraction(mu) ** 2 > self._left:
+            mu = math.nextafter(mu, 0.0)
+        return mu
+
+    def affords(self, *mus: float) -> bool:
+        """Tell whether releases of these mu can all be paid for."""
+        return sum(Fraction(positive("mu", mu)) ** 2 for mu in mus) <= self._left
+
+    def noisy(self, total: NDArray[Any], bound: float, mu: float) -> NDArray[Any]:
+        """Return a sum over all records with Gaussian noise, at the price of ``mu``.
+
+        Parameters
+        ----------
+        total : array of float32 or float64
+            The sum.
+        bound : float
+            Bound on the l2 norm of what one record contributes to it.
+        mu : float
+            The price.
+
+        Formal guarantees
+        -----------------
+        mu-GDP: replacing a record moves the sum by at most 2 ``bound``, and the noise has standard deviation
+        2 ``bound`` / mu in every coordinate.
+        """
+        bound, mu = positive("bound", bound), positive("mu", mu)
+        total = _finite("a sum", total)
+        std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
+        self._pay(mu)
+        noise = self._source.gaussian(total.shape, std, total.dtype)
+        noise += total
+        return noise
+
+    def noisy_min(self, sums: NDArray[Any], bound: float, epsilon: float) -> int:
+        """Return the place of a small sum, by the exponential mechanism, at the price of ``selection_mu(epsilon)``.
+
+        Parameters
+        ----------
+        sums : array of shape (k,)
+            Sums over all records, each plus any number that does not depend on the data.
+        bound : float
+            Bound on the absolute value of what one record contributes to a sum. Numbers in an interval of width b,
+            such as losses in [0, b], have bound b/2 once its middle is taken off, which changes no choice.
+        epsilon : float
+            Of the choice.
+
+        Formal guarantees
+        -----------------
+        epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so place i
+        comes up with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every sum
+        by at most 2 ``bound``, some up and some down; so the odds of any two places change by a factor of at most
+        e^epsilon. That is the *range* of the mechanism.
+        """
+        bound, price = positive("bound", bound), selection_mu(epsilon)
+        sums = _finite("the sums", sums)
+        if sums.ndim != 1 or sums.size == 0:
+            raise ValueError(f"the sums must be a list of at least one number, got shape {sums.shape}")
+        scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
+        self._pay(price)
+        return int(np.argmin(sums - self._source.gumbel(sums.size, scale)))
+
+    def close(self) -> None:
+        """End the run: nothing more can be released."""
+        self._left = Fraction(0)
+
+    def _pay(self, mu: float) -> None:
+        price = Fraction(mu) ** 2
+        with self._lock:
+            if price > self._left:
+                raise PlanError(f"a release of mu = {mu:.6g} exceeds what the plan has left: mu = {self.left:.6g}")
+            self._left -= price
+
+    def __enter__(self) -> "Purse":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Purse cannot be pickled or copied: its budget would be spent twice")
+
+
+def selection_mu(epsilon: float) -> float:
+    """Return the smallest mu such that every exponential mechanism of range epsilon is mu-GDP, rounded up.
+
+    Formal guarantees
+    -----------------
+    2 Phi^{-1}(1 / (1 + e^(-epsilon/2))): the mu of randomised response with epsilon/2, which is the worst case
+    (docs/proofs.md). Pure epsilon-DP alone, without the bounded range that the exponential mechanism has ("Optimal
+    Differential Privacy Composition for Exponential Mechanisms and the Cost of Adaptivity"), would cost
+    2 Phi^{-1}(1 / (1 + e^(-epsilon))), about twice as much.
+    """
+    epsilon = positive("epsilon", epsilon)
+    if epsilon < 1:  # without the cancellation of a probability next to 1/2
+        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 4)))
+    else:
+        mu = -2 * float(ndtri_exp(log_expit(-epsilon / 2)))
+    return mu * (1 + 1e-12)
+
+
+def selection_epsilon(mu: float) -> float:
+    """Return the largest epsilon that costs at most mu: the inverse of :func:`selection_mu`, rounded down."""
+    mu = positive("mu", mu)
+    if mu < 1:
+        epsilon = 4 * math.atanh(float(erf(mu / (2 * math.sqrt(2)))))
+    else:
+        epsilon = 2 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+    return epsilon * (1 - 1e-11)
+
+
+def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    values = np.asarray(values)
+    if not np.issubdtype(values.dtype, np.floating):
+        raise ValueError(f"{name} must be of floating-point numbers, got {values.dtype}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite: something overflowed, or the data holds NaN")
+    return values
