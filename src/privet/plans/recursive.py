@@ -6,7 +6,7 @@ The plan of DP-SRM, Algorithm 4 of L. Wang, "Towards Efficient and Effective Pri
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from privet.checks import count, nonnegative, positive
@@ -122,24 +122,20 @@ class RecursivePlan:
         ``first_noise_ratio`` is the first noise multiplier over that of the later releases. None takes
         :func:`balanced_ratio`, which depends on public numbers only.
         """
-        steps = _planned_steps(first or sampler, sampler, steps)
-        bound = _contribution_norm(clip_norm, difference_norm, refresh)
-        if first_noise_ratio is None:
-            first_noise_ratio = balanced_ratio(first or sampler, sampler, clip_norm, bound)
-        ratio = positive("first_noise_ratio", first_noise_ratio)
-        low = min(ratio, 1.0)  # the search is for the lesser of the two multipliers, so that both stay in range
+        draft = cls(sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n)
+        ratio = balanced_ratio(draft) if first_noise_ratio is None else positive("first_noise_ratio", first_noise_ratio)
 
-        def plan(z: float) -> "RecursivePlan":
-            fields = (z / low, z / low * ratio, first, adjacency, public_n)
-            return cls(sampler, steps, clip_norm, difference_norm, refresh, *fields)
+        def plan(least: float) -> "RecursivePlan":
+            # The search is for the lesser of the two multipliers, so that both stay in the range of the accountants.
+            multiplier = least / min(ratio, 1.0)
+            return replace(draft, noise_multiplier=multiplier, first_noise_multiplier=multiplier * ratio)
 
-        adjacency = plan(1.0).adjacency
-        return plan(calibrate(lambda z: plan(z).event, adjacency, budget))
+        return plan(calibrate(lambda z: plan(z).event, draft.adjacency, budget))
 
     @property
     def contribution_norm(self) -> float:
         """Bound on what one unit adds to a sum after the first: g C1 + (1 - g) C2."""
-        return _contribution_norm(self.clip_norm, self.difference_norm, self.refresh)
+        return self.refresh * self.clip_norm + (1 - self.refresh) * self.difference_norm
 
     @cached_property
     def first_plan(self) -> GradientPlan:
@@ -194,8 +190,8 @@ class RecursivePlan:
         yield from self.later_plan.run(n, source)
 
 
-def balanced_ratio(first: Sampler, sampler: Sampler, clip_norm: float, contribution_norm: float) -> float:
-    """Return how much larger the first noise multiplier should be than the later ones.
+def balanced_ratio(plan: RecursivePlan) -> float:
+    """Return how much larger the plan's first noise multiplier should be than the later ones.
 
     A release over a share q of the units with multiplier z costs about (q/z)^2. Equal multipliers are thus no equal
     treatment: a first batch that is larger would spend most of the budget. With q0/z0 = sqrt(w) q/z the first release
@@ -205,17 +201,14 @@ def balanced_ratio(first: Sampler, sampler: Sampler, clip_norm: float, contribut
 
         z0 = z (q0/q) sqrt(D/C1).
     """
-    return _batch_share(first) / _batch_share(sampler) * math.sqrt(contribution_norm / clip_norm)
+    weight = plan.clip_norm / plan.contribution_norm
+    return _batch_share(plan.first) / _batch_share(plan.sampler) / math.sqrt(weight)
 
 
 def _batch_share(sampler: Sampler) -> float:
     """Return the (expected) share of all units that a batch takes."""
     n = getattr(sampler, "n", 1)
     return sampler.nominal_size(n) / n
-
-
-def _contribution_norm(clip_norm: float, difference_norm: float, refresh: float) -> float:
-    return refresh * clip_norm + (1 - refresh) * difference_norm
 
 
 def _noise_in_words(plan: GradientPlan) -> str:
