@@ -1,0 +1,229 @@
+"""Objective perturbation: tilt the objective at random, minimise it, and release the minimiser."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from privet.checks import count, nonnegative, positive
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.events import ApproximateRelease, Event, PureRelease
+from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise import NoiseSource
+from privet.privacy.objective_noise import (
+    OUTPUT_SHARE,
+    least_strong_convexity,
+    objective_epsilon,
+    objective_mu,
+    volume_loss,
+)
+
+_QUIET = 0.02  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
+
+
+@dataclass(frozen=True)
+class ObjectivePlan:
+    """A random linear term for the objective, and a little noise for its computed minimiser.
+
+    The minimiser of  mean loss + regulariser + (added_alpha/2) ||w||^2 + <b, w>/n  is computed up to a gradient of
+    ``tolerance``, and released with noise that covers what the tolerance may hide.
+
+    Parameters
+    ----------
+    n : int
+        Number of records.
+    lipschitz, smoothness : float
+        Bound L on the gradient of one record's loss, and Lipschitz constant beta of that gradient: of the data term
+        alone, which must be a convex function of one score a record.
+    strong_convexity : float
+        Of the regulariser.
+    scale : float
+        Of b: standard deviation (Gaussian), or scale of the density exp(-||b||/scale) (K-norm).
+    tolerance, output_scale : float
+        Largest norm of the gradient at the computed minimiser, and the scale of the noise added to it.
+    is_pure : bool
+        Whether both noises are K-norm, for pure epsilon, rather than Gaussian.
+    is_one_sided : bool
+        Whether no two of a record's gradients, at whatever weights, point in opposite directions. So it is for losses
+        of a margin (logistic, hinge), and not for losses of an error (Huber). Gaussian noise may then be smaller.
+    added_alpha : float
+        Further strong convexity, for the sake of privacy alone. It is part of what is minimised.
+
+    Formal guarantees
+    -----------------
+    With m = strong_convexity + added_alpha, the release is (epsilon, delta)-DP under replace-one where
+
+        epsilon = log(1 + beta/(n m)) + 2L/scale + 2 tolerance/(m output_scale)         for K-norm noise, delta = 0,
+        epsilon = log(1 + beta/(n m)) + e(delta; mu = 2L/scale, 2 tolerance/(m output_scale))  for Gaussian noise,
+
+    e as in :mod:`privet.privacy.objective_noise`. The first sharpens Theorem 9 of "Differentially Private Empirical
+    Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second "Private Convex
+    Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact minimisers are
+    treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
+    docs/proofs.md proves all that is used.
+    """
+
+    n: int
+    lipschitz: float
+    smoothness: float
+    strong_convexity: float
+    scale: float
+    tolerance: float
+    output_scale: float
+    is_pure: bool
+    is_one_sided: bool = False
+    added_alpha: float = 0.0
+
+    adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        count("n", self.n)
+        for name in ("lipschitz", "scale", "tolerance", "output_scale"):
+            positive(name, getattr(self, name))
+        for name in ("smoothness", "strong_convexity", "added_alpha"):
+            nonnegative(name, getattr(self, name))
+        _check_modulus(self.modulus)
+
+    @classmethod
+    def for_budget(
+        cls,
+        budget: Budget,
+        *,
+        n: int,
+        lipschitz: float,
+        smoothness: float,
+        strong_convexity: float,
+        is_one_sided: bool = False,
+        added_alpha: float = 0.0,
+        tolerance: float | None = None,
+    ) -> "ObjectivePlan":
+        """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
+
+        Noise on the result takes :data:`~privet.privacy.objective_noise.OUTPUT_SHARE` of what the volume loss leaves.
+        The default tolerance makes that noise a fiftieth of the least noise that the tilt causes in any direction.
+        """
+        lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
+        volume = _affordable_volume_loss(budget.epsilon, smoothness, n, modulus)
+        if budget.is_pure:
+            room = budget.epsilon - volume
+            ratio, output_ratio = (1 - OUTPUT_SHARE) * room, OUTPUT_SHARE * room
+        else:
+            ratio, output_ratio = objective_mu(budget, volume=volume, is_one_sided=is_one_sided)
+        scale = 2 * lipschitz / ratio
+        if tolerance is None:
+            tolerance = _QUIET * scale / (n * (smoothness + modulus)) * modulus * output_ratio / 2
+        output_scale = 2 * positive("tolerance", tolerance) / (modulus * output_ratio)
+        plan = cls(
+            n=n,
+            lipschitz=lipschitz,
+            smoothness=smoothness,
+            strong_convexity=strong_convexity,
+            scale=scale,
+            tolerance=tolerance,
+            output_scale=output_scale,
+            is_pure=budget.is_pure,
+            is_one_sided=is_one_sided,
+            added_alpha=added_alpha,
+        )
+        while plan.epsilon_at(budget.delta) > budget.epsilon:  # divisions may have rounded down
+            plan = replace(plan, scale=plan.scale * (1 + 1e-15), output_scale=plan.output_scale * (1 + 1e-15))
+        return plan
+
+    @property
+    def modulus(self) -> float:
+        """Strong convexity m of what is minimised."""
+        return self.strong_convexity + self.added_alpha
+
+    @property
+    def volume_loss(self) -> float:
+        """log(1 + beta/(n m)): what the minimiser's dependence on the curvature of one record costs."""
+        return volume_loss(self.smoothness, self.n, self.modulus)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the epsilon of one release, infinite for Gaussian noise at delta = 0."""
+        ratio = 2 * self.lipschitz / self.scale
+        output_ratio = 2 * self.tolerance / (self.modulus * self.output_scale)
+        if self.is_pure:
+            return self.volume_loss + ratio + output_ratio
+        if delta == 0:
+            return math.inf
+        return objective_epsilon(delta, ratio, output_ratio, volume=self.volume_loss, is_one_sided=self.is_one_sided)
+
+    def event_at(self, delta: float) -> Event:
+        """Return what is released, in the form that composes: what is known of it is its epsilon at one delta."""
+        if self.is_pure:
+            return PureRelease(self.epsilon_at(0.0))
+        if delta == 0:
+            raise ValueError("Gaussian noise gives no pure epsilon guarantee: state the guarantee at a delta > 0")
+        return ApproximateRelease(self.epsilon_at(delta), delta)
+
+    def guarantee(
+        self,
+        delta: float,
+        *,
+        bound: Assumption | None = None,
+        released: str = "the minimiser of the randomly tilted objective, with a little noise",
+        unit: Unit = Unit.RECORD,
+    ) -> Guarantee:
+        """Return the guarantee of one release.
+
+        The constants are *assumed* unless ``bound`` says that the solver enforces them.
+        """
+        law = "l2 K-norm noise of scale" if self.is_pure else "Gaussian noise of std"
+        noise = (
+            f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and "
+        )
+        words = [enforced(f"{noise}of scale {self.output_scale:.3g} to its minimiser")]
+        if self.added_alpha:
+            words.append(
+                enforced(f"the objective has a further penalty of {self.added_alpha:.6g}/2 ||w||^2 for privacy")
+            )
+        bound = bound or assumed(self.in_words())
+        return Guarantee.of(
+            self.event_at(delta), self.adjacency, delta, released=released, assumptions=(bound, *words), unit=unit
+        )
+
+    def in_words(self) -> str:
+        """Return what the guarantee rests on, in one line."""
+        side = ", whose gradients keep their side" if self.is_one_sided else ""
+        return (
+            f"{self.n} losses, convex in one score each{side}, are {self.lipschitz:.4g}-Lipschitz and "
+            f"{self.smoothness:.4g}-smooth, their mean is made {self.modulus:.4g}-strongly convex, and it is minimised "
+            f"up to a gradient of {self.tolerance:.3g}"
+        )
+
+    def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> NDArray[Any]:
+        """Return b."""
+        draw = source.k_norm if self.is_pure else source.gaussian
+        return draw(shape, self.scale)
+
+    def longest_term(self, size: int) -> float:
+        """Return a length that b, of ``size`` entries, exceeds with a probability below 1e-300."""
+        return self.scale * (2 * size + 1500 if self.is_pure else math.sqrt(size) + 40)
+
+    def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
+        """Return the computed minimiser with its noise."""
+        draw = source.k_norm if self.is_pure else source.gaussian
+        noise: NDArray[Any] = draw(result.shape, self.output_scale)
+        noise += result
+        return noise
+
+
+def _check_modulus(modulus: float) -> None:
+    if not modulus > 0:
+        raise ValueError("objective perturbation needs strong convexity: set alpha (or added_alpha) above 0")
+
+
+def _affordable_volume_loss(epsilon: float, smoothness: float, n: int, modulus: float) -> float:
+    """Return the volume loss, or say what it takes to afford it."""
+    _check_modulus(modulus)
+    volume = volume_loss(smoothness, n, modulus)
+    if volume < epsilon:
+        return volume
+    least, easy = (least_strong_convexity(smoothness, n, share * epsilon) for share in (1.0, 0.5))
+    raise ValueError(
+        f"with alpha = {modulus:.4g} the curvature of one record alone costs epsilon = {volume:.4g}, more than "
+        f"{epsilon:g}. Any alpha above {least:.6g} works, in the regulariser or as added_alpha; {easy:.6g} leaves half "
+        "of epsilon to the noise"
+    )

@@ -1,0 +1,108 @@
+"""Objective perturbation: a random linear term in the objective, and the minimiser of that.
+
+Algorithm 2 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011) for pure
+epsilon, Algorithm 1 of "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith,
+Thakurta, 2012) with Gaussian noise, and "Towards Practical Differentially Private Convex Optimization" (Iyengar et al.,
+2019) for minimisers that are computed; with the noise of :mod:`privet.privacy.objective_noise`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from privet.objectives import GeneralisedLinear, Logistic, SmoothedHinge
+from privet.plans.objective import ObjectivePlan
+from privet.privacy.budget import Budget
+from privet.privacy.guarantee import enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+
+# Losses of a margin: for either label, the derivative by the score has one sign.
+_ONE_SIDED = (Logistic, SmoothedHinge)
+
+
+def objective_perturbation(
+    problem: Problem,
+    plan: ObjectivePlan,
+    *,
+    delta: float,
+    source: NoiseSource,
+    progress: Progress | None = None,
+) -> Release:
+    """Minimise the randomly tilted objective that ``plan`` describes, and add its noise to the minimiser.
+
+    Formal guarantees
+    -----------------
+    The plan's, for a convex loss of one score a record and a regulariser with the plan's constants; a mismatch is
+    refused, and so is a tolerance that could be out of reach for some data. The gradient at the computed minimiser is
+    certified to be within the tolerance. Only the noisy minimiser is released; neither the tilt nor the exact one is.
+    """
+    _check(problem, plan.added_alpha)
+    if _constants(problem) != {name: getattr(plan, name) for name in _constants(problem)}:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    _check_labels(problem)
+    size = problem.start().size
+    least = _least_tolerance(problem, plan)
+    if plan.tolerance < least:
+        raise ValueError(
+            f"a gradient of {plan.tolerance:.3g} cannot be certified in floating point: with these constants and this "
+            f"noise the least is {least:.3g}. Make the plan with objective_plan, or with a larger tolerance or alpha"
+        )
+    bound = enforced(f"rows are bounded and the minimiser is certified: {plan.in_words()}")
+    guarantee = plan.guarantee(delta, bound=bound)
+    n = problem.rows.n
+    tilt = plan.linear_term((size,), source) / n
+    weights = minimise(problem, tolerance=plan.tolerance, tilt=tilt, ridge=plan.added_alpha)
+    if progress is not None:
+        progress(1, 1)
+    trace = {"tolerance": plan.tolerance, "noise_scale": plan.scale, "output_scale": plan.output_scale}
+    return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
+
+
+def objective_plan(
+    problem: Problem, budget: Budget, *, added_alpha: float = 0.0, tolerance: float | None = None
+) -> ObjectivePlan:
+    """Return the plan with the least noise for ``problem``, made of its public constants only."""
+    _check(problem, added_alpha)
+    fields = _constants(problem) | {"added_alpha": added_alpha}
+    plan = ObjectivePlan.for_budget(budget, **fields, tolerance=tolerance)
+    if tolerance is None and plan.tolerance < (least := _least_tolerance(problem, plan)):
+        return ObjectivePlan.for_budget(budget, **fields, tolerance=least)
+    return plan
+
+
+def is_one_sided(objective: GeneralisedLinear) -> bool:
+    """Whether a record's gradients, at whatever weights, never point in opposite directions."""
+    return type(objective) in _ONE_SIDED  # not for subclasses, which may be anything
+
+
+def _constants(problem: Problem) -> dict[str, Any]:
+    return {
+        "n": problem.rows.n,
+        "lipschitz": problem.lipschitz,
+        "smoothness": problem.objective.smoothness(problem.rows.norm_bound),
+        "strong_convexity": problem.strong_convexity,
+        "is_one_sided": is_one_sided(problem.objective),
+    }
+
+
+def _check(problem: Problem, added_alpha: float) -> None:
+    if problem.start().ndim != 1:
+        raise ValueError(
+            f"objective perturbation is proved for losses of one score a record, not for "
+            f"{type(problem.objective).__name__}: use output or gradient perturbation, or one model a class"
+        )
+    check_minimisable(problem, added_alpha)
+
+
+def _check_labels(problem: Problem) -> None:
+    if is_one_sided(problem.objective) and not np.isin(problem.targets, (0, 1)).all():
+        raise ValueError(f"targets of {type(problem.objective).__name__} losses must be 0 or 1")
+
+
+def _least_tolerance(problem: Problem, plan: ObjectivePlan) -> float:
+    """Return what can be certified for every dataset and for every tilt that will ever be drawn."""
+    longest = plan.longest_term(problem.start().size) / problem.rows.n
+    return least_tolerance(problem, tilt_norm=longest, ridge=plan.added_alpha)
