@@ -17,6 +17,7 @@ from privet.plans.samplers import Batch
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
 from privet.solvers.problem import Problem
+from privet.solvers.recursive_momentum import public_smoothness
 from privet.solvers.release import Progress, Release
 
 _MOST_KEPT = 20_000_000  # numbers written out, 160 MB
@@ -64,14 +65,15 @@ def random_round(
     whole one. So R may be known (it is in the trace), and all iterates are covered. The paper's own noise is not used:
     the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
     """
-    etas = _etas(step_size, plan.steps, problem.smoothness)
+    smoothness = public_smoothness(problem) + problem.regulariser.smoothness
+    etas = _etas(step_size, plan.steps, smoothness)
     n = problem.rows.n
     divisor = plan.divisor(n)
     bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
     guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
     if not math.isfinite(guarantee.epsilon):
         raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
-    rounds = 1 + source.index(etas * (2 - problem.smoothness * etas))
+    rounds = 1 + source.index(etas * (2 - smoothness * etas))
     weights, records = problem.start(), _Records(problem.rows)
     steps = plan.run(n, source)
     for done, (eta, step) in enumerate(zip(etas[:rounds].tolist(), steps, strict=False), start=1):
