@@ -1,0 +1,250 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2, gamma, kstest
+
+from privet.plans.objective import ObjectivePlan
+from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, compose, enforced, gaussian_sigma
+from privet.privacy.events import ApproximateRelease, PureRelease
+from privet.privacy.objective_noise import objective_epsilon
+
+RARELY = 1e-6
+CONSTANTS = {"n": 200, "lipschitz": 1.5, "smoothness": 0.25, "strong_convexity": 0.01}
+NOISE = {"scale": 4.0, "tolerance": 1e-6, "output_scale": 1e-3}
+
+
+def plan_of(*, is_pure=False, **changes):
+    return ObjectivePlan(**(CONSTANTS | NOISE | changes), is_pure=is_pure)
+
+
+def planned(budget, **changes):
+    return ObjectivePlan.for_budget(budget, **(CONSTANTS | changes))
+
+
+# --------------------------------------------------------------------------------------------------- calibration
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.floats(0.01, 20),
+    st.one_of(st.just(0.0), st.floats(1e-12, 0.01)),
+    st.floats(1e-3, 1e3),
+    st.floats(0, 1e3),
+    st.integers(1, 10**7),
+    st.booleans(),
+)
+@example(1.0, 0.0, 1.0, 0.0, 1, False)
+def test_the_noise_meets_the_budget_and_never_passes_it(epsilon, delta, lipschitz, smoothness, n, is_one_sided):
+    alpha = max(2 * smoothness / (n * math.expm1(epsilon)), 1e-6)
+    fields = {"n": n, "lipschitz": lipschitz, "smoothness": smoothness, "strong_convexity": alpha}
+    plan = ObjectivePlan.for_budget(Budget(epsilon, delta), **fields, is_one_sided=is_one_sided)
+    assert plan.is_pure == (delta == 0)
+    assert plan.epsilon_at(delta) <= epsilon
+    room = epsilon - plan.volume_loss
+    if delta == 0 or room > 10 * delta:
+        assert plan.epsilon_at(delta) - plan.volume_loss >= room * (1 - 1e-4)
+
+
+def test_pure_noise_by_hand():
+    """Chaudhuri, Monteleoni and Sarwate, with one logarithm: epsilon = log(1 + beta/(n m)) + 2L/s + 2 tol/(m s2)."""
+    plan = planned(Budget(1.0))
+    volume = math.log(1 + 0.25 / (200 * 0.01))
+    assert plan.scale == pytest.approx(2 * 1.5 / (0.99 * (1 - volume)))
+    assert plan.output_scale == pytest.approx(2 * plan.tolerance / (0.01 * 0.01 * (1 - volume)))
+    assert plan.epsilon_at(0.0) == pytest.approx(1.0)
+    assert plan.event_at(0.0) == PureRelease(plan.epsilon_at(0.0))
+
+
+@pytest.mark.parametrize("is_one_sided", [True, False])
+def test_gaussian_noise_by_hand(is_one_sided):
+    """The std of one release of the sum of gradients, at what is left of epsilon, and half a percent for the output."""
+    plan = planned(Budget(1.0, 1e-5), is_one_sided=is_one_sided)
+    left = Budget(1 - math.log(1 + 0.25 / 2), 1e-5 if is_one_sided else 5e-6)
+    assert plan.scale == pytest.approx(gaussian_sigma(2 * 1.5, left) / math.sqrt(0.99), rel=1e-6)
+    assert plan.output_scale == pytest.approx(2 * plan.tolerance / 0.01 * plan.scale / 3.0 * math.sqrt(99), rel=1e-9)
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), Budget(1.0)], ids=repr)
+def test_noise_on_the_output_is_hardly_felt(budget):
+    """The tilt moves the minimiser by b/(n h) along a direction of curvature h, at most beta + m."""
+    plan = planned(budget)
+    assert plan.output_scale == pytest.approx(0.02 * plan.scale / (200 * (0.25 + 0.01)))
+
+
+def test_a_tolerance_that_is_asked_for_is_paid_for():
+    one, ten = (planned(Budget(1.0, 1e-5), tolerance=tolerance) for tolerance in (1e-6, 1e-5))
+    assert ten.scale == one.scale
+    assert ten.output_scale == pytest.approx(10 * one.output_scale)
+    assert ten.epsilon_at(1e-5) == pytest.approx(one.epsilon_at(1e-5), rel=1e-12)
+
+
+@pytest.mark.parametrize("budget", [Budget(0.1, 1e-5), Budget(0.1)], ids=repr)
+def test_too_little_alpha_is_refused_with_the_least_that_works(budget):
+    with pytest.raises(ValueError, match="Any alpha above") as refusal:
+        planned(budget, strong_convexity=1e-3)
+    least = 0.25 / (200 * math.expm1(0.1))
+    assert f"{least:.6g}" in str(refusal.value)
+    with pytest.raises(ValueError, match="costs epsilon"):
+        planned(budget, strong_convexity=0.999 * least)
+    assert planned(budget, strong_convexity=1.001 * least).epsilon_at(budget.delta) <= 0.1
+    added = planned(budget, strong_convexity=1e-3, added_alpha=1.001 * least - 1e-3)
+    assert added.epsilon_at(budget.delta) <= 0.1
+    assert "further penalty of" in added.guarantee(budget.delta).statement()
+
+
+def test_added_alpha_counts_as_alpha():
+    one = planned(Budget(1.0, 1e-5), strong_convexity=0.03)
+    other = planned(Budget(1.0, 1e-5), strong_convexity=0.01, added_alpha=0.02)
+    assert other.modulus == pytest.approx(one.modulus)
+    assert other.scale == pytest.approx(one.scale)
+    assert "penalty" not in one.guarantee(1e-5).statement()
+
+
+# ------------------------------------------------------------------------------------------------- the guarantee
+
+
+def test_the_guarantee_is_computed_from_the_fields():
+    plan = plan_of()
+    guarantee = plan.guarantee(1e-5)
+    assert guarantee.epsilon == objective_epsilon(1e-5, 0.75, 0.2, volume=plan.volume_loss, is_one_sided=False)
+    assert guarantee.event == ApproximateRelease(guarantee.epsilon, 1e-5)
+    assert guarantee.adjacency is Adjacency.REPLACE_ONE
+    for louder in (
+        {"n": 150},
+        {"lipschitz": 1.6},
+        {"smoothness": 0.3},
+        {"strong_convexity": 0.009},
+        {"scale": 3.9},
+        {"tolerance": 1.1e-6},
+        {"output_scale": 0.9e-3},
+    ):
+        for is_pure in (False, True):
+            quiet, loud = plan_of(is_pure=is_pure), plan_of(is_pure=is_pure, **louder)
+            assert loud.guarantee(1e-5).epsilon > quiet.guarantee(1e-5).epsilon
+    assert plan_of(is_one_sided=True).guarantee(1e-5).epsilon < guarantee.epsilon
+    assert Guarantee.from_json(guarantee.to_json()) == guarantee
+
+
+def test_epsilon_falls_as_delta_grows():
+    epsilons = [plan_of().guarantee(delta).epsilon for delta in (1e-9, 1e-6, 1e-3, 0.1)]
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert epsilons[-1] >= plan_of().volume_loss
+
+
+def test_two_releases_compose():
+    guarantee = planned(Budget(0.5, 1e-6)).guarantee(1e-6)
+    both = compose([guarantee, guarantee])
+    assert 0.5 < both.epsilon <= 1.0
+    assert both.delta == pytest.approx(2e-6)
+
+
+def test_gaussian_noise_has_no_pure_guarantee():
+    assert plan_of().epsilon_at(0.0) == math.inf
+    with pytest.raises(ValueError, match="delta > 0"):
+        plan_of().guarantee(0.0)
+    assert plan_of(is_pure=True).guarantee(0.0).epsilon == pytest.approx(plan_of().volume_loss + 0.75 + 0.2)
+
+
+@pytest.mark.parametrize(("is_pure", "law"), [(True, "K-norm noise of scale 4"), (False, "Gaussian noise of std 4")])
+def test_the_guarantee_names_noise_and_argument(is_pure, law):
+    plan = plan_of(is_pure=is_pure, is_one_sided=True)
+    bare = plan.guarantee(1e-5)
+    assert bare.is_conditional
+    for words in (law, "200 losses", "1.5-Lipschitz", "0.25-smooth", "0.01-strongly convex", "keep their side"):
+        assert words in bare.statement()
+    assert not plan.guarantee(1e-5, bound=enforced("rows are bounded")).is_conditional
+
+
+# ----------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"n": 0},
+        {"lipschitz": 0.0},
+        {"lipschitz": math.inf},
+        {"smoothness": -0.1},
+        {"smoothness": math.inf},
+        {"strong_convexity": -0.1},
+        {"scale": 0.0},
+        {"tolerance": 0.0},
+        {"output_scale": math.nan},
+        {"added_alpha": -0.1},
+    ],
+    ids=repr,
+)
+def test_impossible_fields_are_named(field):
+    name = next(iter(field))
+    with pytest.raises(ValueError, match=f"^{name} "):
+        plan_of(**({"strong_convexity": 1.0} if name == "added_alpha" else {}) | field)
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), Budget(1.0)], ids=repr)
+@pytest.mark.parametrize(
+    ("field", "cause"),
+    [
+        ({"n": 0}, "n must"),
+        ({"lipschitz": math.inf}, "lipschitz must be finite"),
+        ({"smoothness": math.nan}, "smoothness must be finite"),
+        ({"strong_convexity": 0.0}, "needs strong convexity"),
+        ({"strong_convexity": -0.5, "added_alpha": 1.0}, "strong_convexity must not be negative"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+    ],
+    ids=repr,
+)
+def test_no_plan_is_made_of_impossible_constants(budget, field, cause):
+    with pytest.raises(ValueError, match=cause):
+        planned(budget, **field)
+
+
+def test_without_strong_convexity_there_is_no_plan():
+    with pytest.raises(ValueError, match="needs strong convexity"):
+        plan_of(strong_convexity=0.0)
+    assert plan_of(strong_convexity=0.0, added_alpha=0.1).modulus == 0.1
+
+
+def test_a_plan_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan_of().scale = 1.0
+
+
+# ------------------------------------------------------------------------------------------------------ the noise
+
+
+@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
+def test_gaussian_noise_has_the_planned_stds(wrong, fits):
+    plan = plan_of()
+    result = np.full(5000, 2.0)
+    tilt, noisy = plan.linear_term((5000,), NoiseSource(1)), plan.noisy(result, NoiseSource(1))
+    assert (result == 2.0).all()
+    for noise, scale in ((tilt, 4.0), (noisy - result, 1e-3)):
+        energy = np.sum((noise / (scale * wrong)) ** 2)
+        assert (min(chi2.cdf(energy, 5000), chi2.sf(energy, 5000)) > RARELY) == fits
+
+
+@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
+def test_pure_noise_has_gamma_radii(wrong, fits):
+    plan, source, result = plan_of(is_pure=True), NoiseSource(2), np.full(6, 2.0)
+    tilts = [np.linalg.norm(plan.linear_term((6,), source)) for _ in range(3000)]
+    outputs = [np.linalg.norm(plan.noisy(result, source) - result) for _ in range(3000)]
+    for radii, scale in ((tilts, 4.0), (outputs, 1e-3)):
+        assert (kstest(radii, gamma(6, scale=scale * wrong).cdf).pvalue > RARELY) == fits
+
+
+@pytest.mark.parametrize("size", [1, 10, 100_000])
+def test_no_linear_term_is_ever_longer_than_the_longest(size):
+    assert chi2.logsf((plan_of().longest_term(size) / 4.0) ** 2, size) < math.log(1e-300)
+    assert gamma.logsf(plan_of(is_pure=True).longest_term(size) / 4.0, size) < math.log(1e-300)
+
+
+@pytest.mark.parametrize("is_pure", [False, True])
+def test_seeds_repeat(is_pure):
+    plan = plan_of(is_pure=is_pure)
+    one, other, third = (plan.linear_term((5,), NoiseSource(seed)) for seed in (3, 3, 4))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one, third)
