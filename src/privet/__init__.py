@@ -7,13 +7,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privet.linear import PrivateLogisticRegression, TableModel, load
+    from privet.linear import (
+        PrivateHuberRegressor,
+        PrivateLinearSVC,
+        PrivateLogisticRegression,
+        PrivateRidge,
+        TableModel,
+        load,
+    )
+    from privet.preprocessing import PrivateScaler, PublicScaler, total_guarantee
 
 __version__ = "0.1.0"
 
-__all__ = ["PrivateLogisticRegression", "TableModel", "__version__", "load"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
+    "PrivateScaler",
+    "PublicScaler",
+    "TableModel",
+    "__version__",
+    "load",
+    "total_guarantee",
+]
 
-_HOMES = dict.fromkeys(("PrivateLogisticRegression", "TableModel", "load"), "privet.linear")
+_SCALING = ("PrivateScaler", "PublicScaler", "total_guarantee")
+_HOMES = dict.fromkeys((name for name in __all__ if not name.startswith("_")), "privet.linear")
+_HOMES.update(dict.fromkeys(_SCALING, "privet.preprocessing"))
 
 
 def __getattr__(name: str) -> Any:

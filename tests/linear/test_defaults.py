@@ -2,7 +2,15 @@ import math
 
 import pytest
 
-from privet.linear.defaults import choose_method, default_delta, default_steps
+from privet.linear.defaults import (
+    choose_method,
+    default_clip,
+    default_delta,
+    gradient_steps,
+    longest_step,
+    output_steps,
+    precision,
+)
 from privet.privacy import Budget
 
 
@@ -29,7 +37,7 @@ def test_pure_epsilon_asked_of_gaussian_noise_is_refused():
 
 @pytest.mark.parametrize("method", ["sgd", "", None, 3, ["output"]])
 def test_an_unknown_method_is_refused_by_name(method):
-    with pytest.raises(ValueError, match="method must be auto, output or gradient"):
+    with pytest.raises(ValueError, match="method must be auto, gradient, output, minimiser or objective"):
         choose_method(method, is_pure=False)
 
 
@@ -40,24 +48,36 @@ def test_the_default_delta_lies_below_one_over_n(n):
     assert 0 < delta < 1 / n
 
 
-@pytest.mark.parametrize("method", ["gradient", "output"])
 @pytest.mark.parametrize("n", [1, 2, 1000, 10**9])
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e3])
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 0.4])
 @pytest.mark.parametrize("n_weights", [1, 10**6])
-def test_the_number_of_steps_is_sane_at_the_extremes(method, n, epsilon, delta, n_weights):
-    steps = default_steps(method, Budget(epsilon, delta), lipschitz=1.1, n=n, n_weights=n_weights, step_size=1.8 / 0.3)
+def test_the_number_of_steps_is_sane_at_the_extremes(n, epsilon, delta, n_weights):
+    budget = Budget(epsilon, delta)
+    steps = output_steps(budget, lipschitz=1.1, n=n, n_weights=n_weights, step_size=1.8 / 0.3, scale=1.0)
     assert isinstance(steps, int)
-    assert 1 <= steps <= 400
+    assert 3 <= steps <= 400
+    if delta > 0:
+        reached = precision(budget, n, n_weights)
+        assert 40 <= gradient_steps(reached) <= 400
+        assert 0 < default_clip(2.0, 3.0, reached) in (pytest.approx(2.4), math.inf)
 
 
-@pytest.mark.parametrize("method", ["gradient", "output"])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_more_budget_or_data_buys_no_fewer_steps(method, delta):
+def test_more_budget_or_data_buys_no_fewer_steps(delta):
     def steps(n=5000, epsilon=1.0, n_weights=20):
-        return default_steps(method, Budget(epsilon, delta), lipschitz=1.1, n=n, n_weights=n_weights, step_size=6.0)
+        budget = Budget(epsilon, delta)
+        counts = [output_steps(budget, lipschitz=1.1, n=n, n_weights=n_weights, step_size=6.0, scale=1.0)]
+        if delta > 0:
+            counts.append(gradient_steps(precision(budget, n, n_weights)))
+        return counts
 
-    assert steps(n=2000) <= steps(n=5000) <= steps(n=10**7) == 400
+    assert steps(n=2000) <= steps(n=5000) <= steps(n=10**8)
+    assert set(steps(n=10**8)) == {400}
     assert steps(epsilon=0.1) <= steps(epsilon=1.0) <= steps(epsilon=10.0)
     assert steps(n_weights=200) <= steps(n_weights=20)
-    assert math.isfinite(steps(n=10**15))
+
+
+def test_the_longest_step_gives_scores_the_tolerated_noise():
+    step = longest_step(0.01, steps=25, row_norm=2.0, scale=3.0)
+    assert step * 0.01 * 5 * 2.0 == pytest.approx(1.5 * 3.0)

@@ -137,11 +137,12 @@ def test_a_plan_for_another_problem_is_refused(tools, separable):
         tools.make_problem(X, y, alpha=0.2, intercept=0.5),
         tools.make_problem(X, y, alpha=0.1, intercept=0.0),
         tools.make_problem(X, y, alpha=0.1, intercept=0.5, row_norm=2.0),
-        tools.make_problem(X, y, alpha=0.1, intercept=0.5, objective=Multinomial(2)),
     ]
     for other in others:
         with pytest.raises(ValueError, match="other data or constants"):
             solve(other, plan, NoiseSource(0))
+    with pytest.raises(ValueError, match="several scores a record"):
+        solve(tools.make_problem(X, y, alpha=0.1, intercept=0.5, objective=Multinomial(2)), plan, NoiseSource(0))
     assert np.isfinite(solve(problem, plan, NoiseSource(0)).weights).all()
 
 

@@ -2,6 +2,15 @@
 
 from privet.linear.base import load
 from privet.linear.logistic import PrivateLogisticRegression
+from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
+from privet.linear.svc import PrivateLinearSVC
 from privet.linear.table_model import TableModel
 
-__all__ = ["PrivateLogisticRegression", "TableModel", "load"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
+    "TableModel",
+    "load",
+]

@@ -15,15 +15,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive, whole
-from privet.denoise import LaplacianSmoothing
-from privet.linear.defaults import choose_method, default_delta, default_steps
+from privet.linear.defaults import CLIPPING_METHODS, choose_method, default_delta
+from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
-from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
 from privet.progress import progress_bar
-from privet.solvers import Problem, Release, noisy_gradient_descent, output_perturbation
-from privet.solvers.output_perturbation import descent_stability
+from privet.solvers import Problem, Release
 
 _FORMAT = 1
 
@@ -56,19 +54,26 @@ class PrivateLinearModel(BaseEstimator):
             count("max_iter", self.max_iter)
         if self.random_state is not None:
             whole("random_state", self.random_state)
+        if self.clip_norm is not None:
+            positive("clip_norm", self.clip_norm)
         choice = choose_method(self.method, is_pure=self.delta == 0)
         if self.smoothing and choice.method != "gradient":
-            raise ValueError("smoothing acts on noisy gradients, which method='output' has none of: set smoothing=0")
+            raise ValueError(
+                f"smoothing acts on noisy gradients, which method={choice.method!r} has none of: set smoothing=0"
+            )
+        if self.clip_norm is not None and choice.method not in CLIPPING_METHODS:
+            raise ValueError(f"method={choice.method!r} does not clip gradients: leave clip_norm out")
 
     def _forget(self) -> None:
         """Drop what an earlier fit learned: a fit that fails must not leave a mix of two models."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
 
-    def _validated(self, *data: Any, reset: bool) -> Any:
+    def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
         """Return checked rows, and labels if given; an error says its cause in one line."""
         try:
-            return validate_data(self, *data, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+            accepted = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], **checks}
+            return validate_data(self, *data, reset=reset, **accepted)
         except ValueError as error:
             first, *rest = str(error).strip().splitlines()
             if "NaN" in first:  # what follows is scikit-learn's advice on imputation, which would cost privacy
@@ -76,42 +81,31 @@ class PrivateLinearModel(BaseEstimator):
             raise ValueError(" ".join([first, *rest])) from error
 
     def _train(
-        self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...]
+        self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...], scale: float
     ) -> Release:
-        """Choose a plan, run its solver, and keep the guarantee; return the weights, features first."""
+        """Choose a method, run its solver, and keep the guarantee; return the weights, features first."""
         rows = BoundedRows(X, self.feature_norm, self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
-        problem = Problem(objective, L2(self.alpha), rows, targets)
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         choice = choose_method(self.method, is_pure=budget.is_pure)
-        step_size = 1.8 / problem.smoothness
-        steps = self.max_iter or default_steps(
-            choice.method,
-            budget,
-            lipschitz=problem.lipschitz,
-            n=rows.n,
-            n_weights=problem.start().size,
-            step_size=step_size,
-        )
-        release = self._solve(problem, budget, choice.method, step_size, steps)
+        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+            task = Task(
+                Problem(objective, L2(self.alpha), rows, targets),
+                budget,
+                NoiseSource(self.random_state),
+                scale=scale,
+                max_iter=self.max_iter,
+                clip_norm=self.clip_norm,
+                smoothing=self.smoothing,
+                progress=progress,
+            )
+            release = TRAINERS[choice.method](task)
         scaled = enforced(
             f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
         )
         self.guarantee_: Guarantee = release.guarantee.assuming(scaled, *public)
         self.method_, self.method_reason_ = choice.method, choice.reason
-        self.n_iter_ = steps
+        self.n_iter_ = int(release.trace["steps"])
         return release
-
-    def _solve(self, problem: Problem, budget: Budget, method: str, step_size: float, steps: int) -> Release:
-        """Make the plan of a method and run its solver."""
-        source = NoiseSource(self.random_state)
-        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
-            common: dict[str, Any] = {"delta": budget.delta, "source": source, "progress": progress}
-            if method == "output":
-                output = OutputPlan.for_budget(budget, stability=descent_stability(problem, step_size, steps))
-                return output_perturbation(problem, output, **common)
-            plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=steps, clip_norm=problem.lipschitz)
-            denoiser = LaplacianSmoothing(self.smoothing) if self.smoothing else None
-            return noisy_gradient_descent(problem, plan, step_size=step_size, denoiser=denoiser, **common)
 
     def _split(self, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return coefficients of shape (k, d) and intercepts of shape (k,)."""
@@ -119,6 +113,40 @@ class PrivateLinearModel(BaseEstimator):
         if not self.fit_intercept:
             return columns.copy(), np.zeros(columns.shape[0], dtype=columns.dtype)
         return columns[:, :-1].copy(), columns[:, -1] * (self.feature_norm * self.intercept_scaling)
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        """Return the scores of rows, one column an output."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        # Rows are scaled into the ball as they were in training; here that is no more than consistency.
+        coefficients = np.atleast_2d(self.coef_)
+        return np.asarray(BoundedRows(X, self.feature_norm).scores(coefficients.T) + self.intercept_, dtype=X.dtype)
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not offered, with the reason."""
+        raise AttributeError(
+            f"{type(self).__name__} has no partial_fit: each call would be a release of its own and spend the whole "
+            "budget again; fit all records at once"
+        )
+
+    @staticmethod
+    def _refuse(options: Mapping[str, Any]) -> None:
+        """Raise on arguments of fit that would change what one record can do."""
+        for name, value in options.items():
+            if name != "sample_weight":
+                raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+            if value is not None:
+                raise ValueError(
+                    "sample_weight is refused: a record of weight w moves the result w times as far as the noise hides; "
+                    "leave it out, and let every record count the same"
+                )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True  # privacy noise, unless random_state is set
+        return tags
 
     # ---------------------------------------------------------------------------------------- saving and loading
 
@@ -149,8 +177,9 @@ class PrivateLinearModel(BaseEstimator):
     def _check_learned(self) -> None:
         """Raise if what was read from a file does not fit together."""
         check_is_fitted(self)
-        weights = np.column_stack([self.coef_, self.intercept_])
-        if not np.isfinite(weights).all() or self.coef_.shape[1] != self.n_features_in_:
+        coefficients = np.atleast_2d(self.coef_)
+        weights = np.column_stack([coefficients, self.intercept_])
+        if not np.isfinite(weights).all() or coefficients.shape[1] != self.n_features_in_:
             raise ValueError("its weights are not finite, or not one a feature")
         stated, certified = self.guarantee_.epsilon, self.guarantee_.epsilon_at(self.guarantee_.delta)
         if not stated >= certified * (1 - 1e-6):

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from privet.privacy import Budget, gdp_mu
 
-METHODS = ("output", "gradient")
+METHODS = ("gradient", "output", "minimiser", "objective")
+PURE_METHODS = ("output", "minimiser", "objective")
+CLIPPING_METHODS = ("gradient", "output")
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,16 @@ def choose_method(method: str, *, is_pure: bool) -> Choice:
     """Return the method to run; ``auto`` decides, and an impossible wish is refused."""
     if method == "auto":
         if is_pure:
-            return Choice("output", "delta = 0: only output perturbation has noise for pure epsilon")
+            return Choice(
+                "output", "delta = 0: noise on the result of a short descent has a pure form and needs no alpha"
+            )
         return Choice("gradient", "delta > 0: noise in every step is forgotten by later steps, noise at the end is not")
     if method not in METHODS:
-        raise ValueError(f"method must be auto, {' or '.join(METHODS)}, got {method!r}")
-    if is_pure and method == "gradient":
+        raise ValueError(f"method must be auto, {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}")
+    if is_pure and method not in PURE_METHODS:
         raise ValueError(
-            "method='gradient' uses Gaussian noise, which gives no pure epsilon guarantee: set delta > 0, or use "
-            "method='output'"
+            f"method={method!r} uses Gaussian noise, which gives no pure epsilon guarantee: set delta > 0, or use "
+            f"method={' or '.join(map(repr, PURE_METHODS))}"
         )
     return Choice(method, "asked for")
 
@@ -37,22 +41,52 @@ def default_delta(n: int) -> float:
     return float(max(n, 2) ** -1.1)
 
 
-# How large the noise in the weights may grow before descent stops, and the fewest steps worth taking. Noise in every
-# step is damped by the steps that follow, noise on the result is not.
-_TOLERATED_NOISE = {"gradient": 1.5, "output": 0.4}
-_FEWEST_STEPS = {"gradient": 10, "output": 3}
-_MOST_STEPS = 400
+# ------------------------------------------------------------------------------------------------ noise in every step
+
+CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
+AVERAGED = 0.3  # the last iterates, whose average is returned
+_STEPS, _MOST_STEPS = 40, 400
+_CLIP = 0.4  # of the norm of rows times the scale of scores: the long gradients are few, and noise grows with the clip
+_TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
+_FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay, and from which clipping no longer does
 
 
-def default_steps(method: str, budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float) -> int:
-    """Return how many steps the budget is worth.
+def precision(budget: Budget, n: int, n_weights: int) -> float:
+    """Return how large the sum of n records' gradients can be against its noise in all coordinates, one release."""
+    return n * gdp_mu(budget) / math.sqrt(n_weights)
 
-    Noise of T steps, in the weights, has a norm of about T * step_size * 2 * lipschitz * sqrt(n_weights) / (n * mu),
-    for noise in each step and for noise at the end alike (before curvature damps it). Descent is stopped where that
-    reaches a tolerated size, a fraction of the usual distance between weights that matter.
+
+def gradient_steps(precision: float) -> int:
+    """Return the number of noisy steps: few, unless noise is no matter and more of them lead closer to the minimum."""
+    return int(min(_STEPS * max(1.0, math.sqrt(precision / _FINE)), _MOST_STEPS))
+
+
+def default_clip(row_norm: float, scale: float, precision: float) -> float:
+    """Return the clip of a record's gradient, for scores (and so residuals) of the given scale; infinite for none."""
+    return _CLIP * row_norm * scale if precision < _EXACT else math.inf
+
+
+def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:
+    """Return the step at which the noise of all steps together would reach a tolerated size in the scores.
+
+    ``steps`` noises of ``noise_std`` a coordinate, times the step, times the norm of a row.
+    """
+    return _TOLERATED_SCORE_NOISE * scale / (noise_std * math.sqrt(steps) * row_norm)
+
+
+# ------------------------------------------------------------------------------------------------ noise on the result
+
+_TOLERATED_NOISE = 0.4  # norm of the noise in the weights, a fraction of the usual distance between weights that matter
+_FEWEST_STEPS = 3
+
+
+def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float, scale: float) -> int:
+    """Return how many steps the budget is worth where noise comes at the end.
+
+    The noise that T steps of descent need has a norm of about T * step_size * 2 * lipschitz * sqrt(n_weights) / (n mu).
+    Descent is stopped where that reaches a tolerated size.
     """
     # K-norm noise has a standard deviation of sqrt(d+1) sensitivity/epsilon a coordinate: an equivalent mu.
     mu = budget.epsilon / math.sqrt(n_weights + 1) if budget.is_pure else gdp_mu(budget)
     a_step = step_size * 2 * lipschitz * math.sqrt(n_weights) / (n * mu)
-    worth = _TOLERATED_NOISE[method] / a_step
-    return int(min(max(worth, _FEWEST_STEPS[method]), _MOST_STEPS))
+    return int(min(max(_TOLERATED_NOISE * scale / a_step, _FEWEST_STEPS), _MOST_STEPS))

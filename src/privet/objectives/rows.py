@@ -1,6 +1,7 @@
 """The data matrix with its bound: every row inside a public ball, the intercept included, without a copy."""
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ class BoundedRows:
 
     Attributes
     ----------
+    row_norm, intercept : float
+        As given.
     norm_bound : float
         Enforced bound on what one row weighs in a sum: sqrt(R^2 + intercept^2), and a little for rounding.
     rounding : float
@@ -59,7 +62,9 @@ class BoundedRows:
         self._norms: NDArray[np.float64] = np.maximum(np.hypot(norms * factors, intercept), shortest)
         self._norms.flags.writeable = False
         self._factors: Floats | None = factors if (factors < 1).any() else None
-        self._intercept = intercept
+        self.intercept = intercept
+        self._centre: Floats | None = None
+        self.row_norm = float(row_norm)
         self.rounding = 4 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
         self.norm_bound = float(np.hypot(row_norm, intercept)) * (1 + self.rounding)
 
@@ -71,7 +76,7 @@ class BoundedRows:
     @property
     def dimension(self) -> int:
         """Number of columns, the constant one included."""
-        return int(self._X.shape[1]) + (1 if self._intercept else 0)
+        return int(self._X.shape[1]) + (1 if self.intercept else 0)
 
     @property
     def n_features(self) -> int:
@@ -84,8 +89,10 @@ class BoundedRows:
         scores = np.asarray(self._X @ weights[:d])
         if self._factors is not None:
             scores *= _as_column(self._factors, scores.ndim)
-        if self._intercept:
-            scores += self._intercept * weights[d]
+        if self.intercept:
+            scores += self.intercept * weights[d]
+        if self._centre is not None:
+            scores -= self._centre @ weights[:d]
         return scores
 
     def combine(self, coefficients: Floats) -> NDArray[np.float64]:
@@ -97,9 +104,47 @@ class BoundedRows:
         d = self.n_features
         for block, part in self._blocks():
             total[:d] += part.T @ scaled[block]
-            if self._intercept:
-                total[d] += self._intercept * coefficients[block].sum(axis=0)
+            if self.intercept:
+                total[d] += self.intercept * coefficients[block].sum(axis=0)
+        if self._centre is not None:
+            total[:d] -= np.multiply.outer(self._centre, total[d] / self.intercept)
         return total
+
+    def total(self) -> NDArray[np.float64]:
+        """Return the sum of the rows without the constant column; one of them weighs at most :attr:`weight_in_total`."""
+        return self.combine(np.ones(self.n))[: self.n_features]
+
+    @property
+    def weight_in_total(self) -> float:
+        """What one row can add to :meth:`total`, rounding included."""
+        length = 0.0 if self._centre is None else float(np.linalg.norm(self._centre))
+        return (self.row_norm + length) * (1 + self.rounding)
+
+    def centred(self, centre: NDArray[np.float64]) -> "BoundedRows":
+        """Return the rows less ``centre``, a public vector, without a copy: a sparse matrix stays sparse.
+
+        It takes a constant column: a model of centred rows is one of the rows themselves with another intercept, and
+        the column keeps every row's norm, by which contributions are clipped, well above the rounding of differences.
+        """
+        if not self.intercept:
+            raise ValueError("rows can be centred only beside a constant column: fit an intercept")
+        length = float(np.linalg.norm(centre))
+        rows = copy(self)
+        rows._centre = np.array(centre, dtype=np.float64)
+        reach = self.row_norm + length
+        features = self._norms**2 - self.intercept**2
+        inner = np.asarray(self._X @ rows._centre)
+        if self._factors is not None:
+            inner = inner * self._factors
+        # |x|^2 - 2<x,c> + |c|^2 cancels where x is near c: norms are taken to be larger by all that may have been lost.
+        lost = 16 * _UNIT_ROUNDOFF * (self.dimension + 8) * reach**2
+        squares = np.maximum(features - 2 * inner + length**2, 0) + lost
+        rows._norms = np.sqrt(squares + self.intercept**2)
+        rows._norms.flags.writeable = False
+        # Sums of x and of the centre are rounded before they are subtracted: the errors are those of longer rows.
+        rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
+        rows.norm_bound = float(np.hypot(reach, self.intercept)) * (1 + rows.rounding)
+        return rows
 
     def norms(self) -> NDArray[np.float64]:
         """Return the norm of each bounded row, the constant column included; rows of next to nothing count as more."""
@@ -109,10 +154,9 @@ class BoundedRows:
         """Return the rows of a batch; the whole without a copy."""
         if isinstance(batch, slice) and batch == slice(None):
             return self
-        part = object.__new__(BoundedRows)
+        part = copy(self)
         part._X, part._norms = self._X[batch], self._norms[batch]
         part._factors = None if self._factors is None else self._factors[batch]
-        part._intercept, part.norm_bound, part.rounding = self._intercept, self.norm_bound, self.rounding
         return part
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:

@@ -1,4 +1,4 @@
-"""Noisy gradient descent: DP-GD and DP-SGD, and with smoothing DP-GD-LS and DP-LSSGD.
+"""Noisy gradient descent: DP-GD and DP-SGD, with smoothing DP-LSSGD, with momentum the heavy ball.
 
 Algorithm 1 of "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility in Privacy-Preserving ERM",
 with the accountant's noise in the place of its Theorem 2.
@@ -10,23 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import positive
 from privet.denoise import Denoiser
 from privet.plans import GradientPlan
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
 from privet.solvers.problem import Problem
 from privet.solvers.release import Progress, Release
+from privet.solvers.steps import StepSize, as_step_size
 
 
 def noisy_gradient_descent(
     problem: Problem,
     plan: GradientPlan,
     *,
-    step_size: float,
+    step_size: float | StepSize,
     delta: float,
     source: NoiseSource,
     denoiser: Denoiser | None = None,
+    momentum: float = 0.0,
+    averaged: float = 0.0,
+    keep_iterates: bool = False,
     progress: Progress | None = None,
 ) -> Release:
     """Descend along noisy sums of bounded gradients.
@@ -34,11 +37,11 @@ def noisy_gradient_descent(
     Parameters
     ----------
     problem : Problem
-        What to minimise.
+        What to minimise; it need not be convex.
     plan : GradientPlan
         Batches, clip, noise and number of steps.
-    step_size : float
-        Of the descent.
+    step_size : float or StepSize
+        A constant, or a rule that looks at noisy gradients only.
     delta : float
         At which the guarantee is stated.
     source : NoiseSource
@@ -46,33 +49,61 @@ def noisy_gradient_descent(
     denoiser : Denoiser or None
         Applied to each noisy gradient, for instance :class:`~privet.denoise.LaplacianSmoothing`, to the features of
         one class at a time.
+    momentum : float
+        Heavy ball: how much of the last step's direction is kept, from 0 to below 1.
+    averaged : float
+        Share of the last iterates whose average is returned; 0 returns the last iterate.
+    keep_iterates : bool
+        Whether the trace holds every iterate; they are all covered by the guarantee.
     progress : callable or None
         Called with steps done and planned.
 
     Formal guarantees
     -----------------
     The plan's: each step sees the data only through one noisy sum whose summands have norm at most ``plan.clip_norm``
-    (clipped, or bounded by the rows). The regulariser, the denoiser and the step are post-processing, so all iterates
-    are covered. The sum is divided by a public constant (:meth:`GradientPlan.divisor`).
+    (clipped, or bounded by the rows). The regulariser, the denoiser, momentum, the step and the average are
+    post-processing, so all iterates are covered. The sum is divided by a public constant
+    (:meth:`GradientPlan.divisor`).
     """
-    positive("step_size", step_size)
+    rule = as_step_size(step_size)
+    if not (0 <= momentum < 1 and 0 <= averaged <= 1):
+        raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
     n = problem.rows.n
     divisor = plan.divisor(n)
     bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
     guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
     if not math.isfinite(guarantee.epsilon):
         raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
+    noise_std = plan.noise_std / divisor
+    choose = rule.start(noise_std)
     weights = problem.start()
+    direction, tail = np.zeros_like(weights), np.zeros_like(weights)
+    n_tail = max(1, math.ceil(averaged * plan.steps))
+    iterates = []
     for done, step in enumerate(plan.run(n, source), start=1):
         rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
+        size = choose(gradient)
         if denoiser is not None:
-            gradient = _denoised(gradient, problem.rows.n_features, denoiser, plan.noise_std / divisor)
-        weights = weights - step_size * gradient
+            gradient = _denoised(gradient, problem.rows.n_features, denoiser, noise_std)
+        direction = momentum * direction + gradient
+        weights = weights - size * direction
+        if done > plan.steps - n_tail:
+            tail += weights
+        if keep_iterates:
+            iterates.append(weights)
         if progress is not None:
             progress(done, plan.steps)
-    return Release(weights, guarantee.assuming(source.assumption()), {"steps": plan.steps, "step_size": step_size})
+    trace: dict[str, Any] = {
+        "steps": plan.steps,
+        "step_size": size,
+        "clip_norm": plan.clip_norm,
+        "noise_std": noise_std,
+    }
+    if keep_iterates:
+        trace["iterates"] = iterates
+    return Release(tail / n_tail, guarantee.assuming(source.assumption()), trace)
 
 
 def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:

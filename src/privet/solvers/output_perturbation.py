@@ -31,9 +31,9 @@ def output_perturbation(
     stability = plan.stability
     if not isinstance(stability, DescentStability):
         raise TypeError(f"output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
-    if descent_stability(problem, stability.step_size, stability.steps) != stability:
+    if descent_stability(problem, stability.step_size, stability.steps, stability.lipschitz) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
-    bound = enforced(f"rows are bounded, so that {stability.in_words()}")
+    bound = enforced(f"rows are bounded and gradients too, so that {stability.in_words()}")
     guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
     if not math.isfinite(guarantee.epsilon):
         raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
@@ -48,11 +48,25 @@ def output_perturbation(
     return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
 
 
-def descent_stability(problem: Problem, step_size: float, steps: int) -> DescentStability:
-    """Return the stability of ``steps`` steps of gradient descent on ``problem``."""
+def descent_stability(
+    problem: Problem, step_size: float, steps: int, clip_norm: float | None = None
+) -> DescentStability:
+    """Return the stability of ``steps`` steps of gradient descent on ``problem``, gradients clipped to ``clip_norm``.
+
+    A clip below the problem's own bound is refused where clipped gradients are no longer those of a convex loss: steps
+    along them may move apart.
+    """
+    lipschitz = problem.lipschitz if clip_norm is None else min(clip_norm, problem.lipschitz)
+    if lipschitz < problem.lipschitz and not problem.objective.clips_to_convex:
+        raise ValueError(
+            f"{type(problem.objective).__name__} has several scores a record: its clipped gradients are those of no "
+            "convex loss, and a descent along them is not stable; leave the clip out, or add noise in every step"
+        )
+    if not math.isfinite(lipschitz):
+        raise ValueError(f"{type(problem.objective).__name__} has unbounded gradients: give a clip_norm")
     return DescentStability(
         n=problem.rows.n,
-        lipschitz=problem.lipschitz,
+        lipschitz=lipschitz,
         smoothness=problem.smoothness,
         strong_convexity=problem.strong_convexity,
         step_size=step_size,

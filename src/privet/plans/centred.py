@@ -1,0 +1,80 @@
+"""Descent on centred rows: a noisy mean first, then noisy gradients, under one budget."""
+
+import math
+from dataclasses import dataclass
+
+from privet.checks import probability
+from privet.plans.gradient import GradientPlan
+from privet.plans.samplers import FullBatch
+from privet.privacy.budget import Budget
+from privet.privacy.calibration import calibrate
+from privet.privacy.events import Composition, Event
+from privet.privacy.guarantee import Assumption, Guarantee, compose
+
+_LEAST_SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class CentredPlan:
+    """One noisy sum of the rows, from which their mean is made, and a descent on what is left of them.
+
+    Parameters
+    ----------
+    mean : GradientPlan
+        One full-batch release of the sum of the rows.
+    descent : GradientPlan
+        The noisy gradients of the centred rows.
+
+    Formal guarantees
+    -----------------
+    :meth:`guarantee`, the adaptive composition of the two, computed from their events.
+    """
+
+    mean: GradientPlan
+    descent: GradientPlan
+
+    def __post_init__(self) -> None:
+        if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
+            raise ValueError("the mean is one release over all rows")
+        if self.mean.adjacency is not self.descent.adjacency:
+            raise ValueError("the mean and the descent must be accounted for under the same adjacency")
+
+    @classmethod
+    def for_budget(
+        cls, budget: Budget, *, steps: int, clip_norm: float, row_norm: float, share: float = 0.05
+    ) -> "CentredPlan":
+        """Return the plan with the least noise for ``budget``, full batch, replace-one.
+
+        Parameters
+        ----------
+        budget : Budget
+            Of mean and descent together.
+        steps, clip_norm
+            Of the descent.
+        row_norm : float
+            Bound on the norm of a row.
+        share : float
+            What the mean may spend of the squared Gaussian-DP parameter.
+        """
+        if not _LEAST_SHARE <= probability("share", share) <= 1 - _LEAST_SHARE:
+            raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
+        ratio = math.sqrt((1 - share) / (share * steps))  # the mean's noise multiplier over a gradient's
+
+        def plan(multiplier: float) -> CentredPlan:
+            mean = GradientPlan(FullBatch(), 1, row_norm, multiplier * ratio)
+            return cls(mean, GradientPlan(FullBatch(), steps, clip_norm, multiplier))
+
+        adjacency = FullBatch.adjacencies[0]
+        return plan(calibrate(lambda multiplier: plan(multiplier).event, adjacency, budget))
+
+    @property
+    def event(self) -> Event:
+        """What mean and descent release together."""
+        return Composition((self.mean.event, self.descent.event))
+
+    def guarantee(self, delta: float, *, bounds: tuple[Assumption, Assumption] | None = None) -> Guarantee:
+        """Return the guarantee of both together; ``bounds`` are the conditions on rows and on gradients."""
+        of_mean, of_descent = bounds or (None, None)
+        mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
+        descent = self.descent.guarantee(delta, bound=of_descent, released="all noisy gradients, all iterates")
+        return compose([mean, descent], delta=delta)
