@@ -68,9 +68,9 @@ def recursive_momentum(
 
     Formal guarantees
     -----------------
-    The plan's: each step sees the data only through one noisy sum, whose summands have norm at most C1 in the first
-    step and g C1 + (1 - g) C2 later, by clipping (Theorem 4.5.1 of the dissertation, as corrected there). All else is
-    post-processing, so all estimates and iterates are covered, and any of them may be the output.
+    The plan's (in the place of Theorem 4.5.1 of the dissertation, whose noise has misprints): each step sees the data
+    only through one noisy sum, whose summands have norm at most C1 in the first step and g C1 + (1 - g) C2 later, by
+    clipping. All else is post-processing, so all estimates and iterates are covered, and any may be the output.
     """
     if output not in {"last", "random"}:
         raise ValueError(f"output must be 'last' or 'random', got {output!r}")
