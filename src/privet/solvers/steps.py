@@ -79,7 +79,7 @@ class AlignedStep(StepSize):
     growth, cut : float
         Factors applied when gradients agree, and when they oppose each other.
     agreement : float
-        Least share of the last gradient's squared length that the inner product must have, to count as agreeing.
+        Share of the last gradient's squared length below which an inner product no longer counts as agreement.
     """
 
     first: float
@@ -103,12 +103,11 @@ class AlignedStep(StepSize):
             if last is not None:
                 product = float(np.vdot(gradient, last))
                 squares = float(np.vdot(last, last))
-                # Two standard deviations of the product's noise: below that, nothing has been seen.
-                doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))
-                signal = squares - last.size * noise_std**2
+                doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))  # two deviations
+                signal = max(squares - last.size * noise_std**2, 0.0)
                 if product < -doubt:
                     size *= self.cut
-                elif product > max(doubt, self.agreement * signal):
+                elif product > self.agreement * signal - doubt:  # where noise hides both, ``longest`` is the limit
                     size = min(size * self.growth, self.longest)
             last = gradient
             return size

@@ -1,0 +1,129 @@
+"""What the experiments share: where data lies, how runs are repeated, tables printed, results kept.
+
+Data is never part of the repository. Point PRIVET_DATA at a folder with the files named here (by default ../shared/data
+beside the repository); an experiment says what is missing and stops.
+"""
+
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+console = Console(width=140, highlight=False)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A training and a test part."""
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+
+
+def data_file(name: str) -> Path:
+    """Return the path of a data file, or stop with what is missing."""
+    folder = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
+    path = folder / name
+    if not path.exists():
+        sys.exit(f"{name} is not in {folder}: set PRIVET_DATA to the folder that holds it")
+    return path
+
+
+def arrays(name: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz file."""
+    with np.load(data_file(name), allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def a9a() -> Split:
+    """Return a9a: 123 columns of zeros and ones, at most 14 ones a row; labels 0 and 1."""
+    return _signed(arrays("a9a.npz"))
+
+
+def ijcnn1() -> Split:
+    """Return ijcnn1: 22 columns; labels 0 and 1."""
+    return _signed(arrays("ijcnn1.npz"))
+
+
+def mnist(n: int = 50_000) -> Split:
+    """Return the first ``n`` images of MNIST's training part, pixels from 0 to 1, and its test part."""
+    parts = arrays("mnist.npz")
+    pixels = {key: parts[key].reshape(-1, 784) / 255.0 for key in ("x_train", "x_test")}
+    return Split(pixels["x_train"][:n], parts["y_train"][:n].astype(int), pixels["x_test"], parts["y_test"].astype(int))
+
+
+def _signed(parts: dict[str, NDArray[Any]]) -> Split:
+    X, X_test = (parts[key].astype(np.float64) for key in ("x_train", "x_test"))
+    return Split(X, (parts["y_train"] > 0).astype(int), X_test, (parts["y_test"] > 0).astype(int))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of repeated runs."""
+
+    mean: float
+    std: float
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarise a list."""
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        return cls(float(np.mean(values)), std, len(values))
+
+    def show(self, digits: int = 4, factor: float = 1.0) -> str:
+        """Return mean ± deviation."""
+        if not math.isfinite(self.mean):
+            return "inf"
+        return f"{factor * self.mean:.{digits}f} ± {factor * self.std:.{digits}f}"
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a call returns, and the seconds of processor time that it took, all threads together."""
+    begin = time.process_time()
+    result = run()
+    return result, time.process_time() - begin
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, the first column to the left."""
+    table = Table(title=title)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def write_results(name: str, content: dict[str, Any]) -> Path:
+    """Write docs/results/<name>.json, with what it ran on."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = RESULTS / f"{name}.json"
+    machine = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
+    target.write_text(json.dumps({"experiment": name, "machine": machine, **content}, indent=1) + "\n")
+    console.print(f"Written: {target.relative_to(ROOT)}")
+    return target
+
+
+def save_figure(figure: Any, name: str) -> Path:
+    """Write docs/results/<name>.png."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = RESULTS / f"{name}.png"
+    figure.savefig(target, dpi=110, bbox_inches="tight")
+    console.print(f"Written: {target.relative_to(ROOT)}")
+    return target
