@@ -146,6 +146,72 @@ def test_k_norm_counts_every_coordinate_of_its_shape():
     assert source.k_norm((0, 3), 1.0).shape == (0, 3)
 
 
+# --- Gumbel noise, and a random place ------------------------------------------------------------------------------
+
+
+@seeded_or_not
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 250.0])
+def test_gumbel_has_its_scale_and_no_other(seed, scale):
+    draws = NoiseSource(seed).gumbel(20_000, scale)
+    assert draws.dtype == np.float64
+    assert draws.shape == (20_000,)
+    assert_only_this_scale(draws, lambda factor: stats.gumbel_r(scale=scale * factor))
+    assert not accepts(draws, stats.gumbel_l(scale=scale))  # the long tail is on the right side
+    assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) * math.sqrt(20_000) < 6
+
+
+@seeded_or_not
+def test_the_largest_of_scores_with_gumbel_noise_is_the_exponential_mechanism(seed):
+    source, scores, scale = NoiseSource(seed), np.array([0.0, 1.0, -2.0, 0.5]), 0.8
+    chosen = [int(np.argmax(scores + source.gumbel(4, scale))) for _ in range(6000)]
+    weights = np.exp(scores / scale)
+    assert_frequencies(np.bincount(chosen, minlength=4), weights / weights.sum())
+
+
+def test_gumbel_tails_are_not_cut():
+    draws = NoiseSource(11).gumbel(2_000_000, 1.0)
+    for tail in (9.0, 12.0):
+        count = int(np.sum(draws > tail))
+        assert stats.binomtest(count, draws.size, stats.gumbel_r.sf(tail)).pvalue > CHANCE
+    assert stats.binomtest(int(np.sum(draws < -2.0)), draws.size, stats.gumbel_r.cdf(-2.0)).pvalue > CHANCE
+
+
+@seeded_or_not
+@pytest.mark.parametrize("weights", [[1, 1, 1, 1], [0.1, 2.0, 0.7], [1e-200, 3e-200], [1e200, 3e200, 2e200], [5.0]])
+def test_a_place_comes_up_in_proportion_to_its_weight(seed, weights):
+    source = NoiseSource(seed)
+    places = [source.index(np.array(weights)) for _ in range(4000)]
+    assert isinstance(places[0], int)
+    counts = np.bincount(places, minlength=len(weights))
+    assert counts.size == len(weights)
+    if len(weights) > 1:
+        shares = np.array(weights) / max(weights)
+        assert_frequencies(counts, shares / shares.sum())
+
+
+def test_a_place_without_weight_never_comes_up():
+    source = NoiseSource(3)
+    weights = np.array([0.0, 1.0, 0.0, 0.0, 2.0, 0.0])
+    assert {source.index(weights) for _ in range(2000)} == {1, 4}
+
+
+@pytest.mark.parametrize("drawn", [0.0, 0.5, math.nextafter(1.0, 0.0)])
+@pytest.mark.parametrize("weights", [[0.0, 1.0, 1.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.0], [1.0, 1e-20, 0.0], [0.0, 7.0]])
+def test_a_place_without_weight_does_not_come_up_at_the_ends_either(monkeypatch, drawn, weights):
+    source = NoiseSource(3)
+    fixed = type("Fixed", (), {"random": lambda self: drawn})()
+    monkeypatch.setattr(source, "_live", lambda: fixed)
+    assert weights[source.index(np.array(weights))] > 0
+
+
+@pytest.mark.parametrize(
+    "weights", [[], [0.0, 0.0], [1.0, -1e-9], [-1.0, 3.0], [1.0, math.nan], [1.0, math.inf], [1e308, 1e308]], ids=str
+)
+def test_impossible_weights_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be a list of finite numbers"), np.errstate(over="ignore"):
+        NoiseSource().index(np.array(weights))
+
+
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +329,8 @@ def test_a_seed_repeats_every_kind_of_draw():
         return [
             source.gaussian(3, 1.0, np.float32).tolist(),
             source.k_norm(3, 1.0).tolist(),
+            source.gumbel(3, 1.0).tolist(),
+            source.index(np.ones(1000)),
             source.poisson_batch(100, 0.2).tolist(),
             source.fixed_batch(100, 5).tolist(),
         ]
@@ -311,6 +379,8 @@ def test_forks_of_a_secure_source_go_their_own_ways():
 DRAWS = {
     "gaussian": lambda source: source.gaussian(2, 1.0).tobytes(),
     "k_norm": lambda source: source.k_norm(2, 1.0).tobytes(),
+    "gumbel": lambda source: source.gumbel(2, 1.0).tobytes(),
+    "index": lambda source: bytes([source.index(np.ones(99))]),
     "poisson": lambda source: source.poisson_batch(99, 0.5).tobytes(),
     "fixed": lambda source: source.fixed_batch(99, 5).tobytes(),
 }
@@ -376,6 +446,8 @@ NOT_COUNTS = [0, -1, 1.5, math.nan, True, "3", None]
         ("the seed", NoiseSource, [-1, 1.5, math.nan, True, "3"]),
         ("std", lambda v: NoiseSource().gaussian(3, v), [-1, math.nan, math.inf, True, "1", None]),
         ("scale", lambda v: NoiseSource().k_norm(3, v), NOT_POSITIVE),
+        ("scale", lambda v: NoiseSource().gumbel(3, v), NOT_POSITIVE),
+        ("size", lambda v: NoiseSource().gumbel(v, 1.0), NOT_COUNTS),
         ("bound", lambda v: NoiseSource().below(v), NOT_COUNTS),
         ("n", lambda v: NoiseSource().poisson_batch(v, 0.5), [-1, 1.5, math.nan, True, "3", None]),
         ("rate", lambda v: NoiseSource().poisson_batch(10, v), [*NOT_POSITIVE, 1.01]),

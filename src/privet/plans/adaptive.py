@@ -32,9 +32,9 @@ class AdaptivePlan:
     -----------------
     :meth:`guarantee`: replacing one record is as hard to see in everything that a :class:`Purse` released as N(0, 1) is
     to tell from N(mu, 1). Each release is mu_i-GDP given those before it, where mu_i may depend on what they said, and
-    the purse refuses a release that would bring the sum of mu_i^2 above mu^2. That such a filter costs nothing over
-    amounts fixed in advance is Theorem 1.2 of "Fully Adaptive Composition for Gaussian Differential Privacy" (Smith and
-    Thakurta); docs/proofs.md has a proof for the two kinds of release made here.
+    the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. That this costs no more than amounts
+    fixed in advance is shown by Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy";
+    docs/proofs.md has a proof for the two kinds of release made here.
     """
 
     mu: float
@@ -208,8 +208,8 @@ def selection_epsilon(mu: float) -> float:
 
 def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     values = np.asarray(values)
-    if not np.issubdtype(values.dtype, np.floating):
-        raise ValueError(f"{name} must be of floating-point numbers, got {values.dtype}")
+    if values.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} must be of float32 or float64, not {values.dtype}")
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite: something overflowed, or the data holds NaN")
     return values

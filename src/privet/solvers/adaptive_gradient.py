@@ -20,6 +20,7 @@ from privet.solvers.problem import Problem
 from privet.solvers.release import Progress, Release
 
 _STRETCH = 1.1  # the longest candidate of a period, over the longest step that was chosen in the one before
+_SHORTEST = 1e-6  # and the least that it may come to, as a share of max_step
 _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
 
@@ -147,32 +148,44 @@ class _LineSearch:
 
     def choose(self, purse: Purse, weights: NDArray[Any], direction: NDArray[Any], mu: float) -> float:
         """Return the length of the step to take, at the price of ``mu``: 0 for none."""
-        bound = self._width / 2 * (1 + self._problem.rows.rounding)
-        chosen = purse.noisy_min(self._sums(weights, direction), bound, selection_epsilon(mu))
+        rows = self._problem.rows
+        penalties = rows.n * self._penalties(weights, direction)
+        # Room for rounding: of the sums of losses, and of adding the penalties to them.
+        bound = self._width / 2 * (1 + rows.rounding) + 2.0**-52 * float(np.max(np.abs(penalties)))
+        sums = self._loss_sums(weights, direction) + penalties
+        chosen = purse.noisy_min(sums, bound, selection_epsilon(mu))
         step = float(self._steps[chosen])
         if chosen > 0:
-            self.taken.append(step)
-            if len(self.taken) % self._period == 0:
-                longest = min(_STRETCH * max(self.taken[-self._period :]), self._limit)
-                self._steps = np.linspace(0, longest, len(self._steps))
+            self._take(step)
         return step
 
-    def _sums(self, weights: NDArray[Any], direction: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the objective of each candidate times n, up to a number that is the same for all.
+    def _take(self, step: float) -> None:
+        self.taken.append(step)
+        if len(self.taken) % self._period == 0:
+            longest = np.clip(_STRETCH * max(self.taken[-self._period :]), _SHORTEST * self._limit, self._limit)
+            self._steps = np.linspace(0, longest, len(self._steps))
+
+    def _penalties(self, weights: NDArray[Any], direction: NDArray[Any]) -> NDArray[np.float64]:
+        """Return by how much each candidate changes the regulariser, which is the same on neighbours."""
+        regulariser = self._problem.regulariser
+        values = [regulariser.value(weights - step * direction) for step in self._steps]
+        return np.array(values) - regulariser.value(weights)
+
+    def _loss_sums(self, weights: NDArray[Any], direction: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the sum of the losses for each candidate, up to a number that is the same for all of them.
 
         That number is a sum too: each record's losses are taken relative to a middle of its own, half of the clip or
         its loss half way along the segment, and clipped to half of the width around it. By the Lipschitz constant the
         latter changes nothing but rounding errors; it makes the bound certain.
         """
-        rows, regulariser = self._problem.rows, self._problem.regulariser
+        rows = self._problem.rows
         start, along = rows.scores(weights), rows.scores(direction)  # scores are linear: two products serve for all
         width = self._width
         middle = self._losses(start, along, self._steps[-1] / 2) if width < self._loss_clip else width / 2
         sums = []
         for step in self._steps:
             parts = np.clip(self._losses(start, along, step) - middle, -width / 2, width / 2)
-            blocks = np.add.reduceat(parts, np.arange(0, rows.n, _BLOCK))
-            sums.append(blocks.sum() + rows.n * regulariser.value(weights - step * direction))
+            sums.append(np.add.reduceat(parts, np.arange(0, rows.n, _BLOCK)).sum())
         return np.array(sums)
 
     def _losses(self, start: NDArray[Any], along: NDArray[Any], step: float) -> NDArray[Any]:
@@ -190,8 +203,8 @@ def _gradient_bound(problem: Problem, clip_norm: float | None) -> float:
 
 def _guarantee(plan: AdaptivePlan, delta: float, bound: float) -> Guarantee:
     clips = enforced(
-        f"each record's gradient has l2 norm at most {bound:.6g}, by bounded rows or by clipping; the losses by which it "
-        "takes part in the choice of a step lie within a public width, by clipping"
+        f"each record's gradient has l2 norm at most {bound:.6g}, by bounded rows or by clipping; the losses that it "
+        "brings to the choice of a step lie within a public width, by clipping"
     )
     released = "every noisy gradient, every chosen step, all iterates and the final weights"
     guarantee = plan.guarantee(delta, bound=clips, released=released)
