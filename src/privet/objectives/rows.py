@@ -37,11 +37,13 @@ class BoundedRows:
     ----------
     row_norm, intercept : float
         As given.
+    largest_norm : float
+        sqrt(R^2 + intercept^2), above the norm of any row. It tells nothing of n.
     norm_bound : float
-        Enforced bound on what one row weighs in a sum: sqrt(R^2 + intercept^2), and a little for rounding.
+        Enforced bound on what one row weighs in a sum: ``largest_norm``, and a little for rounding.
     rounding : float
         That little, relative: the rounding errors of two sums over n rows of contributions bounded by C, in blocks of
-        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, and twice that for the scores. The norm
+        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, says why four times that. The norm
         of one row of d entries errs by at most u d / 2, relatively.
     """
 
@@ -65,8 +67,9 @@ class BoundedRows:
         self.intercept = intercept
         self._centre: Floats | None = None
         self.row_norm = float(row_norm)
-        self.rounding = 4 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
-        self.norm_bound = float(np.hypot(row_norm, intercept)) * (1 + self.rounding)
+        self.largest_norm = float(np.hypot(row_norm, intercept))
+        self.rounding = 8 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
+        self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
     def n(self) -> int:
@@ -142,8 +145,9 @@ class BoundedRows:
         rows._norms = np.sqrt(squares + self.intercept**2)
         rows._norms.flags.writeable = False
         # Sums of x and of the centre are rounded before they are subtracted: the errors are those of longer rows.
-        rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
-        rows.norm_bound = float(np.hypot(reach, self.intercept)) * (1 + rows.rounding)
+        rows.largest_norm = float(np.hypot(reach, self.intercept))
+        rows.rounding = self.rounding * 2 * rows.largest_norm / self.intercept
+        rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
 
     def norms(self) -> NDArray[np.float64]:

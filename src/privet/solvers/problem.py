@@ -27,7 +27,7 @@ class Problem:
     @property
     def smoothness(self) -> float:
         """Smoothness of the regularised objective."""
-        return self.objective.smoothness(self.rows.norm_bound) + self.regulariser.smoothness
+        return self.objective.smoothness(self.rows.largest_norm) + self.regulariser.smoothness
 
     @property
     def strong_convexity(self) -> float:

@@ -17,7 +17,6 @@ from privet.plans.samplers import Batch
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
 from privet.solvers.problem import Problem
-from privet.solvers.recursive_momentum import public_smoothness
 from privet.solvers.release import Progress, Release
 
 _MOST_KEPT = 20_000_000  # numbers written out, 160 MB
@@ -65,7 +64,7 @@ def random_round(
     whole one. So R may be known (it is in the trace), and all iterates are covered. The paper's own noise is not used:
     the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
     """
-    smoothness = public_smoothness(problem) + problem.regulariser.smoothness
+    smoothness = problem.smoothness
     etas = _etas(step_size, plan.steps, smoothness)
     n = problem.rows.n
     divisor = plan.divisor(n)

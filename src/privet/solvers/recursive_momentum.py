@@ -138,20 +138,10 @@ def _pace(
 ) -> tuple[float, float]:
     """Return the step size and the largest move, checked, with defaults from the constants of the problem."""
     if step_size is None:
-        step_size = 1 / _curvature("step_size", public_smoothness(problem) + problem.regulariser.smoothness)
+        step_size = 1 / _curvature("step_size", problem.smoothness)
     if max_move is None:
-        max_move = plan.difference_norm / _curvature("max_move", public_smoothness(problem))
+        max_move = plan.difference_norm / _curvature("max_move", problem.objective.smoothness(problem.rows.largest_norm))
     return positive("step_size", step_size), max_move if max_move == math.inf else positive("max_move", max_move)
-
-
-def public_smoothness(problem: Problem) -> float:
-    """Return the smoothness of the loss, without the regulariser, in a way that does not tell the number of records.
-
-    The bound on rows carries an allowance for rounding that grows with n. It is taken off, and what its division left
-    behind is rounded away: under add-or-remove adjacency a step size must not give n away in its last digits.
-    """
-    rows = problem.rows
-    return problem.objective.smoothness(float(np.float32(rows.norm_bound / (1 + rows.rounding))))
 
 
 def _curvature(name: str, smoothness: float) -> float:
