@@ -24,6 +24,7 @@ Floats = NDArray[Any]
 _UNIT_ROUNDOFF = 2.0**-53
 _ROWS_AT_ONCE = 4096  # sums over more rows are added pairwise, so that rounding does not grow with n
 _QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 1000, 300
+_TOLERATED_GROWTH = 10.0  # of gradients on the way: these steps do not shorten them every time
 
 
 def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, ridge: float = 0.0) -> Floats:
@@ -182,16 +183,20 @@ def _quasi_newton(target: _Target, tolerance: float) -> Floats:
 
 def _spectral_descent(target: _Target, point: _Point, tolerance: float) -> _Point:
     """Return the best point of a descent with the steps of Barzilai and Borwein: by gradients, values being blunt."""
-    best, size = point, 1 / target.smoothness
+    best, shortest = point, 1 / target.smoothness
+    size = shortest
     for _ in range(_SPECTRAL_STEPS):
         moved = target.at(point.weights - size * point.gradient)
+        if size > shortest and not moved.length <= _TOLERATED_GROWTH * best.length:  # it left the valley
+            size, point = max(size / 8, shortest), best
+            continue
         step, change = moved.weights - point.weights, moved.gradient - point.gradient
         along = float(np.vdot(step, change))
-        size = float(np.vdot(step, step)) / along if along > 0 else 0.0
-        size = min(max(size, 1 / target.smoothness), 1 / target.strong_convexity)
+        size = float(np.vdot(step, step)) / along if along > 0 else shortest
+        size = min(max(size, shortest), 1 / target.strong_convexity)
         point = moved
         best = min(best, point, key=_length)
-        if best.length <= tolerance or not point.length <= 1e3 * best.length:
+        if best.length <= tolerance:
             break
     return best
 

@@ -1,0 +1,212 @@
+import importlib
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+
+from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
+from privet.solvers.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.problem import Problem
+
+# The package may hand out a function of the same name.
+module = importlib.import_module("privet.solvers.minimise")
+
+LOSSES = [Logistic(), SmoothedHinge(0.1), Huber(0.5), Multinomial(3)]
+NAMES = ["logistic", "hinge", "huber", "multinomial"]
+
+
+def table(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)), rng.integers(0, 2, n)
+
+
+def exact_gradient(problem, weights, tilt=None, ridge=0.0):
+    """The gradient in forty digits, for dense rows, from the losses' definitions."""
+    rows = problem.rows
+    with mpmath.workdps(40):
+        w = [mpmath.mpf(value) for value in weights]
+        factors = rows._factors if rows._factors is not None else np.ones(rows.n)
+        total = [mpmath.mpf(0) for _ in w]
+        for x, factor, y in zip(rows._X, factors, problem.targets, strict=True):
+            row = [mpmath.mpf(value) * mpmath.mpf(factor) for value in x]
+            row += [mpmath.mpf(rows.intercept)] * bool(rows.intercept)
+            score = mpmath.fdot(row, w)
+            if isinstance(problem.objective, Logistic):
+                residual = 1 / (1 + mpmath.exp(-score)) - int(y)
+            else:
+                residual = max(min(score - int(y), problem.objective.threshold), -problem.objective.threshold)
+            total = [t + residual * value for t, value in zip(total, row, strict=True)]
+        alpha = mpmath.mpf(problem.regulariser.alpha) + mpmath.mpf(ridge)
+        tilt = np.zeros(len(w)) if tilt is None else tilt
+        return [t / rows.n + alpha * v + mpmath.mpf(c) for t, v, c in zip(total, w, tilt, strict=True)]
+
+
+def norm_of(gradient):
+    return mpmath.sqrt(mpmath.fdot(gradient, gradient))
+
+
+# --------------------------------------------------------------------------------------------------- the minimum
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
+@pytest.mark.parametrize("alpha", [1e-4, 0.1, 10.0])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_the_gradient_is_within_the_tolerance(tools, objective, alpha, form):
+    X, y = table(60, 4)
+    problem = tools.make_problem(form(X), y, objective=objective, alpha=alpha, intercept=0.5)
+    least = least_tolerance(problem)
+    for tolerance in (0.1, 1e-4, least):
+        weights = minimise(problem, tolerance=tolerance)
+        assert weights.shape == problem.start().shape
+        assert problem.gradient_norm(weights) <= tolerance
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_it_is_the_optimum_of_scikit_learn(tools, separable, n_classes):
+    X, y = separable
+    y = y + (X[:, 2] > 0.4) * (n_classes == 3)
+    objective = Logistic() if n_classes == 2 else Multinomial(3)
+    problem = tools.make_problem(X, y, objective=objective, alpha=0.05)
+    weights = minimise(problem, tolerance=1e-9)
+    rows = X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None]
+    reference = LogisticRegression(C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(rows, y)
+    found = weights if weights.ndim == 1 else weights.T
+    assert found == pytest.approx(reference.coef_.squeeze(), abs=1e-6)
+
+
+def test_tilt_and_ridge_are_part_of_the_objective(tools, separable):
+    X, y = separable
+    tilt = np.array([0.2, -0.1, 0.05])
+    problem, heavier = (tools.make_problem(X, y, alpha=alpha) for alpha in (0.1, 0.4))
+    weights = minimise(problem, tolerance=1e-9, tilt=tilt, ridge=0.3)
+    total = Logistic().gradient_sum(weights, problem.rows, y, math.inf)
+    assert np.linalg.norm(total / len(y) + 0.4 * weights + tilt) <= 1e-9
+    assert weights != pytest.approx(minimise(heavier, tolerance=1e-9), abs=1e-3)
+    assert minimise(problem, tolerance=1e-9, ridge=0.3) == pytest.approx(minimise(heavier, tolerance=1e-9), abs=1e-7)
+
+
+def test_linear_losses_have_their_minimum_where_the_ridge_balances_them(tools):
+    problem = tools.make_problem(np.ones((4, 1)), [1.0, 1.0, 0.0, 0.0], objective=tools.Linear(), alpha=0.2)
+    assert minimise(problem, tolerance=1e-10) == pytest.approx([-0.5 / 0.2], abs=1e-9)
+
+
+def test_sums_over_many_rows_are_added_in_pairs(tools):
+    X, y = table(5 * 4096 + 17, 3)
+    dense, thin = (tools.make_problem(form(X), y, alpha=1e-3, intercept=0.5) for form in (np.asarray, sparse.csr_array))
+    weights = minimise(dense, tolerance=1e-9)
+    assert weights == pytest.approx(minimise(thin, tolerance=1e-9), abs=3e-6)
+    assert dense.gradient_norm(weights) <= 1e-9
+
+
+# ----------------------------------------------------------------------------------------------- the certificate
+
+
+@pytest.mark.parametrize("objective", [Logistic(), Huber(0.5)], ids=["logistic", "huber"])
+@pytest.mark.parametrize(("alpha", "scale"), [(0.1, 1.0), (1e-6, 1.0), (0.1, 1e6), (1e-3, 1e-6)])
+def test_the_exact_gradient_is_within_the_least_tolerance(tools, objective, alpha, scale):
+    """The bound on rounding holds in forty digits, and the certificate with it."""
+    X, y = table(30, 3)
+    problem = tools.make_problem(scale * X, y, objective=objective, alpha=alpha, row_norm=scale, intercept=scale / 2)
+    tilt = 0.1 * scale * np.array([1.0, -2.0, 3.0, 1.0])
+    tilt_norm = float(np.linalg.norm(tilt))
+    least = least_tolerance(problem, tilt_norm=tilt_norm, ridge=alpha)
+    weights = minimise(problem, tolerance=least, tilt=tilt, ridge=alpha)
+    exact = exact_gradient(problem, weights, tilt, alpha)
+    assert norm_of(exact) <= least
+    target = module._Target(problem, tilt, alpha)
+    for point in (weights, 1e3 * weights, np.full(4, 1.0), np.zeros(4)):
+        exact, found = exact_gradient(problem, point, tilt, alpha), target.at(point)
+        rounding = module._rounding(problem, float(np.linalg.norm(point)), tilt_norm, alpha)
+        assert norm_of([e - mpmath.mpf(g) for e, g in zip(exact, found.gradient, strict=True)]) <= rounding
+        assert norm_of(exact) <= found.length
+
+
+def test_the_bound_on_rounding_is_small_against_what_a_record_moves(tools):
+    """So that the default tolerance, a hundredth of L/n, is within reach for tables of any usual size."""
+    for n, d in ((10, 2), (3000, 100), (100_000, 10)):
+        problem = tools.make_problem(np.ones((n, d)), np.ones(n, int), alpha=1e-3)
+        assert least_tolerance(problem) < 1e-2 * problem.lipschitz / n
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
+@pytest.mark.parametrize("start", [np.nan, np.inf, 0.0, 1e9, -3.0])
+def test_plain_descent_arrives_whatever_goes_wrong_before(tools, monkeypatch, objective, start):
+    X, y = table(40, 3)
+    problem = tools.make_problem(X, y, objective=objective, alpha=0.2)
+    monkeypatch.setattr(module, "_quasi_newton", lambda target, tolerance: np.full_like(problem.start(), start))
+    monkeypatch.setattr(module, "_spectral_descent", lambda target, point, tolerance: point)
+    tolerance = least_tolerance(problem)
+    assert problem.gradient_norm(minimise(problem, tolerance=tolerance)) <= tolerance
+
+
+def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
+    X, y = separable
+    problem = tools.make_problem(X, y, objective=SmoothedHinge(0.01), alpha=1e-3)
+    target = module._Target(problem, problem.start(), 0.0)
+    start = target.at(problem.start())
+    assert module._spectral_descent(target, start, 1e-12).length <= start.length
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
+def test_hard_data_is_solved_like_any_other(tools, objective):
+    """Ties, zeros, huge and tiny rows, one label, steep directions: no exception, for it would tell of the data."""
+    rng = np.random.default_rng(3)
+    for n in (1, 2, 5):
+        for pair in tools.neighbours(rng, n, 3):
+            for X, y in pair:
+                problem = tools.make_problem(X, y, objective=objective, alpha=1e-5, intercept=0.5)
+                least = least_tolerance(problem)
+                assert problem.gradient_norm(minimise(problem, tolerance=least)) <= least
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+
+class Untouchable(Logistic):
+    """A loss that tells when data is looked at."""
+
+    def loss(self, scores, targets):
+        raise AssertionError("the data was touched")
+
+    residuals = loss
+
+
+def test_a_tolerance_below_rounding_is_refused_before_data_is_touched(tools):
+    X, y = table(20, 3)
+    problem = tools.make_problem(X, y, objective=Untouchable(), alpha=0.1)
+    least = least_tolerance(problem)
+    with pytest.raises(ValueError, match="cannot be certified in floating point"):
+        minimise(problem, tolerance=0.99 * least)
+    with pytest.raises(AssertionError, match="touched"):
+        minimise(problem, tolerance=least)
+    with pytest.raises(ValueError, match="cannot be certified"):
+        minimise(problem, tolerance=least, tilt=np.array([1e6, 0.0, 0.0]))
+
+
+def test_the_least_tolerance_is_the_same_for_all_data_of_one_shape(tools):
+    rng = np.random.default_rng(4)
+    tables = [table for pair in tools.neighbours(rng, 5, 3) for table in pair]
+    assert len({least_tolerance(tools.make_problem(X, y, alpha=0.1, intercept=0.5)) for X, y in tables}) == 1
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_tolerance_is_refused(tools, tolerance):
+    with pytest.raises(ValueError, match="tolerance must be"):
+        minimise(tools.silence(3, 2, alpha=0.1), tolerance=tolerance)
+
+
+def test_problems_without_one_stable_minimiser_are_refused(tools):
+    X, y = table(5, 2)
+    rows = BoundedRows(X, 1.0)
+    for problem, cause in (
+        (Problem(Logistic(), L2(0.0), rows, y), "without strong convexity"),
+        (Problem(Squared(), L2(0.1), rows, y), "Squared losses have no bound"),
+        (Problem(Logistic(), SaturatingPenalty(0.1), rows, y), "not convex"),
+    ):
+        for refusing in (check_minimisable, least_tolerance, lambda p: minimise(p, tolerance=0.1)):
+            with pytest.raises(ValueError, match=cause):
+                refusing(problem)
+    check_minimisable(Problem(Logistic(), L2(0.0), rows, y), ridge=0.1)
