@@ -371,6 +371,44 @@ def test_the_bound_on_clipped_losses_is_attained_by_a_flipped_label(tools, monke
     assert 0.999 < np.ptp(a - b) / (4 * bound) <= 1
 
 
+def test_a_loss_beyond_the_clip_has_no_say_even_where_the_slope_is_the_tighter_bound(tools, monkeypatch):
+    """Forty steps out the wrong record's loss is 40 and clipped to 5, wherever on a segment of length 1 it is taken."""
+    tables = [([[1.0]], [label]) for label in (0, 1)]
+    one, other = along(
+        tools, monkeypatch, tables, [[-1.0]] * 41, [20] * 41, loss_clip=5.0, max_step=1.0, expected_steps=100
+    )
+    assert one[1][1] == pytest.approx(0.5)
+    assert np.ptp(one[1][0]) == 0
+    assert np.ptp(other[1][0]) < 1e-12
+
+
+@pytest.mark.parametrize("loss_clip", [None, 1e9])
+def test_the_width_is_enforced_and_not_taken_on_trust(tools, monkeypatch, loss_clip):
+    class Liar(tools.Linear):
+        def loss(self, scores, targets):
+            return 1e3 + 100 * targets * scores
+
+    sums = []
+    for target in (1.0, -1.0):
+        with monkeypatch.context() as patch:
+            script = Script(patch, [np.array([1.0])] * 2, [0])
+            with pytest.raises(StopIteration):
+                problem = tools.make_problem(np.array([[1.0]]), [target], objective=Liar())
+                solve(problem, AdaptivePlan(1.0), loss_clip=loss_clip)
+        sums.append(script.losses[0])
+    (a, bound, _), (b, *_) = sums
+    assert bound == pytest.approx(1.0)
+    assert 0.999 < np.ptp(a - b) / (4 * bound) <= 1
+
+
+def test_a_huge_regulariser_leaves_room_for_the_rounding_of_its_sum(tools, monkeypatch):
+    script = Script(monkeypatch, [np.array([1.0])] * 2, [0])
+    with pytest.raises(StopIteration):
+        solve(tools.make_problem(np.ones((3, 1)), [0, 1, 1], alpha=1e15), AdaptivePlan(1.0), max_step=1.0)
+    sums, bound, _ = script.losses[0]
+    assert bound > 0.5 + np.spacing(np.abs(sums).max()) / 2
+
+
 @pytest.mark.parametrize("n_classes", [None, 3])
 def test_the_regulariser_and_common_records_cancel_between_neighbours(tools, monkeypatch, n_classes):
     objective = Multinomial(3) if n_classes else Logistic()
