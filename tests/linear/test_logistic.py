@@ -302,7 +302,7 @@ def test_the_default_method_is_chosen_with_a_reason(binary):
     model = PrivateLogisticRegression().fit(*binary)
     assert model.method_ == "gradient"
     assert "delta > 0" in model.method_reason_
-    assert PrivateLogisticRegression(delta=0.0).fit(*binary).method_ == "output"
+    assert PrivateLogisticRegression(delta=0.0).fit(*binary).method_ == "objective"
 
 
 def test_the_number_of_steps_owes_nothing_to_the_values(binary):

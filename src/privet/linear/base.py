@@ -86,10 +86,12 @@ class PrivateLinearModel(BaseEstimator):
         """Choose a method, run its solver, and keep the guarantee; return the weights, features first."""
         rows = BoundedRows(X, self.feature_norm, self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
-        choice = choose_method(self.method, is_pure=budget.is_pure)
+        problem = Problem(objective, L2(self.alpha), rows, targets)
+        is_scalar = problem.start().ndim == 1 and math.isfinite(problem.lipschitz)
+        choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
         with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
             task = Task(
-                Problem(objective, L2(self.alpha), rows, targets),
+                problem,
                 budget,
                 NoiseSource(self.random_state),
                 scale=scale,
@@ -104,7 +106,7 @@ class PrivateLinearModel(BaseEstimator):
         )
         self.guarantee_: Guarantee = release.guarantee.assuming(scaled, *public)
         self.method_, self.method_reason_ = choice.method, choice.reason
-        self.n_iter_ = int(release.trace["steps"])
+        self.n_iter_ = int(release.trace.get("steps", 1))
         return release
 
     def _split(self, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

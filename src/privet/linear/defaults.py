@@ -18,13 +18,16 @@ class Choice:
     reason: str
 
 
-def choose_method(method: str, *, is_pure: bool) -> Choice:
-    """Return the method to run; ``auto`` decides, and an impossible wish is refused."""
+def choose_method(method: str, *, is_pure: bool, is_scalar: bool = True) -> Choice:
+    """Return the method to run; ``auto`` decides, and an impossible wish is refused.
+
+    ``is_scalar`` says whether the loss is a bounded one of one score a record, as noise in the objective needs it.
+    """
     if method == "auto":
+        if is_pure and is_scalar:
+            return Choice("objective", "delta = 0: of the methods with a pure form, noise in the objective harms least")
         if is_pure:
-            return Choice(
-                "output", "delta = 0: noise on the result of a short descent has a pure form and needs no alpha"
-            )
+            return Choice("output", "delta = 0: noise on the result has a pure form, for any loss")
         return Choice("gradient", "delta > 0: noise in every step is forgotten by later steps, noise at the end is not")
     if method not in METHODS:
         raise ValueError(f"method must be auto, {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}")
@@ -45,7 +48,7 @@ def default_delta(n: int) -> float:
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the last iterates, whose average is returned
-_STEPS, _MOST_STEPS = 40, 400
+_STEPS, _MOST_STEPS = 50, 400
 _CLIP = 0.4  # of the norm of rows times the scale of scores: the long gradients are few, and noise grows with the clip
 _TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
 _FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay, and from which clipping no longer does
@@ -90,3 +93,22 @@ def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, st
     mu = budget.epsilon / math.sqrt(n_weights + 1) if budget.is_pure else gdp_mu(budget)
     a_step = step_size * 2 * lipschitz * math.sqrt(n_weights) / (n * mu)
     return int(min(max(_TOLERATED_NOISE * scale / a_step, _FEWEST_STEPS), _MOST_STEPS))
+
+
+# ------------------------------------------------------------------------------------------------ noise in the objective
+
+_WEIGHTS = 8.0  # scores that weights of a usual length give a row of full norm, in units of the scale
+
+
+def objective_alpha(
+    budget: Budget, *, lipschitz: float, n: int, n_weights: int, scale: float, row_norm: float
+) -> float:
+    """Return the penalty at which the noise in the objective moves the minimiser by no more than a usual length.
+
+    A tilt of length t moves the minimiser of an alpha-strongly convex objective by at most t / alpha.
+    """
+    if budget.is_pure:
+        tilt = n_weights * 2 * lipschitz / budget.epsilon  # the mean of a Gamma(n_weights) radius
+    else:
+        tilt = math.sqrt(n_weights) * 2 * lipschitz / gdp_mu(budget)
+    return tilt / (n * _WEIGHTS * scale / row_norm)

@@ -58,8 +58,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(PrivateRegressor):
     """Least squares with an l2 penalty and differential privacy for each record, under replace-one adjacency.
 
-    Minimises the mean of (y - score)^2 / 2 plus (alpha/2) ||w||^2 over rows scaled into a public ball, where the gradient
-    of each record is clipped: a squared loss alone has no bound on what one record can do.
+    Minimises the mean of (y - score)^2 / 2 plus (alpha/2) ||w||^2 over rows scaled into a public ball, where the
+    gradient of each record is clipped: a squared loss alone has no bound on what one record can do.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ class PrivateRidge(PrivateRegressor):
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : {"auto", "gradient", "output"}, default="auto"
     target_bound : float, default=1.0
-        Public bound on the size of the target. Larger ones are clipped to it, and predictions too. Noise grows with it:
-        centre the target at a public value first.
+        Public bound on the size of the target. Larger ones are clipped to it, and predictions too. Noise grows with
+        it: centre the target at a public value first.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped; None chooses ``0.4 * feature_norm * target_bound``.
     max_iter : int or None, default=None
@@ -136,8 +136,8 @@ class PrivateRidge(PrivateRegressor):
 class PrivateHuberRegressor(PrivateRegressor):
     """Linear regression with Huber's loss and differential privacy for each record, under replace-one adjacency.
 
-    Minimises the mean Huber loss plus (alpha/2) ||w||^2 over rows scaled into a public ball. Errors beyond the threshold
-    count linearly, so outliers pull less, and a record's gradient is bounded without clipping.
+    Minimises the mean Huber loss plus (alpha/2) ||w||^2 over rows scaled into a public ball. Errors beyond the
+    threshold count linearly, so outliers pull less, and a record's gradient is bounded without clipping.
 
     Parameters
     ----------

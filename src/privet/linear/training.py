@@ -17,6 +17,7 @@ from privet.linear.defaults import (
     default_clip,
     gradient_steps,
     longest_step,
+    objective_alpha,
     output_steps,
     precision,
 )
@@ -28,9 +29,13 @@ from privet.solvers import (
     Progress,
     Release,
     centred_gradient_descent,
+    minimiser_perturbation,
     noisy_gradient_descent,
+    objective_perturbation,
     output_perturbation,
 )
+from privet.solvers.minimiser_perturbation import minimiser_stability
+from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import descent_stability
 
 
@@ -100,4 +105,30 @@ def by_output(task: Task) -> Release:
     return output_perturbation(problem, plan, **task.common)
 
 
-TRAINERS: dict[str, Callable[[Task], Release]] = {"gradient": by_gradient, "output": by_output}
+def by_minimiser(task: Task) -> Release:
+    """Find the minimum, then add noise once; the noise is that of ``alpha``."""
+    plan = OutputPlan.for_budget(task.budget, stability=minimiser_stability(task.problem))
+    return minimiser_perturbation(task.problem, plan, **task.common)
+
+
+def by_objective(task: Task) -> Release:
+    """Tilt the objective by noise, then find its minimum; ``alpha`` is raised to what the budget asks for."""
+    problem = task.problem
+    wanted = objective_alpha(
+        task.budget,
+        lipschitz=problem.lipschitz,
+        n=problem.rows.n,
+        n_weights=problem.start().size,
+        scale=task.scale,
+        row_norm=problem.rows.row_norm,
+    )
+    plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
+    return objective_perturbation(problem, plan, **task.common)
+
+
+TRAINERS: dict[str, Callable[[Task], Release]] = {
+    "gradient": by_gradient,
+    "output": by_output,
+    "minimiser": by_minimiser,
+    "objective": by_objective,
+}

@@ -114,7 +114,7 @@ class BoundedRows:
         return total
 
     def total(self) -> NDArray[np.float64]:
-        """Return the sum of the rows without the constant column; one of them weighs at most :attr:`weight_in_total`."""
+        """Return the sum of the rows without the constant column; :attr:`weight_in_total` bounds what one adds."""
         return self.combine(np.ones(self.n))[: self.n_features]
 
     @property

@@ -1,21 +1,29 @@
 """Plans: sampling, bound, noise, steps and event in one frozen object, from which the guarantee is computed."""
 
+from privet.plans.adaptive import AdaptivePlan
 from privet.plans.centred import CentredPlan
 from privet.plans.gradient import GradientPlan, PlanError, Step
+from privet.plans.minimiser import MinimiserStability
+from privet.plans.objective import ObjectivePlan
 from privet.plans.output import DescentStability, OutputPlan
+from privet.plans.recursive import RecursivePlan
 from privet.plans.samplers import FixedOrder, FixedSize, FullBatch, OneUniform, Poisson, Sampler
 
 __all__ = [
+    "AdaptivePlan",
     "CentredPlan",
     "DescentStability",
     "FixedOrder",
     "FixedSize",
     "FullBatch",
     "GradientPlan",
+    "MinimiserStability",
+    "ObjectivePlan",
     "OneUniform",
     "OutputPlan",
     "PlanError",
     "Poisson",
+    "RecursivePlan",
     "Sampler",
     "Step",
 ]

@@ -110,8 +110,9 @@ class NoiseSource:
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return a place drawn with probability proportional to its weight: a random stop, for instance."""
-        shares = np.cumsum(np.asarray(weights, dtype=np.float64))
-        if shares.ndim != 1 or not shares.size or np.min(weights) < 0 or not 0 < shares[-1] < np.inf:
+        weights = np.asarray(weights, dtype=np.float64)
+        shares = np.cumsum(weights)
+        if weights.ndim != 1 or not shares.size or weights.min() < 0 or not 0 < shares[-1] < np.inf:
             raise ValueError("weights must be a list of finite numbers of at least 0, not all of them 0")
         place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
         return min(place, int(np.flatnonzero(weights)[-1]))  # the product may have rounded up to the total
