@@ -140,7 +140,9 @@ def _pace(
     if step_size is None:
         step_size = 1 / _curvature("step_size", problem.smoothness)
     if max_move is None:
-        max_move = plan.difference_norm / _curvature("max_move", problem.objective.smoothness(problem.rows.largest_norm))
+        max_move = plan.difference_norm / _curvature(
+            "max_move", problem.objective.smoothness(problem.rows.largest_norm)
+        )
     return positive("step_size", step_size), max_move if max_move == math.inf else positive("max_move", max_move)
 
 
