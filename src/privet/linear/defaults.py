@@ -95,7 +95,7 @@ def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, st
     return int(min(max(_TOLERATED_NOISE * scale / a_step, _FEWEST_STEPS), _MOST_STEPS))
 
 
-# ------------------------------------------------------------------------------------------------ noise in the objective
+# ----------------------------------------------------------------------------------------------- noise in the objective
 
 _WEIGHTS = 8.0  # scores that weights of a usual length give a row of full norm, in units of the scale
 
