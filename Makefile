@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PEER   ?= $(VENV)-diffprivlib
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers bench clean
+.PHONY: help demo test lint types layers bench experiments clean
 
 help:                  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 12
@@ -26,11 +27,18 @@ types: $(VENV)/dev.stamp  ## mypy, strict on src
 layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in one place
 	$(BIN)/python -m pytest tests/test_layers.py
 
-bench: $(VENV)/dev.stamp  ## privet against its peers, as ratios
+bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
+	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
+
+experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into docs/results (needs their data)
+	$(BIN)/python experiments/efficient_erm_table3.py
+	$(BIN)/python experiments/dp_lssgd_table2.py
+	$(BIN)/python experiments/dp_srm_table42.py
+	$(BIN)/python experiments/dp_srm_table43.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,4 +51,14 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/experiments.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[experiments]'
+	@touch $@
+
+# diffprivlib does not import on current scikit-learn: it gets an environment of its own.
+$(PEER)/stamp:
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip --disable-pip-version-check --quiet install diffprivlib==0.6.6 scikit-learn==1.7.2
 	@touch $@

@@ -1,7 +1,8 @@
 """Private linear models against scikit-learn (not private) and diffprivlib, in one run: accuracy, and time as a ratio.
 
-diffprivlib 0.6.6 does not import on current scikit-learn: it runs in an environment of its own, whose Python is given by
-PEER_PYTHON (`make bench` makes it). Data is read as in experiments/support.py. Times are the best of interleaved repeats.
+diffprivlib 0.6.6 does not import on current scikit-learn: it runs in an environment of its own, whose Python is given
+by PEER_PYTHON (`make bench` makes it). Data is read as in experiments/support.py. Times are the best of interleaved
+repeats.
 
     python benchmarks/linear.py [--runs 5] [--peer-runs 3]
 """

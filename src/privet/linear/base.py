@@ -140,7 +140,7 @@ class PrivateLinearModel(BaseEstimator):
                 raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
             if value is not None:
                 raise ValueError(
-                    "sample_weight is refused: a record of weight w moves the result w times as far as the noise hides; "
+                    "sample_weight is refused: a record of weight w moves the result w times as far as noise hides; "
                     "leave it out, and let every record count the same"
                 )
 
