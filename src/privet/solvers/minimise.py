@@ -23,7 +23,7 @@ Floats = NDArray[Any]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _ROWS_AT_ONCE = 4096  # sums over more rows are added pairwise, so that rounding does not grow with n
-_QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 1000, 300
+_ROUNDS, _QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 10, 1000, 100
 _TOLERATED_GROWTH = 10.0  # of gradients on the way: these steps do not shorten them every time
 
 
@@ -52,9 +52,11 @@ def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, 
             f"a gradient of {tolerance:.3g} cannot be certified in floating point: with these constants the rounding "
             f"of sums allows {least:.3g}. Use a tolerance of at least that, or a larger alpha"
         )
-    best = min(target.at(problem.start()), target.at(_quasi_newton(target, tolerance)), key=_length)
-    if best.length > tolerance:
-        best = _spectral_descent(target, best, tolerance)
+    best = target.at(problem.start())
+    for _ in range(_ROUNDS):  # where the line search of one stumbles over a bend, the other walks on, and vice versa
+        for quick in (_quasi_newton, _spectral_descent):
+            if best.length > tolerance:
+                best = min(best, quick(target, best, tolerance), key=_length)
     while best.length > tolerance:  # plain descent: slow and sure
         best = target.at(best.weights - best.gradient / target.smoothness)
     return best.weights
@@ -167,9 +169,9 @@ def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: fl
     return 1.01 * _UNIT_ROUNDOFF * (in_sums + in_scores)
 
 
-def _quasi_newton(target: _Target, tolerance: float) -> Floats:
+def _quasi_newton(target: _Target, point: _Point, tolerance: float) -> _Point:
     """Return where L-BFGS stops: at the minimiser, up to the rounding of values, in the common case."""
-    start = target.problem.start()
+    start = point.weights
 
     def quickly(flat: Floats) -> tuple[float, Floats]:
         value, gradient = target.quickly(flat.reshape(start.shape))
@@ -178,7 +180,7 @@ def _quasi_newton(target: _Target, tolerance: float) -> Floats:
     aim = tolerance / (2 * math.sqrt(start.size))
     options = {"maxiter": _QUASI_NEWTON_STEPS, "maxfun": 2 * _QUASI_NEWTON_STEPS, "maxcor": 20, "ftol": 0, "gtol": aim}
     found = minimize(quickly, start.ravel(), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x).reshape(start.shape)
+    return target.at(np.asarray(found.x).reshape(start.shape))
 
 
 def _spectral_descent(target: _Target, point: _Point, tolerance: float) -> _Point:
