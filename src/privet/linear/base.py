@@ -81,7 +81,14 @@ class PrivateLinearModel(BaseEstimator):
             raise ValueError(" ".join([first, *rest])) from error
 
     def _train(
-        self, X: Any, targets: NDArray[Any], objective: GeneralisedLinear, public: tuple[Assumption, ...], scale: float
+        self,
+        X: Any,
+        targets: NDArray[Any],
+        objective: GeneralisedLinear,
+        public: tuple[Assumption, ...],
+        *,
+        scale: float = 1.0,
+        worth: float = 1.0,
     ) -> Release:
         """Choose a method, run its solver, and keep the guarantee; return the weights, features first."""
         rows = BoundedRows(X, self.feature_norm, self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
@@ -95,6 +102,7 @@ class PrivateLinearModel(BaseEstimator):
                 budget,
                 NoiseSource(self.random_state),
                 scale=scale,
+                worth=worth,
                 max_iter=self.max_iter,
                 clip_norm=self.clip_norm,
                 smoothing=self.smoothing,

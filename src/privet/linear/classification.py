@@ -33,7 +33,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             self.classes_, codes, labels_are = self._encode(y)
             objective = self._objective(len(self.classes_))
             targets = codes.astype(np.float64) if len(self.classes_) == 2 else codes
-            release = self._train(X, targets, objective, public=(labels_are,), scale=1.0)
+            release = self._train(X, targets, objective, public=(labels_are,))
             self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
         except BaseException:
             self._forget()

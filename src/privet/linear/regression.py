@@ -36,7 +36,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             bound = float(self.target_bound)
             targets = np.clip(np.asarray(y, dtype=np.float64), -bound, bound)
             clipped = enforced(f"targets beyond target_bound = {bound:g} are clipped to it, each by itself")
-            release = self._train(X, targets, self._objective(), public=(clipped,), scale=bound)
+            release = self._train(X, targets, self._objective(), public=(clipped,), scale=bound, worth=bound / 5)
             coefficients, intercepts = self._split(release.weights.astype(X.dtype))
             self.coef_, self.intercept_ = coefficients[0], intercepts
         except BaseException:

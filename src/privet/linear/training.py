@@ -43,13 +43,15 @@ from privet.solvers.output_perturbation import descent_stability
 class Task:
     """A problem, its budget, and what the user set; None leaves the choice to the defaults.
 
-    ``scale`` is the public scale of scores: 1 for classes, the bound of the target for numbers.
+    ``scale`` is the public scale of scores: 1 for classes, the bound of the target for numbers; ``worth`` is the part of
+    it that counts: any for classes, where only order matters, a fifth for numbers, where every deviation does.
     """
 
     problem: Problem
     budget: Budget
     source: NoiseSource
     scale: float = 1.0
+    worth: float = 1.0
     max_iter: int | None = None
     clip_norm: float | None = None
     smoothing: float = 0.0
@@ -77,7 +79,7 @@ def by_gradient(task: Task) -> Release:
         options["denoiser"] = LaplacianSmoothing(task.smoothing)
 
     def rule(plan: GradientPlan) -> AlignedStep:
-        longest = longest_step(plan.noise_std / rows.n, steps, rows.row_norm, task.scale)
+        longest = longest_step(plan.noise_std / rows.n, steps, rows.row_norm, task.worth)
         return AlignedStep(first=1.8 / problem.smoothness, longest=longest)
 
     if rows.intercept:
@@ -99,7 +101,7 @@ def by_output(task: Task) -> Release:
         n=problem.rows.n,
         n_weights=problem.start().size,
         step_size=step_size,
-        scale=task.scale,
+        scale=task.worth,
     )
     plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
     return output_perturbation(problem, plan, **task.common)
