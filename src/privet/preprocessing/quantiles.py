@@ -11,12 +11,11 @@ from scipy import sparse
 
 from privet.checks import count, positive
 from privet.plans import PlanError
+from privet.plans.adaptive import selection_epsilon, selection_mu
 from privet.preprocessing.bounds import Bounds, Floats
-from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, calibrate, enforced
+from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, gdp_mu
 from privet.privacy.accounting import epsilon
-from privet.privacy.events import Composition, PureRelease
-
-_PLAIN = 10.0  # queries of a larger epsilon each compose no better than by their sum
+from privet.privacy.events import Composition, Event, GaussianRelease, PureRelease
 
 
 class Tally(NamedTuple):
@@ -48,6 +47,8 @@ class QuantilePlan:
         quantiles chosen among them.
     query_epsilon : float
         What one quantile of one column costs.
+    is_pure : bool
+        Whether the queries count as their sum, pure epsilon, rather than as Gaussian DP.
 
     Formal guarantees
     -----------------
@@ -55,8 +56,9 @@ class QuantilePlan:
     a place y scores minus the distance of q n from the interval [#{x < y}, #{x <= y}]. Replacing a record moves each
     end by at most 1, and so the score. Places are drawn with probability proportional to exp(query_epsilon score/2):
     the exponential mechanism, query_epsilon-DP under replace-one adjacency (McSherry and Talwar, "Mechanism Design via
-    Differential Privacy", Theorem 6, for a sensitivity of 1), exactly, as there are finitely many places. The queries
-    compose (:attr:`event`).
+    Differential Privacy", Theorem 6, for a sensitivity of 1), exactly, as there are finitely many places. The
+    logarithms of probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
+    :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 
     Runs of places with equal scores, between neighbouring records, are drawn as one by Gumbel noise on the logarithm
     of their weights, then a place in the run uniformly: the same law, in time of the number of records.
@@ -66,6 +68,7 @@ class QuantilePlan:
     quantiles: tuple[float, ...]
     resolution: int
     query_epsilon: float
+    is_pure: bool = True
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -80,17 +83,20 @@ class QuantilePlan:
     def for_budget(
         cls, budget: Budget, *, n_columns: int, quantiles: Sequence[float], resolution: int
     ) -> "QuantilePlan":
-        """Return the plan with the largest epsilon a query that is certified to keep within ``budget``.
+        """Return the plan with the largest epsilon a query that keeps within ``budget``.
 
-        By plain division for pure budgets and where nothing beats it, else by search, above 0.99 of the budget.
+        By plain division for pure budgets and where nothing beats it, else through Gaussian DP.
         """
         queries = count("n_columns", n_columns) * len(quantiles)
+        fields = (n_columns, tuple(quantiles), resolution)
         share = budget.epsilon / queries
-        while epsilon(_event(share, queries), cls.adjacency, 0.0) > budget.epsilon:  # the sum may have rounded up
+        while epsilon(_sum(share, queries), cls.adjacency, 0.0) > budget.epsilon:  # the sum may have rounded up
             share *= 1 - 1e-15
-        if queries > 1 and share < _PLAIN and not budget.is_pure:
-            share = max(share, 1 / calibrate(lambda z: _event(1 / z, queries), cls.adjacency, budget))
-        return cls(n_columns, tuple(quantiles), resolution, share)
+        if not budget.is_pure:
+            gaussian = selection_epsilon(gdp_mu(budget) / math.sqrt(queries) * (1 - 1e-12))
+            if gaussian > share:
+                return cls(*fields, gaussian, is_pure=False)
+        return cls(*fields, share, is_pure=True)
 
     @property
     def n_queries(self) -> int:
@@ -98,9 +104,11 @@ class QuantilePlan:
         return self.n_columns * len(self.quantiles)
 
     @property
-    def event(self) -> Composition:
+    def event(self) -> Event:
         """What is released, in the form that composes."""
-        return _event(self.query_epsilon, self.n_queries)
+        if self.is_pure:
+            return _sum(self.query_epsilon, self.n_queries)
+        return GaussianRelease(selection_mu(self.query_epsilon) * math.sqrt(self.n_queries))
 
     def guarantee(self, delta: float) -> Guarantee:
         """Return the guarantee of :meth:`release`."""
@@ -178,5 +186,5 @@ def quantile_pair(quantiles: Any) -> tuple[float, float]:
     return low, high
 
 
-def _event(query_epsilon: float, queries: int) -> Composition:
+def _sum(query_epsilon: float, queries: int) -> Composition:
     return Composition((PureRelease(query_epsilon),) * queries)
