@@ -165,8 +165,8 @@ def test_a_query_gets_all_that_the_budget_allows(d, budget):
     assert 0.985 * budget.epsilon < total <= budget.epsilon
     for tilt in (-4, -1, -0.3, 0, 0.3, 1, 4):
         assert coins_delta(plan.query_epsilon, 3 * d, budget.epsilon, tilt) <= budget.delta
-    if not plan.is_pure:  # Gaussian DP counts small coins sqrt(pi/2) times too dear, no more
-        assert coins_delta(plan.query_epsilon * 1.3, 3 * d, budget.epsilon) > budget.delta
+    if not plan.is_pure:  # Gaussian DP counts small coins sqrt(pi/2) times too dear, and a little for the few
+        assert coins_delta(plan.query_epsilon * 1.4, 3 * d, budget.epsilon) > budget.delta
 
 
 @pytest.mark.parametrize("total", [0.1, 1.0, 3.0, 1e6])
