@@ -1,7 +1,6 @@
 """Besides the usual: the released minimiser's density, exactly, on neighbouring tables of one and two records."""
 
 import dataclasses
-import importlib
 import math
 
 import numpy as np
@@ -28,8 +27,6 @@ from privet.privacy.objective_noise import objective_delta
 from privet.solvers.minimise import minimise
 from privet.solvers.objective_perturbation import is_one_sided, objective_perturbation, objective_plan
 from privet.solvers.problem import Problem
-
-module = importlib.import_module("privet.solvers.objective_perturbation")
 
 DELTA = 1e-5
 
