@@ -97,7 +97,7 @@ def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, st
 
 # ----------------------------------------------------------------------------------------------- noise in the objective
 
-_WEIGHTS = 8.0  # scores that weights of a usual length give a row of full norm, in units of the scale
+_WEIGHTS = 16.0  # scores that weights of a usual length give a row of full norm, in units of the scale
 
 
 def objective_alpha(

@@ -34,7 +34,7 @@ class AdaptivePlan:
     to tell from N(mu, 1). Each release is mu_i-GDP given those before it, where mu_i may depend on what they said, and
     the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. That this costs no more than amounts
     fixed in advance is shown by Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy";
-    docs/proofs.md has a proof for the two kinds of release made here.
+    docs/proofs.md, section 10, has a proof for the two kinds of release made here.
     """
 
     mu: float
@@ -184,7 +184,7 @@ def selection_mu(epsilon: float) -> float:
     Formal guarantees
     -----------------
     2 Phi^{-1}(1 / (1 + e^(-epsilon/2))): the mu of randomised response with epsilon/2, which is the worst case
-    (docs/proofs.md). Pure epsilon-DP alone, without the bounded range that the exponential mechanism has ("Optimal
+    (docs/proofs.md, section 11). Pure epsilon-DP alone, without the bounded range that the exponential mechanism has ("Optimal
     Differential Privacy Composition for Exponential Mechanisms and the Cost of Adaptivity"), would cost
     2 Phi^{-1}(1 / (1 + e^(-epsilon))), about twice as much.
     """

@@ -19,7 +19,7 @@ from privet.privacy.objective_noise import (
     volume_loss,
 )
 
-_QUIET = 0.02  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
+_QUIET = 0.1  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ObjectivePlan:
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
 
         Noise on the result takes :data:`~privet.privacy.objective_noise.OUTPUT_SHARE` of what the volume loss leaves.
-        The default tolerance makes that noise a fiftieth of the least noise that the tilt causes in any direction.
+        The default tolerance makes that noise a tenth of the least noise that the tilt causes in any direction.
         """
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
         volume = _affordable_volume_loss(budget.epsilon, smoothness, n, modulus)
