@@ -216,7 +216,19 @@ class TestDescription:
             assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
     @pytest.mark.parametrize(
-        "bad", [{}, {"features": [{"kind": "odd"}], "target": None}, {"features": 3}, {"features": [1]}]
+        "bad",
+        [
+            {},
+            {"features": [{"kind": "odd"}], "target": None},
+            {"features": 3},
+            {"features": [1]},
+            {"features": [{"kind": "number", "name": "x", "low": 0, "high": 1}], "target": None},
+            SCHEMA.to_dict() | {"target": {"kind": "numeric", "name": "x", "low": 0, "high": 1}},
+            SCHEMA.to_dict() | {"target": {"kind": "number", "name": "x", "levels": ["a", "b"]}},
+            SCHEMA.to_dict() | {"target": {"kind": "classes", "name": "x", "low": 0, "high": 1}},
+            SCHEMA.to_dict() | {"target": {"name": "x"}},
+            SCHEMA.to_dict() | {"target": "x"},
+        ],
     )
     def test_a_dict_that_is_no_schema(self, bad):
         fails("not a table schema", TableSchema.from_dict, bad)
@@ -289,7 +301,7 @@ class TestDescription:
     def test_options_that_disagree(self):
         fails(["'age'", "more than once"], TableSchema.from_options, bounds=["age=0:1", "age=0:2"])
         fails(["'age'", "more than once"], TableSchema.from_options, bounds=["age=0:1"], levels=["age=a,b"])
-        fails("also declared as a feature", TableSchema.from_options, bounds=["age=0:1"], target="age")
+        fails("no feature is declared", TableSchema.from_options, bounds=["age=0:1"], target="age")
         fails("no feature is declared", TableSchema.from_options, target="age")
 
     def test_parse(self):
