@@ -49,6 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 FIT = ("fit", "data.csv", "--schema", "schema.toml")
+FIT_AGE = ("fit", "data.csv", "--target", "age", "--target-bounds", "0:120", "--levels", "sex=female,male")
 
 
 class Refusal:
@@ -111,6 +112,82 @@ def test_fit_then_predict(folder: Path, table: str) -> None:
     assert np.allclose(frame.iloc[:, 1:].sum(axis=1), 1)
     assert np.mean(frame["visited"] == patients()["visited"]) > 0.75
     assert "accuracy" in predicted.stderr and "not private" in predicted.stderr
+
+
+COST = ("--target", "cost", "--bounds", "age=0:120", "--levels", "sex=female,male")
+
+
+def bills(n: int = 1000) -> pd.DataFrame:
+    frame = patients(n)
+    noise = np.random.default_rng(1).normal(0, 100, n)
+    return frame.assign(cost=1000 + 30 * frame["age"] + 500 * (frame["sex"] == "male") + noise)
+
+
+@pytest.fixture
+def billed(folder: Path) -> Path:
+    bills().to_csv(folder / "data.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--target-bounds", "0:6000"),
+        ("--bounds", "cost=0:6000", "--model", "ridge", "--clip-norm", 0.5),
+        ("--target-bounds", "0:6000", "--model", "huber"),
+        ("--target-bounds", "0:6000", "--model", "huber", "--threshold", 600, "--delta", 0),
+        ("--target-bounds", "0:6000", "--model", "huber", "--method", "objective", "--alpha", 0.01),
+    ],
+)
+def test_fit_then_predict_a_number(billed: Path, options: tuple[object, ...]) -> None:
+    fitted = privet("fit", "data.csv", *COST, *options, "--epsilon", 20, "-o", "m.json", cwd=billed)
+    assert fitted.returncode == 0, fitted.stderr
+    assert fitted.stdout.splitlines()[1].endswith("differential privacy for each record, replace-one adjacency.")
+    assert "the target is clipped to declared bounds [0, 6000]" in fitted.stdout
+    assert "Ignored columns, not declared: visited, name" in fitted.stdout
+    predicted = privet("predict", "m.json", "data.csv", "-o", "p.csv", "--score", cwd=billed)
+    assert predicted.returncode == 0, predicted.stderr
+    frame = pd.read_csv(billed / "p.csv")
+    assert list(frame) == ["prediction"]
+    error = np.abs(frame["prediction"] - bills()["cost"]).mean()
+    assert error < 200  # 760 from the median; the noise in the table alone makes 78
+    assert f"mean absolute error {error:.6g} (always predicting the median:" in predicted.stderr
+    assert "not private" in predicted.stderr
+
+
+def test_a_schema_file_describes_a_number(billed: Path) -> None:
+    text = SCHEMA.replace("visited", "cost").replace('target_levels = ["no", "yes"]', "target_bounds = [0, 6000]")
+    (billed / "schema.toml").write_text(text)
+    bills().to_parquet(billed / "data.parquet")
+    for table in ("data.csv", "data.parquet"):
+        result = privet("fit", table, "--schema", "schema.toml", "--seed", 1, "-o", f"{table}.json", cwd=billed)
+        assert result.returncode == 0, result.stderr
+    fields = json.loads((billed / "data.csv.json").read_text())
+    assert fields["model"]["estimator"] == "PrivateRidge"
+    assert fields["schema"]["target"] == {"kind": "number", "name": "cost", "low": 0.0, "high": 6000.0}
+    assert (billed / "data.csv.json").read_text() == (billed / "data.parquet.json").read_text()
+    shown = privet("predict", "data.csv.json", "data.parquet", cwd=billed)
+    assert shown.stdout.splitlines()[0] == "prediction"
+    assert len(shown.stdout.splitlines()) == 1001
+
+
+def test_a_support_vector_machine_predicts_and_refuses_probabilities(folder: Path) -> None:
+    fitted = privet(*FIT, "--model", "svm", "--epsilon", 5, "-o", "m.json", cwd=folder)
+    assert fitted.returncode == 0, fitted.stderr
+    predicted = privet("predict", "m.json", "data.csv", "-o", "p.csv", "--score", cwd=folder)
+    assert predicted.returncode == 0, predicted.stderr
+    assert np.mean(pd.read_csv(folder / "p.csv")["visited"] == patients()["visited"]) > 0.75
+    refused = privet("predict", "m.json", "data.csv", "-o", "q.csv", "--probabilities", cwd=folder)
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "PrivateLinearSVC has no probabilities" in line and "--model logistic" in line
+    assert not (folder / "q.csv").exists()
+
+
+def test_a_number_has_no_probabilities(billed: Path, refusal: Refusal) -> None:
+    assert privet("fit", "data.csv", *COST, "--target-bounds", "0:6000", "-o", "m.json", cwd=billed).returncode == 0
+    assert "'cost' is a number" in refusal("predict", "m.json", "data.csv", "--probabilities", "-o", "q.csv")
+    assert not (billed / "q.csv").exists()
 
 
 def test_options_describe_a_table_without_a_schema_file(folder: Path) -> None:
@@ -213,6 +290,26 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         (("fit", "data.csv", "--target", "visited", "--bounds", "sex=0:1"), "sex"),
         (("fit", "data.csv", "--target", "visited", "--levels", "sex=female,other"), "male"),
         (("fit", "schema.toml", "--schema", "schema.toml"), "schema.toml"),
+        ((*FIT, "--model", "forest"), "model must be auto, logistic, svm, ridge or huber, got 'forest'"),
+        ((*FIT, "--model", "ridge"), "declare them (target_bounds = [low, high] or --target-bounds low:high)"),
+        ((*FIT, "--model", "huber"), "PrivateHuberRegressor predicts numbers"),
+        ((*FIT, "--threshold", 1), "logistic has none: add --model huber"),
+        ((*FIT, "--target-bounds", "0:1", "--threshold", 1), "ridge has none: add --model huber"),
+        ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", 0), "threshold must be positive, got 0"),
+        ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", "nan"), "threshold must be finite"),
+        ((*FIT, "--target-bounds", "0:1", "--model", "logistic"), "--model ridge or huber"),
+        ((*FIT, "--target-bounds", "0:1", "--model", "svm"), "PrivateLinearSVC predicts classes"),
+        ((*FIT_AGE, "--method", "objective"), "needs a loss with bounded gradients"),
+        ((*FIT_AGE, "--method", "magic"), "method must be"),
+        ((*FIT_AGE, "--clip-norm", 0), "clip_norm must be positive"),
+        ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),
+        ((*FIT, "--target-bounds", "0:1"), "'visited'"),  # its cells are words
+        ((*FIT, "--target-bounds", "1:0"), "below"),
+        ((*FIT, "--target-bounds", "0:inf"), "finite"),
+        ((*FIT, "--target-bounds", "01"), "write low:high"),
+        ((*FIT, "--target-bounds", "0:1", "--bounds", "visited=0:1"), "more than once"),
+        (("fit", "data.csv", "--bounds", "age=0:120", "--target-bounds", "0:1"), "no target"),
+        (("fit", "data.csv", "--target", "age", "--levels", "sex=female,male"), "or the bounds of a number"),
         (("predict", "none.json", "data.csv"), "none.json"),
         (("predict", "data.csv", "data.csv"), "not a privet model"),
         (("plan", "--n", 100, "--delta", 0), "delta > 0"),
@@ -246,6 +343,18 @@ def test_a_bad_cell_is_named(refusal: Refusal, folder: Path, column: str, value:
     corrupt(folder, column, 3, value)
     line = refusal(*FIT)
     assert cause in line and column in line
+
+
+@pytest.mark.parametrize(
+    ("value", "cause"),
+    [(float("nan"), "missing or infinite"), ("inf", "missing or infinite"), ("much", "not a number")],
+)
+def test_a_bad_number_to_predict_is_named(refusal: Refusal, folder: Path, value: object, cause: str) -> None:
+    frame = bills().astype(object)
+    frame.loc[3, "cost"] = value
+    frame.to_csv(folder / "data.csv", index=False)
+    line = refusal("fit", "data.csv", *COST, "--target-bounds", "0:6000")
+    assert cause in line and "'cost'" in line
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,24 @@ def fit(
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
+    model: Annotated[
+        str, typer.Option(help="auto, logistic, svm, ridge or huber. auto: logistic for classes, ridge for numbers.")
+    ] = "auto",
     schema: Annotated[Path | None, typer.Option(help="TOML file with public bounds and levels.")] = None,
     bounds: Annotated[list[str] | None, typer.Option(help="Public bounds of a number: age=0:120. Repeat.")] = None,
     levels: Annotated[list[str] | None, typer.Option(help="Levels of a category: sex=female,male. Repeat.")] = None,
-    method: Annotated[str, typer.Option(help="auto, output or gradient.")] = "auto",
+    target_bounds: Annotated[
+        str | None, typer.Option(help="The target is a number with these public bounds: 0:5000.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="auto, gradient, output, minimiser or objective.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     smoothing: Annotated[float, typer.Option(help="Laplacian smoothing of noisy gradients.")] = 0.0,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="Clip of a record's gradient, for rows of norm 1 and targets in [-1, 1].")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="huber: the error, in the target's units, from which the loss is linear.")
+    ] = None,
     max_iter: Annotated[int | None, typer.Option(help="Steps; default: from n, columns and budget.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; the guarantee then needs the seed secret.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.privet.json"),
@@ -78,25 +90,30 @@ def fit(
     limit: Annotated[float | None, typer.Option(help="Refuse if the ledger's total would exceed this.")] = None,
     limit_delta: Annotated[float, typer.Option(help="The delta at which the limit is read.")] = 1e-6,
 ) -> None:
-    """Train a private classifier on a table, and write it to a file."""
+    """Train a private classifier or regression on a table, and write it to a file."""
     from privet.commands import fit as command
-    from privet.linear import PrivateLogisticRegression
     from privet.privacy import Budget
     from privet.tables import TableSchema
 
     if limit is not None and ledger is None:
         raise ValueError("--limit needs --ledger, the file whose total it limits")
-    estimator = PrivateLogisticRegression(
-        epsilon,
-        delta,
+    described = TableSchema.from_options(
+        toml=schema, bounds=bounds or (), levels=levels or (), target=target, target_bounds=target_bounds
+    )
+    estimator = command.make_estimator(
+        model,
+        described,
+        threshold=threshold,
+        epsilon=epsilon,
+        delta=delta,
         method=method,
         alpha=alpha,
         smoothing=smoothing,
+        clip_norm=clip_norm,
         max_iter=max_iter,
         random_state=seed,
         verbose=int(sys.stderr.isatty()),
     )
-    described = TableSchema.from_options(toml=schema, bounds=bounds or (), levels=levels or (), target=target)
     total = None if limit is None else Budget(limit, limit_delta)
     command.run(data, described, estimator, output=output, ledger=ledger, limit=total, console=_console())
 
@@ -107,7 +124,9 @@ def predict(
     data: Annotated[Path, typer.Argument(help="A CSV or Parquet table with the same columns.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file; default: the screen.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each level.")] = False,
-    score: Annotated[bool, typer.Option("--score", help="Also print the accuracy, if the target is there.")] = False,
+    score: Annotated[
+        bool, typer.Option("--score", help="Also print accuracy or error, if the target is there.")
+    ] = False,
 ) -> None:
     """Predict the target of each row of a table."""
     from privet.commands import predict as command

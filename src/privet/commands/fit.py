@@ -1,19 +1,54 @@
 """``privet fit``: a table, its public description and a budget in; a private model in a file out."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from privet.checks import positive
 from privet.commands.files import check_writable
-from privet.linear import PrivateLogisticRegression, TableModel
+from privet.linear import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    TableModel,
+)
+from privet.linear.base import PrivateLinearModel
 from privet.privacy import Budget, Ledger
-from privet.tables import TableError, TableSchema, read_table
+from privet.tables import NumericTarget, TableError, TableSchema, read_table
+
+MODELS: dict[str, type[PrivateLinearModel]] = {
+    "logistic": PrivateLogisticRegression,
+    "svm": PrivateLinearSVC,
+    "ridge": PrivateRidge,
+    "huber": PrivateHuberRegressor,
+}
+
+
+def make_estimator(
+    model: str, schema: TableSchema, *, threshold: float | None = None, **settings: Any
+) -> PrivateLinearModel:
+    """Return the estimator of that name; ``auto`` takes logistic for classes and ridge for numbers.
+
+    ``threshold``, where Huber's loss turns linear, is in the units of the target.
+    """
+    number = schema.target if isinstance(schema.target, NumericTarget) else None
+    if model == "auto":
+        model = "ridge" if number else "logistic"
+    if model not in MODELS:
+        raise ValueError(f"model must be auto, {', '.join(list(MODELS)[:-1])} or {list(MODELS)[-1]}, got {model!r}")
+    if threshold is not None:
+        if model != "huber":
+            raise ValueError(f"--threshold is where Huber's loss turns linear, and {model} has none: add --model huber")
+        settings["threshold"] = positive("threshold", threshold) / (number.half_width if number else 1.0)
+    return MODELS[model](**settings)
 
 
 def run(
     data: Path,
     schema: TableSchema,
-    estimator: PrivateLogisticRegression,
+    estimator: PrivateLinearModel,
     *,
     output: Path,
     ledger: Path | None = None,
@@ -23,6 +58,7 @@ def run(
     """Train, book the budget, write the model, and say what was promised. Nothing else about the data is printed."""
     if schema.target is None:
         raise TableError("no target column: give --target or put target = ... into the schema file")
+    model = TableModel(schema, estimator)
     check_writable(output)
     if ledger is not None:
         check_writable(ledger)
@@ -30,7 +66,7 @@ def run(
     ignored = schema.undeclared(frame)
     if ignored:
         console.print(f"Ignored columns, not declared: {', '.join(ignored)}", highlight=False)
-    model = TableModel(schema, estimator).fit(frame)
+    model.fit(frame)
     if ledger is not None:
         # Booked before the model leaves this process: a crash in between wastes budget, and never forgets it.
         Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")

@@ -4,40 +4,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from privet.commands.files import check_writable
 from privet.linear import TableModel
-from privet.tables import read_table
+from privet.tables import NumericTarget, read_table
 
 
 def run(
     model_path: Path, data: Path, *, output: Path | None, with_probabilities: bool, score: bool, console: Console
 ) -> None:
-    """Write one line a row: the predicted level, and on request the probability of every level."""
+    """Write one line a row: the predicted number, or the level and on request the probability of every level."""
     if not model_path.is_file():
         raise ValueError(f"there is no model file {model_path}")
     if output is not None:
         check_writable(output)
     model = TableModel.load(model_path)
     frame = read_table(data)
-    columns: dict[str, Any] = {_target(model): model.predict(frame)}
+    predictions = model.predict(frame)
+    is_number = isinstance(model.target, NumericTarget)
+    columns: dict[str, Any] = {"prediction" if is_number else model.target.name: predictions}
     if with_probabilities:
         probabilities = model.predict_proba(frame)
         columns |= {f"probability={level}": probabilities[:, k] for k, level in enumerate(model.levels)}
     _write(columns, output, console)
     if score:
-        codes = model.schema.encode_target(frame)
-        hits = float(np.mean(np.asarray(model.levels, dtype=object)[codes] == columns[_target(model)]))
-        error = Console(stderr=True)
-        error.print(
-            f"accuracy {hits:.4f} on {len(codes):,} rows (a fact about this table: not private)", highlight=False
+        truth = model.schema.true_target(frame)
+        found = _errors(predictions, truth) if is_number else f"accuracy {np.mean(predictions == truth):.4f}"
+        Console(stderr=True).print(
+            f"{found} on {len(truth):,} rows (a fact about this table: not private)", highlight=False, soft_wrap=True
         )
 
 
-def _target(model: TableModel) -> str:
-    assert model.schema.target is not None
-    return model.schema.target.name
+def _errors(predictions: NDArray[Any], truth: NDArray[Any]) -> str:
+    """Return how far predictions are off, beside the best that one number for all rows could do."""
+    error, constant = np.mean(np.abs(predictions - truth)), np.mean(np.abs(np.median(truth) - truth))
+    return f"mean absolute error {error:.6g} (always predicting the median: {constant:.6g})"
 
 
 def _write(columns: dict[str, Any], output: Path | None, console: Console) -> None:

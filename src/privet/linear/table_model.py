@@ -9,21 +9,29 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel, read_json, write_json
-from privet.privacy import Guarantee, enforced
-from privet.tables import TableError, TableSchema
+from privet.linear.classification import PrivateClassifier
+from privet.linear.regression import PrivateRegressor
+from privet.privacy import Assumption, Guarantee, enforced
+from privet.tables import NumericTarget, TableError, TableSchema, Target
 
 MOST_UNDECLARED_LEVELS = 50  # more look like a number, or a name
+_DECLARE_BOUNDS = "target_bounds = [low, high] or --target-bounds low:high"
 
 
 class TableModel:
     """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded as one.
+
+    A classifier predicts a :class:`~privet.tables.Target`, a regressor a :class:`~privet.tables.NumericTarget`: numbers
+    are clipped to the target's bounds, each by itself, and mapped to [-1, 1] for training; predictions are mapped back.
 
     Parameters
     ----------
     schema : TableSchema
         Columns with their public bounds and levels, and the target.
     estimator : PrivateLinearModel
-        Its settings; a copy is trained. ``feature_norm`` must be 1, the norm to which the schema scales rows.
+        Its settings; a copy is trained. They are in the units of the mapped table: ``feature_norm`` must be 1, the norm
+        to which the schema scales rows, and a regressor's ``target_bound`` must be 1. The ``threshold`` of
+        :class:`~privet.PrivateHuberRegressor` is one of a target in [-1, 1]: divide by ``NumericTarget.half_width``.
 
     Attributes
     ----------
@@ -36,6 +44,12 @@ class TableModel:
     def __init__(self, schema: TableSchema, estimator: PrivateLinearModel) -> None:
         if estimator.feature_norm != 1.0:
             raise ValueError("a TableModel scales rows to norm 1: leave feature_norm at 1.0")
+        if isinstance(estimator, PrivateRegressor) and estimator.target_bound != 1.0:
+            raise ValueError(
+                "a TableModel scales a number to [-1, 1] by the bounds of its target: leave target_bound at 1.0"
+            )
+        if schema.target is not None:
+            _check_match(schema.target, estimator)
         self._declared = schema
         self.schema = schema
         self.estimator: PrivateLinearModel = clone(estimator)
@@ -48,42 +62,45 @@ class TableModel:
         return guarantee
 
     @property
-    def levels(self) -> tuple[str, ...]:
-        """The levels of the target, in the order of the probabilities."""
+    def target(self) -> Target | NumericTarget:
+        """The target of the fitted model: what it predicts, classes or a number."""
         check_is_fitted(self.estimator)
-        target = self.schema.target
-        assert target is not None and target.levels is not None
-        return target.levels
+        assert self.schema.target is not None
+        return self.schema.target
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of a target of classes, in the order of the probabilities."""
+        levels = self.target.levels
+        if levels is None:
+            raise ValueError(f"the target {self.target.name!r} is a number: it has bounds, and no levels")
+        return levels
 
     def fit(self, frame: Any) -> "TableModel":
         """Train on a DataFrame with the schema's columns and target."""
         schema = self._declared.with_target_levels(frame)
-        target = schema.target
-        assert target is not None and target.levels is not None
-        rows, codes = schema.encode(frame), schema.encode_target(frame)
-        if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
-            raise TableError(
-                f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a "
-                "category; numbers as targets are not supported yet"
-            )
-        if len(np.unique(codes)) < 2:
-            raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
-        # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.
-        classes = None if target.levels_from_data else range(len(target.levels))
-        estimator = clone(self.estimator).set_params(classes=classes).fit(rows, codes)
+        rows, encoded = schema.encode(frame), schema.encode_target(frame)
+        assert schema.target is not None
+        settings, conditions = _prepared(schema.target, encoded)
+        estimator = clone(self.estimator).set_params(**settings).fit(rows, encoded)
         clipped = enforced("columns are clipped to declared bounds and levels, each row by itself")
-        estimator.guarantee_ = estimator.guarantee_.assuming(clipped)
+        estimator.guarantee_ = estimator.guarantee_.assuming(clipped, *conditions)
         self.schema, self.estimator = schema, estimator
         return self
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the predicted level of each row."""
-        levels = np.asarray(self.levels, dtype=object)
-        return np.asarray(levels[self.estimator.predict(self.schema.encode(frame))])
+        """Return the prediction for each row: a level, or a number in the target's own units."""
+        return self.target.decode(self.estimator.predict(self.schema.encode(frame)))
 
     def predict_proba(self, frame: Any) -> NDArray[Any]:
         """Return the probabilities of the target's levels, in their order."""
-        check_is_fitted(self.estimator)
+        if isinstance(self.target, NumericTarget):
+            raise ValueError(f"the target {self.target.name!r} is a number: it is predicted without probabilities")
+        if not hasattr(self.estimator, "predict_proba"):
+            raise ValueError(
+                f"{type(self.estimator).__name__} has no probabilities: its loss looks for the side of a boundary, not "
+                "for how likely a class is; use PrivateLogisticRegression (--model logistic)"
+            )
         return np.asarray(self.estimator.predict_proba(self.schema.encode(frame)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -101,4 +118,41 @@ class TableModel:
         model.estimator = estimator
         if len(model.schema.columns) != estimator.n_features_in_:
             raise ValueError(f"{path} is not a privet table model: its columns are not those of its weights")
+        target = model.schema.target
+        if target is None or (isinstance(target, Target) and len(target.levels or ()) != len(estimator.classes_)):
+            raise ValueError(f"{path} is not a privet table model: its target is not that of its weights")
         return model
+
+
+def _check_match(target: Target | NumericTarget, estimator: PrivateLinearModel) -> None:
+    """Raise unless the estimator predicts what the target is."""
+    name = type(estimator).__name__
+    if isinstance(target, NumericTarget) and not isinstance(estimator, PrivateRegressor):
+        raise TableError(
+            f"{name} predicts classes, but the target {target.name!r} is a number with bounds: use PrivateRidge or "
+            "PrivateHuberRegressor (--model ridge or huber), or declare the target's levels instead"
+        )
+    if isinstance(target, Target) and not isinstance(estimator, PrivateClassifier):
+        raise TableError(
+            f"{name} predicts numbers, but the target {target.name!r} has no bounds: declare them ({_DECLARE_BOUNDS}), "
+            "or use PrivateLogisticRegression or PrivateLinearSVC (--model logistic or svm) for classes"
+        )
+
+
+def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
+    """Return the settings that an encoded target asks for, and what the guarantee says of it; refuse a bad one."""
+    if isinstance(target, NumericTarget):
+        bounds = f"[{target.low:.12g}, {target.high:.12g}]"
+        return {}, (
+            enforced(f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row by itself"),
+        )
+    assert target.levels is not None
+    if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
+        raise TableError(
+            f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a category, "
+            f"or the bounds of a number ({_DECLARE_BOUNDS})"
+        )
+    if len(np.unique(encoded)) < 2:
+        raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
+    # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.
+    return {"classes": None if target.levels_from_data else range(len(target.levels))}, ()

@@ -1,0 +1,86 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from privet.commands import fit
+from privet.linear import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, TableModel
+from privet.privacy import NoiseSource
+from privet.tables import Numeric, NumericTarget, TableSchema, Target
+
+CLASSES = TableSchema((Numeric("x", 0, 1),), Target("y", ("no", "yes")))
+NUMBERS = TableSchema((Numeric("x", 0, 1),), NumericTarget("y", -100, 300))
+
+
+@pytest.mark.parametrize(
+    ("model", "schema", "kind"),
+    [
+        ("auto", CLASSES, PrivateLogisticRegression),
+        ("logistic", CLASSES, PrivateLogisticRegression),
+        ("svm", CLASSES, PrivateLinearSVC),
+        ("auto", NUMBERS, PrivateRidge),
+        ("ridge", NUMBERS, PrivateRidge),
+        ("huber", NUMBERS, PrivateHuberRegressor),
+    ],
+)
+def test_each_name_is_an_estimator_with_the_settings_given(model, schema, kind):
+    estimator = fit.make_estimator(model, schema, epsilon=3.0, alpha=0.5, clip_norm=0.1)
+    assert type(estimator) is kind
+    assert (estimator.epsilon, estimator.alpha, estimator.clip_norm) == (3.0, 0.5, 0.1)
+    TableModel(schema, estimator)  # they match
+
+
+def test_auto_is_for_classes_while_there_is_no_target():
+    assert type(fit.make_estimator("auto", TableSchema(CLASSES.features))) is PrivateLogisticRegression
+
+
+def test_the_threshold_is_in_the_units_of_the_target():
+    assert fit.make_estimator("huber", NUMBERS, threshold=50.0).threshold == 0.25  # of half the width, 200
+    assert fit.make_estimator("huber", NUMBERS).threshold is None
+
+
+@pytest.mark.parametrize(
+    ("model", "threshold", "cause"),
+    [
+        ("forest", None, "model must be auto, logistic, svm, ridge or huber, got 'forest'"),
+        ("", None, "model must be"),
+        ("ridge", 1.0, "ridge has none: add --model huber"),
+        ("auto", 1.0, "ridge has none: add --model huber"),
+        ("huber", 0.0, "threshold must be positive"),
+        ("huber", -3.0, "threshold must be positive, got -3.0"),
+        ("huber", float("inf"), "threshold must be finite"),
+    ],
+)
+def test_an_impossible_wish_is_refused(model, threshold, cause):
+    with pytest.raises(ValueError, match=cause):
+        fit.make_estimator(model, NUMBERS, threshold=threshold)
+
+
+def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(NoiseSource, "gaussian", None)
+    with pytest.raises(ValueError, match="predicts numbers"):
+        fit.run(
+            tmp_path / "none.csv",
+            CLASSES,
+            PrivateRidge(),
+            output=tmp_path / "m.json",
+            console=Console(file=io.StringIO()),
+        )
+
+
+def test_what_is_printed_and_written_is_the_model(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=500)
+    pd.DataFrame({"x": x, "y": 400 * x - 100, "other": 1}).to_csv(tmp_path / "t.csv", index=False)
+    console = Console(record=True, width=200, file=io.StringIO())
+    estimator = fit.make_estimator("auto", NUMBERS, epsilon=10.0)
+    model = fit.run(tmp_path / "t.csv", NUMBERS, estimator, output=tmp_path / "m.json", console=console)
+    text = console.export_text()
+    assert "the target is clipped to declared bounds [-100, 300] and mapped to [-1, 1], each row by itself" in text
+    assert "Ignored columns, not declared: other" in text
+    frame = pd.DataFrame({"x": [0.0, 0.5, 1.0]})
+    assert TableModel.load(tmp_path / "m.json").predict(frame).tolist() == model.predict(frame).tolist()
+    assert np.abs(model.predict(frame) - [-100, 100, 300]).max() < 20
