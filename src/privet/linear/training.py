@@ -43,8 +43,8 @@ from privet.solvers.output_perturbation import descent_stability
 class Task:
     """A problem, its budget, and what the user set; None leaves the choice to the defaults.
 
-    ``scale`` is the public scale of scores: 1 for classes, the bound of the target for numbers; ``worth`` is the part of
-    it that counts: any for classes, where only order matters, a fifth for numbers, where every deviation does.
+    ``scale`` is the public scale of scores: 1 for classes, the bound of the target for numbers; ``worth`` is the part
+    of it that counts: all for classes, where only order matters, a fifth for numbers, where every deviation does.
     """
 
     problem: Problem

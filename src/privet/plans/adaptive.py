@@ -184,7 +184,7 @@ def selection_mu(epsilon: float) -> float:
     Formal guarantees
     -----------------
     2 Phi^{-1}(1 / (1 + e^(-epsilon/2))): the mu of randomised response with epsilon/2, which is the worst case
-    (docs/proofs.md, section 11). Pure epsilon-DP alone, without the bounded range that the exponential mechanism has ("Optimal
+    (docs/proofs.md, section 11). Pure epsilon-DP alone, without the range that exponential mechanisms have ("Optimal
     Differential Privacy Composition for Exponential Mechanisms and the Cost of Adaptivity"), would cost
     2 Phi^{-1}(1 / (1 + e^(-epsilon))), about twice as much.
     """
