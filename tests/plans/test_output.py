@@ -181,3 +181,15 @@ def test_pure_noise_has_a_gamma_radius(shape, wrong, fits):
     source = NoiseSource(2)
     radii = [np.linalg.norm(plan.noisy(np.full(shape, 2.0), source) - 2.0) for _ in range(4000)]
     assert (kstest(radii, gamma(np.prod(shape), scale=0.5 * wrong).cdf).pvalue > RARELY) == fits
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_the_first_step_counts_by_its_own_bound(steps, alpha):
+    fields = {"n": 4, "lipschitz": 1.0, "smoothness": 1.0, "strong_convexity": alpha, "step_size": 1.0, "steps": steps}
+    stability = DescentStability(**fields, first_lipschitz=0.5)
+    distance = 0.0
+    for place in range(steps):  # the recursion itself
+        distance = stability.contraction * distance + 2 * 1.0 / 4 * (0.5 if place == 0 else 1.0)
+    assert stability.sensitivity == pytest.approx(distance, rel=1e-12)
+    assert DescentStability(**fields, first_lipschitz=2.0).sensitivity == DescentStability(**fields).sensitivity

@@ -46,6 +46,9 @@ class DescentStability:
         beta and mu of the objective, regulariser included.
     step_size, steps : float, int
         Of the descent; step_size at most 2/beta.
+    first_lipschitz : float or None
+        Bound on the gradient of one record's loss at the public start, where a tighter one than L is known: at zero
+        weights a logistic residual is 1/2, not 1.
 
     Formal guarantees
     -----------------
@@ -54,7 +57,8 @@ class DescentStability:
 
         Delta_T <= (2 eta L/n) (1 + c + ... + c^(T-1)),
 
-    which is 2 L T eta/n for mu = 0 and at most 2L/(n mu) otherwise. This is Lemmas 2 and 3 of "Efficient Private ERM
+    with ``first_lipschitz`` in the place of L in the last term, that of the first step. It is 2 L T eta/n for mu = 0 and
+    at most 2L/(n mu) otherwise. This is Lemmas 2 and 3 of "Efficient Private ERM
     for Smooth Objectives" with the constants that are attained: by linear losses, and by ridge plus linear losses.
     """
 
@@ -64,6 +68,7 @@ class DescentStability:
     strong_convexity: float
     step_size: float
     steps: int
+    first_lipschitz: float | None = None
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -71,6 +76,8 @@ class DescentStability:
         count("n", self.n)
         count("steps", self.steps)
         positive("lipschitz", self.lipschitz)
+        if self.first_lipschitz is not None:
+            positive("first_lipschitz", self.first_lipschitz)
         positive("smoothness", self.smoothness)
         positive("step_size", self.step_size)
         if nonnegative("strong_convexity", self.strong_convexity) > self.smoothness:
@@ -89,10 +96,12 @@ class DescentStability:
     @property
     def sensitivity(self) -> float:
         """Delta_T."""
+        first = self.lipschitz if self.first_lipschitz is None else min(self.first_lipschitz, self.lipschitz)
+        later = self.steps - 1
         c = min(self.contraction, 1.0)
-        # 1 + c + ... + c^(T-1), without the cancellation of (1 - c^T)/(1 - c) near c = 1.
-        terms = float(self.steps) if c == 1.0 else -np.expm1(self.steps * np.log(c)) / (1 - c) if c > 0 else 1.0
-        return 2 * self.step_size * self.lipschitz / self.n * float(terms)
+        # 1 + c + ... + c^(T-2), without the cancellation of (1 - c^(T-1))/(1 - c) near c = 1.
+        terms = later if c == 1.0 else -np.expm1(later * np.log(c)) / (1 - c) if c > 0 else min(later, 1)
+        return 2 * self.step_size / self.n * float(self.lipschitz * terms + first * c**later)
 
     def in_words(self) -> str:
         """Return the argument in one line."""

@@ -71,4 +71,5 @@ def descent_stability(
         strong_convexity=problem.strong_convexity,
         step_size=step_size,
         steps=steps,
+        first_lipschitz=min(problem.objective.start_residual_bound * problem.rows.norm_bound, lipschitz),
     )
