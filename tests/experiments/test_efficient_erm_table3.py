@@ -1,0 +1,94 @@
+"""Table 3 of "Efficient Private ERM" runs, errs as it should, and its Algorithm 1 is the solver that is shipped."""
+
+import importlib
+import math
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.plans import OutputPlan
+from privet.privacy import Budget, NoiseSource
+from privet.solvers import output_perturbation
+from privet.solvers.output_perturbation import descent_stability
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
+DIMENSIONS = {"BANK": 43, "ADULT": 109, "CreditCard": 34, "WINE": 13, "BIKE": 62}
+
+pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setenv("PRIVET_DATA", str(DATA))
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    return importlib.import_module("efficient_erm_table3")
+
+
+def loaded(experiment, name):
+    file = experiment.FILES[name]
+    if not (DATA / file).exists():
+        pytest.skip(f"{file} is not in {DATA}: set PRIVET_DATA to the folder that holds it")
+    return experiment.load(name)
+
+
+def test_quick_run(experiment, tmp_path):
+    loaded(experiment, "WINE")
+    results = experiment.main(["--quick", "--datasets", "WINE"])
+    rows = {(row["mu"], row["epsilon"]): row for row in results["rows"]}
+    assert len(rows) == 8
+    for kind in ("printed", "output", "gradient", "sgd"):
+        errors = {key: row[kind]["error"]["mean"] for key, row in rows.items()}
+        assert all(math.isfinite(error) and error > 0 for error in errors.values())
+        assert all(errors[mu, 2.0] < errors[mu, 0.1] for mu in (0.0, 0.5))
+    assert all(row["gradient_norm_at_minimum"] < 1e-6 for row in rows.values())
+    assert all(row["output"]["error"]["mean"] < row["printed"]["error"]["mean"] for row in rows.values())
+    assert results["rows_below_paper"] == 8
+    written = {path.name for path in (tmp_path / "results").iterdir()}
+    assert written == {f"efficient_erm_table3_part_quick.{kind}" for kind in ("json", "png")}
+
+
+def test_the_paper_is_whole(experiment):
+    rows = experiment.paper_rows()
+    assert len(rows) == 40
+    assert rows["ADULT", 0.1, 0.5] == {
+        "ours": 0.1287,
+        "bassily": 5.1532,
+        "ours_seconds": 193.98,
+        "bassily_seconds": 255.36,
+    }
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_rows_lie_in_the_ball(experiment, name):
+    data = loaded(experiment, name)
+    problem, penalised = data.problem(0.0), data.problem(0.5)
+    assert problem.rows.dimension == penalised.rows.dimension == DIMENSIONS[name]
+    for rows in (problem.rows, penalised.rows):
+        assert rows.norm_bound == pytest.approx(math.sqrt(DIMENSIONS[name]), rel=1e-5)  # and room for rounding
+        assert rows.norms().max() <= rows.norm_bound
+    # The rows are not cut by the ball, and the two problems are the same but for the penalty.
+    weights = np.linspace(-1, 1, DIMENSIONS[name])
+    np.testing.assert_allclose(problem.rows.scores(weights), penalised.rows.scores(weights), rtol=1e-9, atol=1e-9)
+    assert data.targets.min() >= 0
+    assert data.targets.max() <= data.top
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_algorithm_1_is_the_solver(experiment, mu):
+    problem = loaded(experiment, "WINE").problem(mu)
+    methods = sys.modules["efficient_erm_methods"]
+    step_size = 1 / problem.smoothness
+    path, _ = methods.descent(problem, step_size, 30, kept={7, 30})
+    for steps in (7, 30):
+        plan = OutputPlan.for_budget(Budget(0.5, methods.DELTA), stability=descent_stability(problem, step_size, steps))
+        release = output_perturbation(problem, plan, delta=methods.DELTA, source=NoiseSource(3))
+        np.testing.assert_allclose(plan.noisy(path[steps], NoiseSource(3)), release.weights, rtol=1e-12)
+        study = methods.Study(loaded(experiment, "WINE"), problem, mu, 0.0, 1)
+        assert methods.printed_sensitivity(study, steps) > 1.4 * plan.stability.sensitivity
