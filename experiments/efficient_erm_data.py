@@ -3,8 +3,10 @@
 The paper gives numbers of columns and says that categories became binary columns; it says nothing of scales. Here:
 
 - Categories become one column a level, 0 or 1. BANK leaves out the first level of each, which gives the paper's 42.
-- Numbers are mapped to [-1, 1] from bounds that anyone can name without the data, or by a logarithm where they span
-  orders of magnitude, as money does; what lies outside is cut off. The bounds and their reasons stand below.
+- Numbers are mapped to [-1, 1] from public bounds, or by a logarithm where they span orders of magnitude, as money
+  does; what lies outside is cut off. The bounds and their reasons stand below. They could be named without the data,
+  but were written by someone who had seen its ranges; and logarithms came in when a linear map of money, up to the same
+  bounds, had left the descent behind the paper on ADULT and CreditCard for mu = 0.
 - A constant column is added. In CreditCard and BIKE it stands where the paper's d leaves room for one column only (the
   number of the record, presumably). So d is 43 (BANK, paper 42), 109 (ADULT, 110), 34, 13 (WINE, 12) and 62.
 - Rows are multiplied so that they lie in a ball of radius sqrt(d), that of a row of d columns of size 1. That scale is
@@ -84,7 +86,7 @@ ADULT = {
 MONEY = Logarithmic(1000, 1_000_000)  # New Taiwan dollars; the largest credit limit
 DELAY = Linear(-2, 9)  # months, by the code book: 9 is nine and more
 CREDIT_LEVELS = {"SEX": range(1, 3), "EDUCATION": range(7), "MARRIAGE": range(4)}  # codes
-WINE = {  # ranges by Cortez et al. (2009), who describe the data, rounded outwards
+WINE = {  # ranges of the vinho verde that Cortez et al. (2009) measured, rounded outwards
     "fixed acidity": Linear(3, 16),
     "volatile acidity": Linear(0, 2),
     "citric acid": Linear(0, 2),
