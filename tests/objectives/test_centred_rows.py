@@ -15,6 +15,10 @@ from privet.objectives.glm import clipped
 FORMS = [np.ascontiguousarray, np.asfortranarray, sparse.csr_array]
 
 
+def name_of(objective):
+    return type(objective).__name__
+
+
 def factors_of(rows):
     return np.ones(rows.n) if rows._factors is None else rows._factors
 
@@ -240,7 +244,7 @@ def one_record(rng):
     return rows, rows.centred(draw_centre(rng, rows, X, str(rng.choice(CENTRES)), row_norm))
 
 
-@pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge(), Huber(2.0), Squared(), Multinomial(3)], ids=repr)
+@pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge(), Huber(2.0), Squared(), Multinomial(3)], ids=name_of)
 def test_a_clipped_record_never_weighs_more_than_the_clip_to_the_last_bit(objective):
     rng = np.random.default_rng(10)
     largest = 0.0
