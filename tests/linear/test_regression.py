@@ -274,3 +274,17 @@ def test_a_single_record_is_enough(kind):
     model = kind(5.0, 1e-3, random_state=0).fit(np.ones((1, 2)), [0.5])
     assert np.isfinite(model.coef_).all()
     assert model.guarantee_.epsilon <= 5.0
+
+
+@pytest.mark.parametrize("n", [60_000])
+def test_much_data_needs_no_clip_but_what_the_scale_of_targets_gives(n):
+    X = np.random.default_rng(0).standard_normal((n, 3))
+    model = PrivateRidge(1.0, 1e-6, feature_norm=3.0, target_bound=3.0, random_state=0).fit(X, X[:, 0])
+    assert model.score(X, X[:, 0]) > 0.98
+
+
+@pytest.mark.parametrize("estimator", [PrivateHuberRegressor, PrivateRidge])
+@pytest.mark.parametrize("d", [1, 10])
+def test_pure_epsilon_works_on_small_tables(estimator, d):
+    X = np.random.default_rng(0).standard_normal((300, d))
+    assert estimator(0.5, 0.0, feature_norm=3.0).fit(X, X[:, 0]).guarantee_.epsilon <= 0.5

@@ -251,3 +251,34 @@ def test_a_guarantee_that_is_none_of_ours_is_not_taken_for_one(data):
     pipeline[0].guarantee_ = "trust me"
     with pytest.raises(ValueError, match=r"learned guarantee_, shift_"):
         total_guarantee(pipeline)
+
+
+@pytest.mark.parametrize("public", [(), ("columntransformer",)])
+def test_a_function_that_chooses_columns_must_be_vouched_for(public):
+    X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 9.0]})
+
+    def choose(frame):  # one record decides
+        return [name for name in frame if (frame[name] > 5).any()]
+
+    columns = ColumnTransformer([("s", PrivateScaler(1.0, 1e-6, lower=-10, upper=10), choose)])
+    model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1])
+    pipeline = make_pipeline(columns, model).fit(X, [0, 1, 0, 1])
+    if public:
+        assert total_guarantee(pipeline, public=public).is_conditional
+    else:
+        with pytest.raises(ValueError, match="lets a function choose columns"):
+            total_guarantee(pipeline)
+
+
+def test_a_seed_that_two_steps_share_is_refused():
+    X = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    scaler = PrivateScaler(1.0, 1e-6, lower=-1, upper=1, random_state=7)
+    model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], random_state=7)
+    pipeline = make_pipeline(scaler, model).fit(X, X[:, 0] > 0)
+    with pytest.raises(ValueError, match="same random_state"):
+        total_guarantee(pipeline)
+    one, other = (PrivateScaler(epsilon, 1e-6, lower=-1, upper=1, random_state=7).fit(X) for epsilon in (0.5, 1.0))
+    # Noise of one seed at two budgets would be the same up to its scale, and cancel.
+    scales = [float(str(s.guarantee_).split("noise of std ")[1].split(" ")[0]) for s in (one, other)]
+    unmasked = (one.center_ / scales[0] - other.center_ / scales[1]) / (1 / scales[0] - 1 / scales[1])
+    assert np.abs(unmasked - X.mean(axis=0)).max() > 1e-4

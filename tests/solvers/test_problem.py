@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.solvers import Problem
@@ -80,3 +81,31 @@ def test_the_gradient_norm_of_a_clipped_problem_is_that_of_the_flattened_one():
 def test_a_problem_is_frozen(tools):
     with pytest.raises(dataclasses.FrozenInstanceError):
         tools.silence(2, 2).targets = np.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("objective", "targets"),
+    [
+        (Logistic(), [-1.0, 1.0]),
+        (Logistic(), [0.0, 0.5]),
+        (SmoothedHinge(), [-1.0, 1.0]),
+        (Multinomial(3), [0, 3]),
+        (Multinomial(3), [-1, 0]),
+        (Multinomial(3), [0.0, 1.0]),
+        (Huber(1.0), [0.0, np.nan]),
+        (Squared(), [0.0, np.inf]),
+        (Logistic(), [0.0, 1.0, 1.0]),
+        (Logistic(), [[0.0], [1.0]]),
+    ],
+)
+def test_targets_for_which_the_constants_do_not_hold_are_refused(objective, targets):
+    # With -1 for 0 a logistic residual reaches 2 where the noise covers 1.
+    with pytest.raises(ValueError, match="targets"):
+        Problem(objective, L2(0.0), BoundedRows(np.ones((2, 1)), 1.0), np.array(targets))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_that_are_no_numbers_are_refused(value, form):
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="NaN or infinity"):
+        BoundedRows(form(np.array([[1.0, 2.0], [value, 0.0]])), 1.0)

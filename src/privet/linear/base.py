@@ -56,13 +56,22 @@ class PrivateLinearModel(BaseEstimator):
             whole("random_state", self.random_state)
         if self.clip_norm is not None:
             positive("clip_norm", self.clip_norm)
-        choice = choose_method(self.method, is_pure=self.delta == 0)
-        if self.smoothing and choice.method != "gradient":
-            raise ValueError(
-                f"smoothing acts on noisy gradients, which method={choice.method!r} has none of: set smoothing=0"
-            )
-        if self.clip_norm is not None and choice.method not in CLIPPING_METHODS:
-            raise ValueError(f"method={choice.method!r} does not clip gradients: leave clip_norm out")
+        choose_method(self.method, is_pure=self.delta == 0)
+        if self.method != "auto":
+            self._check_fit_of(self.method)
+        elif self.delta == 0:
+            self._check_fit_of("output")  # the most that auto would offer
+
+    def _check_fit_of(self, method: str) -> None:
+        """Raise on settings that a method cannot honour."""
+        if self.smoothing and method != "gradient":
+            raise ValueError(f"smoothing acts on noisy gradients, which method={method!r} has none of: set smoothing=0")
+        if self.clip_norm is not None and method not in CLIPPING_METHODS:
+            raise ValueError(f"method={method!r} does not clip gradients: leave clip_norm out")
+
+    def _purpose(self) -> str:
+        """Return what the noise is for: one seed gives other noise to another model, method or budget."""
+        return f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
 
     def _forget(self) -> None:
         """Drop what an earlier fit learned: a fit that fails must not leave a mix of two models."""
@@ -96,11 +105,12 @@ class PrivateLinearModel(BaseEstimator):
         problem = Problem(objective, L2(self.alpha), rows, targets)
         is_scalar = problem.start().ndim == 1 and math.isfinite(problem.lipschitz)
         choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
+        self._check_fit_of(choice.method)
         with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
             task = Task(
                 problem,
                 budget,
-                NoiseSource(self.random_state),
+                NoiseSource(self.random_state, purpose=self._purpose()),
                 scale=scale,
                 worth=worth,
                 max_iter=self.max_iter,

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from privet.privacy import Budget, gdp_mu
+from privet.privacy.objective_noise import least_strong_convexity
 
 METHODS = ("gradient", "output", "minimiser", "objective")
 PURE_METHODS = ("output", "minimiser", "objective")
@@ -97,18 +98,21 @@ def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, st
 
 # ----------------------------------------------------------------------------------------------- noise in the objective
 
+_VOLUME_SHARE = 0.25
 _WEIGHTS = 16.0  # scores that weights of a usual length give a row of full norm, in units of the scale
 
 
 def objective_alpha(
-    budget: Budget, *, lipschitz: float, n: int, n_weights: int, scale: float, row_norm: float
+    budget: Budget, *, lipschitz: float, smoothness: float, n: int, n_weights: int, scale: float, row_norm: float
 ) -> float:
     """Return the penalty at which the noise in the objective moves the minimiser by no more than a usual length.
 
-    A tilt of length t moves the minimiser of an alpha-strongly convex objective by at most t / alpha.
+    A tilt of length t moves the minimiser of an alpha-strongly convex objective by at most t / alpha. The curvature of
+    one record costs epsilon too, the more the smaller alpha is: it is to take no more than a fourth.
     """
+    least = least_strong_convexity(smoothness, n, _VOLUME_SHARE * budget.epsilon)
     if budget.is_pure:
         tilt = n_weights * 2 * lipschitz / budget.epsilon  # the mean of a Gamma(n_weights) radius
     else:
         tilt = math.sqrt(n_weights) * 2 * lipschitz / gdp_mu(budget)
-    return tilt / (n * _WEIGHTS * scale / row_norm)
+    return max(tilt / (n * _WEIGHTS * scale / row_norm), least)

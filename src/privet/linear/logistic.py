@@ -39,7 +39,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         privacy cost. It helps where neighbouring columns have similar weights, as the pixels of images do: try 2.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped (method ``gradient``); None chooses
-        ``0.4 * feature_norm``.
+        ``0.4 * feature_norm``, and no clip where data and budget are so large that noise hardly matters.
     max_iter : int or None, default=None
         Number of steps; None chooses from n, the number of weights and the budget.
     classes : sequence or None, default=None

@@ -70,7 +70,8 @@ class PrivateRidge(PrivateRegressor):
         Public bound on the size of the target. Larger ones are clipped to it, and predictions too. Noise grows with
         it: centre the target at a public value first.
     clip_norm : float or None, default=None
-        Bound to which the gradient of each record is clipped; None chooses ``0.4 * feature_norm * target_bound``.
+        Bound to which the gradient of each record is clipped; None chooses ``0.4 * feature_norm * target_bound``, and
+        where data and budget are so large that noise hardly matters the clip at which a residual is ``target_bound``.
     max_iter : int or None, default=None
 
     Attributes

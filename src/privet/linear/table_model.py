@@ -152,7 +152,7 @@ def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[di
             f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a category, "
             f"or the bounds of a number ({_DECLARE_BOUNDS})"
         )
-    if len(np.unique(encoded)) < 2:
+    if target.levels_from_data and len(np.unique(encoded)) < 2:
         raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
     # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.
     return {"classes": None if target.levels_from_data else range(len(target.levels))}, ()

@@ -64,7 +64,9 @@ class Task:
 
     def clip(self, otherwise: float) -> float:
         """Return the clip of a record's gradient, no larger than the gradient can be."""
-        return min(otherwise if self.clip_norm is None else self.clip_norm, self.problem.lipschitz)
+        bounded = min(otherwise if self.clip_norm is None else self.clip_norm, self.problem.lipschitz)
+        # A square has no bound of its own: it is clipped where a residual exceeds the scale.
+        return bounded if math.isfinite(bounded) else self.problem.rows.norm_bound * self.scale
 
 
 def by_gradient(task: Task) -> Release:
@@ -93,8 +95,7 @@ def by_output(task: Task) -> Release:
     """Train without noise for few steps, then add noise once. A clip keeps it stable only for one score a record."""
     problem = task.problem
     step_size = 1.8 / problem.smoothness
-    bounded = math.isfinite(problem.lipschitz)
-    lipschitz = task.clip(otherwise=problem.lipschitz if bounded else problem.rows.norm_bound * task.scale)
+    lipschitz = task.clip(otherwise=math.inf)
     steps = task.max_iter or output_steps(
         task.budget,
         lipschitz=lipschitz,
@@ -123,6 +124,7 @@ def by_objective(task: Task) -> Release:
         n_weights=problem.start().size,
         scale=task.scale,
         row_norm=problem.rows.row_norm,
+        smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
     plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
     return objective_perturbation(problem, plan, **task.common)

@@ -7,7 +7,20 @@ from privet.checks import count, positive
 from privet.objectives.glm import Floats, GeneralisedLinear
 
 
-class Logistic(GeneralisedLinear):
+class BinaryLoss(GeneralisedLinear):
+    """A loss of one score for two classes: constants, and with them the noise, hold for targets 0 and 1 only."""
+
+    def check_targets(self, targets: Floats) -> None:
+        """Raise unless all are 0 or 1."""
+        if not np.isin(targets, (0, 1)).all():
+            raise ValueError(f"targets of {type(self).__name__} losses must be 0 or 1")
+
+    def start(self, dimension: int) -> Floats:
+        """Return one zero vector."""
+        return np.zeros(dimension)
+
+
+class Logistic(BinaryLoss):
     """log(1 + exp(s)) - y s for y in {0, 1}: convex, 1-Lipschitz and 1/4-smooth in the score."""
 
     residual_bound = 1.0
@@ -28,12 +41,8 @@ class Logistic(GeneralisedLinear):
         residuals -= targets
         return residuals
 
-    def start(self, dimension: int) -> Floats:
-        """Return one zero vector."""
-        return np.zeros(dimension)
 
-
-class SmoothedHinge(GeneralisedLinear):
+class SmoothedHinge(BinaryLoss):
     """The hinge loss max(0, 1 - z) of the margin z = (2y - 1) s, y in {0, 1}, with its corner rounded off.
 
     (1 + h - z)^2 / (4h) for z from 1 - h to 1 + h, where h is the ``width``; 0 above and 1 - z below. It is the loss of
@@ -63,10 +72,6 @@ class SmoothedHinge(GeneralisedLinear):
         residuals = self._slopes(self._reach(scores, targets))
         residuals *= 1 - 2.0 * targets
         return residuals
-
-    def start(self, dimension: int) -> Floats:
-        """Return one zero vector."""
-        return np.zeros(dimension)
 
     def _reach(self, scores: Floats, targets: Floats) -> Floats:
         """Return 1 + h - z: how far a margin lies below those without a loss."""
@@ -98,6 +103,11 @@ class Multinomial(GeneralisedLinear):
     def start_residual_bound(self) -> float:
         """|1/K - e_y|."""
         return float(np.sqrt(1 - 1 / self.n_classes))
+
+    def check_targets(self, targets: Floats) -> None:
+        """Raise unless all are whole numbers from 0 to n_classes - 1."""
+        if targets.dtype.kind not in "iu" or not ((targets >= 0) & (targets < self.n_classes)).all():
+            raise ValueError(f"targets of Multinomial losses must be whole numbers from 0 to {self.n_classes - 1}")
 
     def loss(self, scores: Floats, targets: Floats) -> Floats:
         """Return the loss of each record."""

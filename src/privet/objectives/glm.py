@@ -15,6 +15,8 @@ from privet.objectives.rows import BoundedRows
 
 Floats = NDArray[Any]
 
+_TINY = 1e-150
+
 
 class GeneralisedLinear(ABC):
     """A convex loss of the scores.
@@ -40,6 +42,11 @@ class GeneralisedLinear(ABC):
     @abstractmethod
     def residuals(self, scores: Floats, targets: Floats) -> Floats:
         """Return the derivative of each record's loss by its scores."""
+
+    def check_targets(self, targets: Floats) -> None:
+        """Raise on targets for which the constants do not hold: the noise would be too small for them."""
+        if not np.isfinite(targets).all():
+            raise ValueError("targets must be finite numbers")
 
     @abstractmethod
     def start(self, dimension: int) -> Floats:
@@ -94,5 +101,5 @@ def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
         largest = np.minimum(clip_norm / (1 + rows.rounding) / rows.norms(), np.finfo(np.float64).max)
     if residuals.ndim == 1:
         return np.clip(residuals, -largest, largest)  # a product would lose digits where the factor underflows
-    sizes = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
+    sizes = np.sqrt(np.einsum("ij,ij->i", residuals, residuals)) + _TINY  # as squares underflow
     return np.asarray(residuals * (largest / np.maximum(sizes, largest))[:, None])

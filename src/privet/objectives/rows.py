@@ -52,6 +52,8 @@ class BoundedRows:
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         norms = _row_norms(X)
+        if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
+            raise ValueError("rows hold NaN or infinity: drop them, or fill them with a public constant")
         limit = row_norm * (1 - _SLACK)
         huge = norms > _HUGE
         if huge.any():

@@ -57,8 +57,8 @@ class DescentStability:
 
         Delta_T <= (2 eta L/n) (1 + c + ... + c^(T-1)),
 
-    with ``first_lipschitz`` in the place of L in the last term, that of the first step. It is 2 L T eta/n for mu = 0 and
-    at most 2L/(n mu) otherwise. This is Lemmas 2 and 3 of "Efficient Private ERM
+    with ``first_lipschitz`` in the place of L in the last term, that of the first step. It is 2 L T eta/n for mu = 0
+    and at most 2L/(n mu) otherwise. This is Lemmas 2 and 3 of "Efficient Private ERM
     for Smooth Objectives" with the constants that are attained: by linear losses, and by ridge plus linear losses.
     """
 

@@ -122,7 +122,7 @@ class PrivateScaler(BoundedScaler):
             # 1/n^1.1 is below the 1/n at which publishing a random record would be allowed.
             delta = float(max(X.shape[0], 2) ** -1.1) if self.delta is None else self.delta
             estimate = self._by_moments if self.method == "moments" else self._by_quantiles
-            source = NoiseSource(self.random_state)
+            source = NoiseSource(self.random_state, purpose=f"{self.method} scaler {self.epsilon!r} {self.delta!r}")
             center, scale, guarantee = estimate(X, bounds, Budget(self.epsilon, delta), source)
         except BaseException:
             self._forget()

@@ -56,7 +56,7 @@ class QuantilePlan:
     a place y scores minus the distance of q n from the interval [#{x < y}, #{x <= y}]. Replacing a record moves each
     end by at most 1, and so the score. Places are drawn with probability proportional to exp(query_epsilon score/2):
     the exponential mechanism, query_epsilon-DP under replace-one adjacency (McSherry and Talwar, "Mechanism Design via
-    Differential Privacy", Theorem 6, for a sensitivity of 1), exactly, as there are finitely many places. The
+    Differential Privacy", Theorem 6, for a sensitivity of 1), up to the resolution of floating-point noise. The
     logarithms of probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
     :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 

@@ -71,10 +71,14 @@ def total_guarantee(pipeline: Any, delta: float | None = None, *, public: Sequen
     vouched = _Vouched((public,) if isinstance(public, str) else tuple(public))
     guarantees: dict[str, Guarantee] = {}
     conditions: list[Assumption] = []
+    seeds: dict[int, str] = {}
     for path, step in _steps(pipeline, ""):
         guarantee = getattr(step, "guarantee_", None)
-        if isinstance(guarantee, Guarantee):
+        if isinstance(step, ColumnTransformer):
+            conditions.append(_choice_of_columns(path, step, vouched))
+        elif isinstance(guarantee, Guarantee):
             guarantees[path] = guarantee
+            _check_seed(path, step, seeds)
         elif hasattr(step, "guarantee_") and guarantee is None:
             continue
         elif vouched.covers(path):
@@ -123,6 +127,8 @@ def _steps(step: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(step, ColumnTransformer):
         check_is_fitted(step)
         parts = [(name, part) for name, part, _ in step.transformers_]
+        if any(callable(columns) for _, _, columns in step.transformers):
+            yield path, step
     if parts is None:
         yield path, step
         return
@@ -154,6 +160,29 @@ def _conditions(path: str, step: Any) -> list[Assumption]:
             f"name it: public=({path!r},)"
         )
     return [row_by_row]
+
+
+def _choice_of_columns(path: str, step: ColumnTransformer, vouched: "_Vouched") -> Assumption:
+    """Return the condition under which columns that a function chose are no secret; raise if nobody vouches for it."""
+    if vouched.covers(path):
+        return assumed(f"which columns {_named(path, step)} takes does not depend on the rows")
+    raise ValueError(
+        f"{_named(path, step)} lets a function choose columns, and one record may change its choice: name the columns, "
+        f"or vouch for the function: public=({path!r},)"
+    )
+
+
+def _check_seed(path: str, step: Any, seeds: dict[int, str]) -> None:
+    """Raise on a seed that another private step used: their noise is not independent, as composition needs it."""
+    seed = getattr(step, "random_state", None)
+    if seed is None:
+        return
+    if seed in seeds:
+        raise ValueError(
+            f"{_named(path, step)} and step {seeds[seed]!r} have the same random_state: noise that is used twice can "
+            "be subtracted. Give each its own, or none"
+        )
+    seeds[seed] = path
 
 
 def _is_declared(encoder: Any) -> bool:

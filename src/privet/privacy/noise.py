@@ -33,6 +33,9 @@ class NoiseSource:
     seed : int or None
         None keys the stream from the operating system. A whole number of at least zero makes it repeatable: for
         experiments and tests only, since whoever knows the seed can subtract the noise.
+    purpose : str
+        What the noise is for. Sources of one seed and different purposes are independent, so that two mechanisms that
+        are given the same seed do not share their noise: the difference of their results would be free of it.
 
     Notes
     -----
@@ -40,8 +43,9 @@ class NoiseSource:
     refuses, since it would repeat its parent's noise. Sources cannot be pickled or copied, for the same reason.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, purpose: str = "") -> None:
         self._seed = None if seed is None else whole("the seed (random_state)", seed)
+        self._purpose = purpose
         self._start()
         _SOURCES.add(self)
 
@@ -51,7 +55,7 @@ class NoiseSource:
         if self._seed is None:
             key = os.urandom(32)
         else:
-            key = hashlib.sha256(b"privet noise key\x00" + str(self._seed).encode()).digest()
+            key = hashlib.sha256(f"privet noise key\x00{self._seed}\x00{self._purpose}".encode()).digest()
         self._process = os.getpid()
         self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))

@@ -66,8 +66,7 @@ def noisy_gradient_descent(
     (:meth:`GradientPlan.divisor`).
     """
     rule = as_step_size(step_size)
-    if not (0 <= momentum < 1 and 0 <= averaged <= 1):
-        raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
+    check_options(momentum, averaged)
     n = problem.rows.n
     divisor = plan.divisor(n)
     bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
@@ -104,6 +103,12 @@ def noisy_gradient_descent(
     if keep_iterates:
         trace["iterates"] = iterates
     return Release(tail / n_tail, guarantee.assuming(source.assumption()), trace)
+
+
+def check_options(momentum: float = 0.0, averaged: float = 0.0) -> None:
+    """Raise on a momentum or a share of iterates that cannot be."""
+    if not (0 <= momentum < 1 and 0 <= averaged <= 1):
+        raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
 
 
 def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:

@@ -8,8 +8,6 @@ Thakurta, 2012) with Gaussian noise, and "Towards Practical Differentially Priva
 
 from typing import Any
 
-import numpy as np
-
 from privet.objectives import GeneralisedLinear, Logistic, SmoothedHinge
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
@@ -42,7 +40,6 @@ def objective_perturbation(
     _check(problem, plan.added_alpha)
     if _constants(problem) != {name: getattr(plan, name) for name in _constants(problem)}:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
-    _check_labels(problem)
     size = problem.start().size
     least = _least_tolerance(problem, plan)
     if plan.tolerance < least:
@@ -95,11 +92,6 @@ def _check(problem: Problem, added_alpha: float) -> None:
             f"{type(problem.objective).__name__}: use output or gradient perturbation, or one model a class"
         )
     check_minimisable(problem, added_alpha)
-
-
-def _check_labels(problem: Problem) -> None:
-    if is_one_sided(problem.objective) and not np.isin(problem.targets, (0, 1)).all():
-        raise ValueError(f"targets of {type(problem.objective).__name__} losses must be 0 or 1")
 
 
 def _least_tolerance(problem: Problem, plan: ObjectivePlan) -> float:

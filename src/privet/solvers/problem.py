@@ -19,6 +19,11 @@ class Problem:
     rows: BoundedRows
     targets: NDArray[Any]
 
+    def __post_init__(self) -> None:
+        if np.shape(self.targets) != (self.rows.n,):
+            raise ValueError(f"{self.rows.n} rows need as many targets, got an array of shape {np.shape(self.targets)}")
+        self.objective.check_targets(self.targets)
+
     @property
     def lipschitz(self) -> float:
         """Bound on the gradient of one record's loss."""
