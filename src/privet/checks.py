@@ -70,3 +70,10 @@ def _finite(name: str, value: float) -> float:
 def _shown(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def within(name: str, value: float, least: float, most: float) -> float:
+    """Return a number of a range that floating point can bear, or raise."""
+    if not least <= positive(name, value) <= most:
+        raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}: use another unit")
+    return float(value)

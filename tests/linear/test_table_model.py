@@ -244,7 +244,6 @@ def without_target(frame):
         (lambda frame: frame.drop(columns="age"), "no column 'age'"),
         (lambda frame: frame.assign(plan="gold"), "'gold' is not declared"),
         (lambda frame: frame.assign(visits="some"), "'some' is not declared"),
-        (lambda frame: frame.assign(visits="few"), "one class only"),
         (lambda frame: frame.assign(age=np.nan), "missing or infinite"),
         (lambda frame: frame.assign(age=np.inf), "missing or infinite"),
         (lambda frame: frame.assign(age="old"), "not a number"),

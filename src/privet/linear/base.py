@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from privet.checks import count, nonnegative, positive, whole
+from privet.checks import count, nonnegative, positive, whole, within
 from privet.linear.defaults import CLIPPING_METHODS, choose_method, default_delta
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
@@ -45,9 +45,8 @@ class PrivateLinearModel(BaseEstimator):
         positive("epsilon", self.epsilon)
         if self.delta is not None:
             Budget(self.epsilon, self.delta)
-        if not SMALLEST_NORM <= positive("feature_norm", self.feature_norm) <= LARGEST_NORM:
-            raise ValueError(f"feature_norm must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}]: rescale the features")
-        positive("intercept_scaling", self.intercept_scaling)
+        within("feature_norm", self.feature_norm, SMALLEST_NORM, LARGEST_NORM)
+        within("intercept_scaling", self.intercept_scaling, 1e-6, 1e6)
         nonnegative("alpha", self.alpha)
         nonnegative("smoothing", self.smoothing)
         if self.max_iter is not None:
@@ -55,7 +54,7 @@ class PrivateLinearModel(BaseEstimator):
         if self.random_state is not None:
             whole("random_state", self.random_state)
         if self.clip_norm is not None:
-            positive("clip_norm", self.clip_norm)
+            within("clip_norm", self.clip_norm, 1e-100, 1e100)
         choose_method(self.method, is_pure=self.delta == 0)
         if self.method != "auto":
             self._check_fit_of(self.method)

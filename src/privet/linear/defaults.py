@@ -88,7 +88,7 @@ def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, st
     """Return how many steps the budget is worth where noise comes at the end.
 
     The noise that T steps of descent need has a norm of about T * step_size * 2 * lipschitz * sqrt(n_weights) / (n mu).
-    Descent is stopped where that reaches a tolerated size.
+    Descent is stopped where that reaches a tolerated size. ``scale`` is that of weights: of scores over row norms.
     """
     # K-norm noise has a standard deviation of sqrt(d+1) sensitivity/epsilon a coordinate: an equivalent mu.
     mu = budget.epsilon / math.sqrt(n_weights + 1) if budget.is_pure else gdp_mu(budget)

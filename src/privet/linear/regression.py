@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
-from privet.checks import positive
+from privet.checks import within
 from privet.linear.base import PrivateLinearModel
 from privet.objectives import GeneralisedLinear, Huber, Squared
 from privet.privacy import enforced
@@ -24,7 +24,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        positive("target_bound", self.target_bound)
+        within("target_bound", self.target_bound, 1e-100, 1e100)
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "PrivateRegressor":
         """Fit to rows ``X`` (array, DataFrame or sparse) and numbers ``y``; spends the budget once."""
@@ -32,9 +32,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self._forget()
         try:
             self._check_settings()
-            X, y = self._validated(X, y, reset=True, y_numeric=True)
+            X, y = self._validated(X, y, reset=True)
             bound = float(self.target_bound)
-            targets = np.clip(np.asarray(y, dtype=np.float64), -bound, bound)
+            targets = np.clip(_numbers(y), -bound, bound)
             clipped = enforced(f"targets beyond target_bound = {bound:g} are clipped to it, each by itself")
             release = self._train(X, targets, self._objective(), public=(clipped,), scale=bound, worth=bound / 5)
             coefficients, intercepts = self._split(release.weights.astype(X.dtype))
@@ -206,4 +206,17 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _check_settings(self) -> None:
         super()._check_settings()
         if self.threshold is not None:
-            positive("threshold", self.threshold)
+            within("threshold", self.threshold, 1e-100, 1e100)
+
+
+def _numbers(y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the targets in float64; one that is no finite number would make every weight one that is none."""
+    try:
+        if y.dtype.kind in "mM":
+            raise TypeError("dates and durations are none")
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must hold numbers ({error})") from error
+    if not np.isfinite(numbers).all():
+        raise ValueError("y holds NaN or infinity: drop such records, or fill them with a public constant")
+    return numbers

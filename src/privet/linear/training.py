@@ -102,7 +102,7 @@ def by_output(task: Task) -> Release:
         n=problem.rows.n,
         n_weights=problem.start().size,
         step_size=step_size,
-        scale=task.worth,
+        scale=task.worth / problem.rows.row_norm,
     )
     plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
     return output_perturbation(problem, plan, **task.common)

@@ -131,6 +131,8 @@ class BoundedRows:
         It takes a constant column: a model of centred rows is one of the rows themselves with another intercept, and
         the column keeps every row's norm, by which contributions are clipped, well above the rounding of differences.
         """
+        if self._centre is not None:
+            raise ValueError("these rows are centred already: centre the rows that they were made from")
         if not self.intercept:
             raise ValueError("rows can be centred only beside a constant column: fit an intercept")
         length = float(np.linalg.norm(centre))

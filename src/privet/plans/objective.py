@@ -19,6 +19,7 @@ from privet.privacy.objective_noise import (
     volume_loss,
 )
 
+_MOST_NOISE = 1e100  # squares of it must not overflow
 _QUIET = 0.1  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
 
 
@@ -84,6 +85,8 @@ class ObjectivePlan:
         for name in ("smoothness", "strong_convexity", "added_alpha"):
             nonnegative(name, getattr(self, name))
         _check_modulus(self.modulus)
+        if max(self.scale, self.output_scale) > _MOST_NOISE:
+            raise ValueError(f"noise of scale {self.scale:g} is beyond floating point: epsilon or delta is too small")
 
     @classmethod
     def for_budget(

@@ -133,7 +133,7 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
         log_upper = float(log_ndtr(upper))
         return log_upper + math.log(-math.expm1(epsilon + float(log_ndtr(lower)) - log_upper))
     # e^epsilon phi(lower) = phi(upper), so with the scaled function erfcx both terms share one exponential factor.
-    return -(upper**2) / 2 + math.log(max(_erfcx_drop(-upper / math.sqrt(2), mu / math.sqrt(2)), 1e-300) / 2)
+    return -upper * upper / 2 + math.log(max(_erfcx_drop(-upper / math.sqrt(2), mu / math.sqrt(2)), 1e-300) / 2)
 
 
 def _erfcx_drop(x: float, width: float) -> float:

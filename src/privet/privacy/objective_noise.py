@@ -30,6 +30,7 @@ from privet.checks import count, nonnegative, positive
 from privet.privacy.budget import Budget
 from privet.privacy.gaussian import gdp_delta, gdp_epsilon, gdp_mu
 
+_LARGEST_EPSILON = 1e6  # beyond, there is hardly any noise, and none to gain
 OUTPUT_SHARE = 0.01  # of mu^2 (Gaussian), or of epsilon beyond the volume loss (pure), that noise on the result takes
 _ROUNDING = 4e-16
 _SLIVER = 1e-6  # the share of delta that is set aside for the cross term of tilt and output noise
@@ -70,7 +71,7 @@ def objective_mu(budget: Budget, *, volume: float, is_one_sided: bool) -> tuple[
     """Return the largest (mu, output_mu) within the budget, output_mu^2 being :data:`OUTPUT_SHARE` of both squares."""
     if not volume < budget.epsilon:
         raise ValueError(f"the volume loss {volume:.6g} alone exceeds epsilon = {budget.epsilon:g}")
-    room = (budget.epsilon - volume) * (1 - 1e-12)
+    room = (min(budget.epsilon, _LARGEST_EPSILON) - volume) * (1 - 1e-12)
     # Where the cross term is too large for its sliver (delta near 1), the two-sided noise is still right.
     for delta in (budget.delta * (1 - 2 * _SLIVER), budget.delta / 2):
         total = gdp_mu(Budget(room, delta)) * (1 - 1e-9)

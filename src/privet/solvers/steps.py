@@ -104,7 +104,7 @@ class AlignedStep(StepSize):
                 product = float(np.vdot(gradient, last))
                 squares = float(np.vdot(last, last))
                 doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))  # two deviations
-                signal = max(squares - last.size * noise_std**2, 0.0)
+                signal = max(squares - last.size * noise_std * noise_std, 0.0)
                 if product < -doubt:
                     size *= self.cut
                 elif product > self.agreement * signal - doubt:  # where noise hides both, ``longest`` is the limit
