@@ -107,6 +107,8 @@ class ObjectivePlan:
         The default tolerance makes that noise a tenth of the least noise that the tilt causes in any direction.
         """
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
+        if budget.epsilon < 1 / _MOST_NOISE:
+            raise ValueError(f"epsilon = {budget.epsilon:g} calls for noise beyond floating point: take a larger one")
         volume = _affordable_volume_loss(budget.epsilon, smoothness, n, modulus)
         if budget.is_pure:
             room = budget.epsilon - volume
