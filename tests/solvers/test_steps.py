@@ -73,7 +73,15 @@ def test_it_grows_while_gradients_agree_and_is_cut_when_they_oppose():
     assert sizes(AlignedStep(1.0), [[1, 0], [1, 0], [1, 0.1], [0.9, 0]]) == pytest.approx([1, 1.5, 2.25, 3.375])
     assert sizes(AlignedStep(1.0), [[1, 0], [-1, 0], [1, 0]]) == pytest.approx([1, 0.5, 0.25])
     assert sizes(AlignedStep(1.0), [[1, 0], [0.1, 1]]) == [1, 1]  # neither: turned aside, less than a share of it left
-    assert sizes(AlignedStep(1.0, growth=3, cut=0.1), [[1], [1], [-1]]) == pytest.approx([1, 3, 0.3])
+    assert sizes(AlignedStep(1.0, growth=2, cut=0.1), [[1], [1], [-1]]) == pytest.approx([1, 2, 0.2])
+
+
+def test_no_step_moves_more_than_twice_as_far_as_the_last():
+    grown = [[1e-3, 0]] * 10
+    found = sizes(AlignedStep(1.0), [*grown, [1, 0]])
+    assert found[-2] == pytest.approx(1.5**9)
+    assert found[-1] == 1.0  # a thousand times longer a gradient: back to the first size, and no further
+    assert sizes(AlignedStep(1.0), [*grown, [1e-2, 0]])[-1] == pytest.approx(2 * 1.5**9 / 10)
 
 
 @settings(max_examples=200, deadline=None)

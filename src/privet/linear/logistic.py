@@ -41,7 +41,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         Bound to which the gradient of each record is clipped (method ``gradient``); None chooses
         ``0.4 * feature_norm``, and no clip where data and budget are so large that noise hardly matters.
     max_iter : int or None, default=None
-        Number of steps; None chooses from n, the number of weights and the budget.
+        Number of steps (methods ``gradient`` and ``output``); None chooses from n, number of weights and budget.
     classes : sequence or None, default=None
         The class labels, known in advance. None reads them from ``y``; the guarantee then assumes that the set of
         labels is public.

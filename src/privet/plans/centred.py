@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from privet.checks import probability
+from privet.checks import count, positive, probability
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch
 from privet.privacy.budget import Budget
@@ -56,9 +56,12 @@ class CentredPlan:
         share : float
             What the mean may spend of the squared Gaussian-DP parameter.
         """
+        positive("row_norm", row_norm)
         if not _LEAST_SHARE <= probability("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
-        ratio = math.sqrt((1 - share) / (share * steps))  # the mean's noise multiplier over a gradient's
+        ratio = math.sqrt(
+            (1 - share) / (share * count("steps", steps))
+        )  # the mean's noise multiplier over a gradient's
 
         def plan(multiplier: float) -> CentredPlan:
             mean = GradientPlan(FullBatch(), 1, row_norm, multiplier * ratio)

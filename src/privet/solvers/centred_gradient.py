@@ -14,7 +14,7 @@ from privet.objectives import BoundedRows
 from privet.plans.centred import CentredPlan
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
-from privet.solvers.noisy_gradient import check_options, noisy_gradient_descent
+from privet.solvers.noisy_gradient import check_run, noisy_gradient_descent
 from privet.solvers.problem import Problem
 from privet.solvers.release import Release
 
@@ -38,7 +38,11 @@ def centred_gradient_descent(
         enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
         enforced(f"each record's gradient is clipped to l2 norm {plan.descent.clip_norm:.6g}"),
     )
-    check_options(**{name: options[name] for name in ("momentum", "averaged") if name in options})
+    if not rows.intercept:
+        raise ValueError("rows can be centred only beside a constant column: fit an intercept")
+    plan.mean.divisor(rows.n)
+    checked = {name: options[name] for name in ("step_size", "momentum", "averaged") if name in options}
+    check_run(rows.n, plan.descent, delta=delta, **checked)
     guarantee = plan.guarantee(delta, bounds=bounds)
     for step in plan.mean.run(rows.n, source):  # one
         centre = step.noisy(rows.total()) / plan.mean.divisor(rows.n)

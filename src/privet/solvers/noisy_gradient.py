@@ -65,14 +65,11 @@ def noisy_gradient_descent(
     post-processing, so all iterates are covered. The sum is divided by a public constant
     (:meth:`GradientPlan.divisor`).
     """
-    rule = as_step_size(step_size)
-    check_options(momentum, averaged)
-    n = problem.rows.n
+    check_run(problem.rows.n, plan, delta=delta, step_size=step_size, momentum=momentum, averaged=averaged)
+    rule, n = as_step_size(step_size), problem.rows.n
     divisor = plan.divisor(n)
     bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
     guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
     noise_std = plan.noise_std / divisor
     choose = rule.start(noise_std)
     weights = problem.start()
@@ -105,10 +102,24 @@ def noisy_gradient_descent(
     return Release(tail / n_tail, guarantee.assuming(source.assumption()), trace)
 
 
-def check_options(momentum: float = 0.0, averaged: float = 0.0) -> None:
-    """Raise on a momentum or a share of iterates that cannot be."""
+def check_run(
+    n: int,
+    plan: GradientPlan,
+    *,
+    delta: float,
+    step_size: float | StepSize,
+    momentum: float = 0.0,
+    averaged: float = 0.0,
+) -> None:
+    """Raise on what cannot be run, before any noise is drawn for it."""
+    as_step_size(step_size)
     if not (0 <= momentum < 1 and 0 <= averaged <= 1):
         raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
+    plan.divisor(n)
+    if getattr(plan.sampler, "n", n) != n:
+        raise ValueError(f"the plan was made for n = {plan.sampler.n} units, the data has {n}")  # type: ignore[attr-defined]
+    if not math.isfinite(plan.guarantee(delta).epsilon):
+        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
 
 
 def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:

@@ -70,7 +70,8 @@ class AlignedStep(StepSize):
     The safe step of a smooth objective, 2 over its worst-case smoothness, is far too short for most data: real rows
     spread over many directions. Where steps are too short, one gradient is nearly the last one; where they are too
     long, the iterate jumps over the valley and the gradient turns round. Both show in the inner product of two
-    successive noisy gradients, whose noise is known.
+    successive noisy gradients, whose noise is known. And no step moves the weights more than twice as far as the last
+    one, or as noise, could have: steps that grew on a plateau must not leap when the gradient turns long.
 
     Parameters
     ----------
@@ -95,11 +96,11 @@ class AlignedStep(StepSize):
 
     def start(self, noise_std: float) -> Chooser:
         """Compare each gradient with the last."""
-        size = min(self.first, self.longest)
+        size = previous = min(self.first, self.longest)
         last: NDArray[Any] | None = None
 
         def choose(gradient: NDArray[Any]) -> float:
-            nonlocal size, last
+            nonlocal size, last, previous
             if last is not None:
                 product = float(np.vdot(gradient, last))
                 squares = float(np.vdot(last, last))
@@ -109,7 +110,12 @@ class AlignedStep(StepSize):
                     size *= self.cut
                 elif product > self.agreement * signal - doubt:  # where noise hides both, ``longest`` is the limit
                     size = min(size * self.growth, self.longest)
-            last = gradient
+                noise = 2 * noise_std * math.sqrt(last.size)
+                reach = 2 * previous * max(math.sqrt(squares), noise)
+                length = math.sqrt(float(np.vdot(gradient, gradient)))
+                if size * length > reach and length < math.inf:
+                    size = max(reach / length, min(self.first, self.longest))
+            last, previous = gradient, size
             return size
 
         return choose
