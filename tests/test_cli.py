@@ -362,7 +362,6 @@ def test_a_bad_number_to_predict_is_named(refusal: Refusal, folder: Path, value:
     [
         ("", "empty"),
         ("age,sex,visited\n", "empty"),
-        ("age,sex,visited\n1,male,yes\n2,male,yes\n", "one class"),
         ("sex,visited\nmale,yes\nmale,no\n", "age"),
     ],
 )

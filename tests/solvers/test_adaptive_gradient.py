@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 
-from privet.objectives import Logistic, Multinomial
+from privet.objectives import Huber, Logistic, Multinomial
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_mu
 from privet.privacy import Budget, NoiseSource
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
@@ -525,9 +525,10 @@ def test_a_bad_delta_is_refused_before_noise_is_drawn(tools, no_noise, delta):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_targets_that_are_not_finite_are_refused_before_noise_is_drawn(tools, no_noise, bad):
-    problem = tools.make_problem(np.ones((3, 2)), [0.0, 1.0, bad])
-    with pytest.raises(ValueError, match="must be finite"), np.errstate(invalid="ignore"):
-        solve(problem, AdaptivePlan(1.0))
+    with pytest.raises(ValueError, match="must be 0 or 1"):
+        solve(tools.make_problem(np.ones((3, 2)), [0.0, 1.0, bad]), AdaptivePlan(1.0))
+    with pytest.raises(ValueError, match="must be finite"):
+        solve(tools.make_problem(np.ones((3, 2)), [0.0, 1.0, bad], objective=Huber(1.0)), AdaptivePlan(1.0))
 
 
 def test_an_empty_table_is_refused_before_noise_is_drawn(tools, no_noise):

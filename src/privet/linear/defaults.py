@@ -80,7 +80,7 @@ def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) ->
 
 # ------------------------------------------------------------------------------------------------ noise on the result
 
-_TOLERATED_NOISE = 0.4  # norm of the noise in the weights, a fraction of the usual distance between weights that matter
+_TOLERATED_NOISE = 1.2  # norm of the noise in the weights, in units of the scale of weights
 _FEWEST_STEPS = 3
 
 
