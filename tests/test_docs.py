@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = [
     pytest.param(code, id=f"{path}-{place}")
-    for path in ("README.md", "docs/linear_models.md")
+    for path in ("README.md", "docs/linear_models.md", "docs/last_iterate.md", "docs/audit.md")
     for place, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), re.S))
 ]
 

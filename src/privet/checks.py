@@ -8,7 +8,7 @@ LARGEST_COUNT = 10**15  # floats hold every whole number up to here
 
 def positive(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number above zero, else raise ValueError."""
-    number = _finite(name, value)
+    number = finite(name, value)
     if number <= 0:
         raise ValueError(f"{name} must be positive, got {_shown(value)}")
     return number
@@ -16,7 +16,7 @@ def positive(name: str, value: float) -> float:
 
 def nonnegative(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number of at least zero, else raise ValueError."""
-    number = _finite(name, value)
+    number = finite(name, value)
     if number < 0:
         raise ValueError(f"{name} must not be negative, got {_shown(value)}")
     return number
@@ -24,7 +24,7 @@ def nonnegative(name: str, value: float) -> float:
 
 def probability(name: str, value: float) -> float:
     """Return ``value`` as a float if it lies in (0, 1], else raise ValueError."""
-    number = _finite(name, value)
+    number = finite(name, value)
     if not 0 < number <= 1:
         raise ValueError(f"{name} must lie in (0, 1], got {_shown(value)}")
     return number
@@ -32,7 +32,7 @@ def probability(name: str, value: float) -> float:
 
 def delta_value(value: float) -> float:
     """Return ``value`` as a float if it is a delta, a number in [0, 1), else raise ValueError."""
-    number = _finite("delta", value)
+    number = finite("delta", value)
     if not 0 <= number < 1:
         raise ValueError(f"delta must lie in [0, 1), got {_shown(value)}")
     return number
@@ -55,7 +55,8 @@ def whole(name: str, value: int, at_least: int = 0) -> int:
     return int(value)
 
 
-def _finite(name: str, value: float) -> float:
+def finite(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is a finite number, else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {_shown(value)}")
     try:

@@ -1,4 +1,4 @@
-"""The command line: ``privet demo | plan | fit | predict | ledger``.
+"""The command line: ``privet demo | plan | fit | predict | audit | ledger``.
 
 Only options are read here. The libraries that do the work load inside the commands, so that ``privet --help`` answers
 at once.
@@ -74,7 +74,7 @@ def fit(
     target_bounds: Annotated[
         str | None, typer.Option(help="The target is a number with these public bounds: 0:5000.")
     ] = None,
-    method: Annotated[str, typer.Option(help="auto, gradient, output, minimiser or objective.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto, gradient, iteration, output, minimiser or objective.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     smoothing: Annotated[float, typer.Option(help="Laplacian smoothing of noisy gradients.")] = 0.0,
     clip_norm: Annotated[
@@ -132,6 +132,50 @@ def predict(
     from privet.commands import predict as command
 
     command.run(model, data, output=output, with_probabilities=probabilities, score=score, console=_console())
+
+
+@app.command()
+def audit(
+    model: Annotated[Path | None, typer.Argument(help="A model that privet fit wrote.")] = None,
+    train: Annotated[Path | None, typer.Option(help="The table that the model was trained on.")] = None,
+    holdout: Annotated[Path | None, typer.Option(help="Rows like it that the model has not seen.")] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="Instead of a model: logistic, svm, ridge or huber, fitted over and over.")
+    ] = None,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    method: Annotated[str, typer.Option(help="auto, gradient, iteration, output, minimiser or objective.")] = "auto",
+    alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
+    rows: Annotated[int, typer.Option(min=2, help="Rows of the worst-case tables.")] = 3,
+    columns: Annotated[int, typer.Option(min=1, help="Columns of the worst-case tables.")] = 2,
+    runs: Annotated[int, typer.Option(min=100, help="Fits on each table of each pair.")] = 1000,
+    confidence: Annotated[float, typer.Option(help="Of the verdict.")] = 0.95,
+    json: Annotated[Path | None, typer.Option(help="Also write the findings to this file.")] = None,
+) -> None:
+    """Attack a trained model, or an estimator's settings, and compare what leaks with what was promised.
+
+    Exit code 1 says that the promise is refuted.
+    """
+    from privet.commands import audit as command
+
+    if (model is None) == (estimator is None):
+        raise ValueError("give a model file with --train and --holdout, or settings with --estimator: one of the two")
+    if not 0 < confidence < 1:
+        raise ValueError(f"--confidence must lie in (0, 1), got {confidence:g}")
+    if model is not None:
+        if train is None or holdout is None:
+            raise ValueError("a model is attacked with --train, the rows it has seen, and --holdout, rows it has not")
+        leaks = command.run_model(model, train, holdout, confidence=confidence, output=json, console=_console())
+    else:
+        from privet.commands.fit import MODELS
+
+        if estimator not in MODELS:
+            raise ValueError(f"--estimator must be one of {', '.join(MODELS)}, got {estimator!r}")
+        subject = MODELS[estimator](epsilon=epsilon, delta=delta, method=method, alpha=alpha)
+        sizes = {"rows": rows, "columns": columns, "runs": runs}
+        leaks = command.run_estimator(subject, **sizes, confidence=confidence, output=json, console=_console())
+    if leaks:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -60,9 +60,10 @@ def test_quick_run(experiment, tmp_path):
 FILES = ("table2_quick.json", "table2_quick.png", "figure3_quick.png", "figure4_quick.png")
 
 
-def test_published_noise_is_worth_less_than_claimed(experiment):
+def test_what_the_published_noise_is_worth(experiment):
+    """The theorem's noise is ample for batches drawn at random; the authors' code shuffles, and does not clip records."""
     for row in experiment.certified():
-        assert row["claimed"] < row["clipped_and_drawn"] < row["clipped"] < row["as_it_is"]
+        assert row["clipped_and_drawn"] < row["claimed"] < row["clipped"] < row["as_it_is"]
 
 
 def test_runs_are_counted(experiment):

@@ -37,7 +37,7 @@ def test_pure_epsilon_asked_of_gaussian_noise_is_refused():
 
 @pytest.mark.parametrize("method", ["sgd", "", None, 3, ["output"]])
 def test_an_unknown_method_is_refused_by_name(method):
-    with pytest.raises(ValueError, match="method must be auto, gradient, output, minimiser or objective"):
+    with pytest.raises(ValueError, match="method must be auto, gradient, iteration, output, minimiser or objective"):
         choose_method(method, is_pure=False)
 
 

@@ -16,6 +16,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Smo
 from privet.plans import OutputPlan
 from privet.plans.gradient import Step
 from privet.privacy import Budget, NoiseSource
+from privet.privacy.events import LastIterate, leaves
 from privet.solvers import Problem
 
 KINDS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
@@ -104,6 +105,27 @@ def neighbours(rng, n, d):
 # ----------------------------------------------------------------------------------- neighbours through the whole
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n", [2, 3, 9, 20])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_the_clip(kind, n, fit_intercept, watch):
+    """The claim for the last iterate rests on this, step by step, and on maps that contract: see test_projected_sgd."""
+    rng = np.random.default_rng(n)
+    for (X, y), (X2, y2) in neighbours(rng, n, 3):
+        first, second = (make(kind, "iteration", fit_intercept=fit_intercept, max_iter=6) for _ in range(2))
+        one = watch(first, X, numbers(kind, y))
+        other = watch(second, X2, numbers(kind, y2), replay=one.released)
+        assert np.array_equal(first.coef_, second.coef_)
+        moved = [float(np.linalg.norm(a - b)) for a, b in zip(one.exact, other.exact, strict=True)]
+        of_mean, steps = (moved[:1], moved[1:]) if fit_intercept else ([], moved)
+        visits = steps[:: len(steps) // 6]  # the first record, in six passes
+        multiplier = next(leaf for leaf in leaves(first.guarantee_.event) if isinstance(leaf, LastIterate))
+        clip = one.stds[-1] / multiplier.noise_multiplier
+        assert max(visits) <= 2 * clip * (1 + 1e-9)
+        assert sum(size > 0 for size in steps) == sum(size > 0 for size in visits)
+        assert all(size <= 2 * first.feature_norm * (1 + 1e-9) for size in of_mean)
+
+
 def told_apart(one, other):
     """Return the mu at which the two logs can be told apart: all releases together, each against its noise."""
     squares = [
@@ -117,7 +139,7 @@ def told_apart(one, other):
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [case for case in CASES if case[1] != "objective"],
+    [case for case in CASES if case[1] not in {"objective", "iteration"}],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_no_neighbour_is_told_apart_better_than_claimed(kind, method, n, fit_intercept, watch):

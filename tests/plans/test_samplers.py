@@ -94,6 +94,18 @@ def test_another_number_of_units_than_planned_is_refused(sampler, n):
         next(sampler.batches(n, 4, NoiseSource(0)))
 
 
+@pytest.mark.parametrize(("n", "public", "size"), [(4, 3, 1), (5, 4, 3), (3, 7, 2), (6, 1, 6)])
+def test_public_units_come_last_in_every_pass_and_in_batches_of_their_own(n, public, size):
+    sampler = FixedOrder(n, passes=3, size=size, public=public)
+    batches = drawn(sampler, n + public, sampler.implied_steps)
+    assert len(batches) == sampler.implied_steps == 3 * (math.ceil(n / size) + math.ceil(public / size))
+    assert np.concatenate(batches).tolist() == list(range(n + public)) * 3
+    assert all(len({bool(unit >= n) for unit in batch}) == 1 for batch in batches)
+    assert sampler.expected_n == n + public
+    with pytest.raises(ValueError, match=f"n = {n + public} units, the data has {n}"):
+        next(sampler.batches(n, 4, NoiseSource(0)))
+
+
 # ------------------------------------------------------------------------------------------ the events they make
 
 
@@ -132,6 +144,12 @@ def test_the_mu_of_a_fixed_order_is_that_of_the_worst_unit_in_the_chain(n, passe
         distances.append(np.linalg.norm(means(data) - means(neighbour)) / plan.noise_std)
     assert plan.event.mu == pytest.approx(max(distances), rel=1e-12)
     assert plan.event.mu == pytest.approx(2 * math.sqrt(passes) / multiplier, rel=1e-12)
+
+
+def test_public_units_change_nothing_where_all_is_released():
+    assert FixedOrder(5, 3, 2, 4).event(1.5, 15, REPLACE) == FixedOrder(5, 3, 2).event(1.5, 9, REPLACE)
+    assert "4 public ones at the end" in FixedOrder(5, 3, 2, 4).in_words()
+    assert "public ones" not in FixedOrder(5, 3, 2).in_words()
 
 
 @pytest.mark.parametrize(
@@ -200,6 +218,9 @@ def test_a_field_can_be_replaced(sampler):
         lambda: FixedOrder(5, passes=0),
         lambda: FixedOrder(5, passes=True),
         lambda: FixedOrder(5, size=6),
+        lambda: FixedOrder(5, public=-1),
+        lambda: FixedOrder(5, public=1.0),
+        lambda: FixedOrder(5, public=math.nan),
     ],
 )
 def test_impossible_samplers_are_refused(make):

@@ -232,9 +232,11 @@ def test_fixed_size_doubles_the_distance(noise, n, size, steps):
         accountant = RdpAccountant(list(range(2, 80)), DPA_REPLACE)
         return dpa_epsilon(accountant, dpa.SelfComposedDpEvent(sampled, steps))
 
-    mine = epsilon(FixedSizeGaussian(noise, n, size, steps), REPLACE, 1e-5)
+    event = FixedSizeGaussian(noise, n, size, steps)
+    mine = epsilon(event, REPLACE, 1e-5, analysis="rdp")
     assert mine == pytest.approx(peer(noise / 2), rel=1e-6)
     assert mine > 1.5 * peer(noise)
+    assert epsilon(event, REPLACE, 1e-5) < mine
 
 
 def sum_log_density(contributions, size, noise, x):
@@ -325,7 +327,9 @@ def test_gaussian_with_fixed_size_adds_renyi_divergences(mu):
     orders = np.asarray(ORDERS, dtype=float)
     divergences = rdp(FIXED, REPLACE, orders) + orders * mu**2 / 2
     by_hand = np.min(divergences + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1))
-    assert epsilon(together(FIXED, GaussianRelease(mu)), REPLACE, 1e-5) == pytest.approx(by_hand, rel=1e-9)
+    both = together(FIXED, GaussianRelease(mu))
+    assert epsilon(both, REPLACE, 1e-5, analysis="rdp") == pytest.approx(by_hand, rel=1e-9)
+    assert epsilon(both, REPLACE, 1e-5) < by_hand
 
 
 def test_pure_and_black_box_divergences_are_those_of_randomised_response():
@@ -500,8 +504,8 @@ def test_an_unknown_analysis_is_refused_by_name():
 
 
 def test_an_analysis_that_does_not_cover_an_event_is_refused():
-    with pytest.raises(ValueError, match="'pld' does not cover FixedSizeGaussian"):
-        epsilon(FIXED, REPLACE, 1e-5, analysis="pld")
+    with pytest.raises(ValueError, match="'pld' does not cover Composition"):
+        loss_distribution_epsilon([Composition((FIXED,))], REPLACE, 1e-5, COARSE)
 
 
 @pytest.mark.parametrize("event", [POISSON, GaussianRelease(0.1), together(PureRelease(1.0), GaussianRelease(0.1))])

@@ -14,6 +14,7 @@ from privet.privacy.events import (
     Event,
     FixedSizeGaussian,
     GaussianRelease,
+    LastIterate,
     PoissonGaussian,
     PureRelease,
     event_from_dict,
@@ -40,6 +41,8 @@ EXAMPLES = [
     ApproximateRelease(1.0, 1e-6),
     PoissonGaussian(1.0, 0.01, 10),
     FixedSizeGaussian(1.0, 100, 10, 5),
+    LastIterate(1.0, n=10, passes=3, size=4, public=2, contraction=0.9, diameter=2.0, secret="order", runs=2),
+    LastIterate(1.0, n=1, passes=2, contraction=(0.9, 1.0), step_size=(1.0, 0.5)),
     Composition((GaussianRelease(1.0),)),
 ]
 

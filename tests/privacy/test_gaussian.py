@@ -19,6 +19,7 @@ from privet.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
+from privet.privacy.gaussian import gdp_epsilons, log_gdp_deltas
 
 # --- the truth, in as many digits as it takes ---------------------------------------------------------------------
 
@@ -177,6 +178,43 @@ def test_zcdp_rho_inverts_the_conversion_without_overshoot(epsilon, delta):
 def test_zcdp_limits():
     assert zcdp_epsilon(0, 0) == zcdp_epsilon(0, 1e-5) == 0
     assert zcdp_epsilon(1, 0) == math.inf
+
+
+# --- many at once -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-9, 1e-5, 0.1])
+@pytest.mark.parametrize(
+    "mus", [np.geomspace(1e-3, 1e3, 900), np.full(500, 0.7), np.array([0.0, 3.0, 0.5]), np.linspace(0, 2, 601)]
+)
+def test_epsilons_of_many_mus_are_those_of_each_rounded_up(mus, delta):
+    mus = np.random.default_rng(0).permutation(mus)
+    many = gdp_epsilons(mus, delta)
+    each = np.array([gdp_epsilon(mu, delta) for mu in mus])
+    assert np.all(many <= each * (1 + 3e-9) + 1e-12)
+    with mp.workdps(60):
+        for mu, epsilon in list(zip(mus, many, strict=True))[::40]:
+            assert mu == 0 or exact_delta(mu, epsilon) <= delta * (1 + 1e-9)
+
+
+def test_epsilons_at_their_limits():
+    assert np.array_equal(gdp_epsilons(np.array([0.0, 1.0]), 0.0), [0.0, math.inf])
+    assert np.all(np.isinf(gdp_epsilons(np.linspace(1, 2, 500), 0.0)))
+    mus = np.geomspace(1e4, 1e6, 500)
+    huge = gdp_epsilons(mus, 1e-5)
+    assert np.all(np.diff(huge) >= 0)
+    assert np.all(huge >= np.array([gdp_epsilon(mu, 1e-5) for mu in mus]) * (1 - 1e-9))
+    assert huge[-1] == pytest.approx(gdp_epsilon(1e6, 1e-5), rel=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(mu=log_uniform(1e-6, 50), epsilon=log_uniform(1e-6, 500))
+def test_logarithms_of_many_deltas_are_those_of_the_profile(mu, epsilon):
+    with mp.workdps(60):
+        exact = mp.log(exact_delta(mu, epsilon))
+        if exact > -660:
+            found = float(log_gdp_deltas(np.array([mu]), np.array([epsilon]))[0])
+            assert found == pytest.approx(float(exact), abs=1e-9 + 1e-14 / mu)
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, 
     """Descend by the definition, record by record: noisy mean, differences, clipped gradients, intercept put back."""
     bounded = X / np.maximum(1, np.linalg.norm(X, axis=1) / row_norm)[:, None]
     centre = (bounded.sum(axis=0) + noises[0]) / len(X)
+    centre *= min(1, row_norm / np.linalg.norm(centre))  # where a mean of rows must lie
     rows = np.column_stack([bounded - centre, np.full(len(X), intercept)])
     weights = np.zeros(rows.shape[1])
     for noise in noises[1 : steps + 1]:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 
 from privet.checks import count
-from privet.plans import FixedOrder, FixedSize, FullBatch, Poisson, Sampler
+from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, Sampler, SecretOrder
 from privet.privacy import Adjacency, Budget, calibrate
 from privet.privacy.accounting import epsilon as epsilon_of
 from privet.privacy.closed_forms import (
@@ -19,6 +19,7 @@ from privet.privacy.closed_forms import (
     dp_fed_ls_noise_uniform,
     dp_lssgd_noise,
 )
+from privet.privacy.events import Event
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ def run(
         highlight=False,
         soft_wrap=True,
     )
+    if batch_size:
+        console.print(
+            "* If nothing but the last iterate is released, and steps of at most 2/smoothness go down a convex, smooth "
+            "loss (amplification by iteration, for the worst record); less still if the loss is strongly convex.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
@@ -76,48 +84,45 @@ def compare(
         raise ValueError(
             "privet plan compares Gaussian noise, which needs delta > 0: give --delta, for instance 1/n^1.1"
         )
-    full = FullBatch()
-    for adjacency in full.adjacencies:
-        yield _row(full, n, epochs, adjacency, "exact", "tightest", budget, noise_multiplier)
+    for adjacency in FullBatch.adjacencies:
+        yield _row(
+            GradientPlan(FullBatch(), epochs, 1.0, 1.0, adjacency), n, "exact", "tightest", budget, noise_multiplier
+        )
     if batch_size is None:
         return
     if count("batch size", batch_size) > n:
         raise ValueError(f"a batch of {batch_size} cannot be drawn from n = {n} records")
     steps = math.ceil(epochs * n / batch_size)
-    poisson, fixed, order = Poisson(batch_size / n), FixedSize(batch_size, n), FixedOrder(n, epochs, batch_size)
-    sampled = partial(_row, n=n, steps=steps, budget=budget, noise_multiplier=noise_multiplier)
-    yield sampled(poisson, adjacency=Adjacency.ADD_OR_REMOVE, label="PLD", analysis="tightest")
-    yield sampled(poisson, adjacency=Adjacency.ADD_OR_REMOVE, label="RDP", analysis="rdp")
-    yield sampled(poisson, adjacency=Adjacency.ADD_OR_REMOVE, label="no amplification", analysis="unsampled")
-    yield sampled(fixed, adjacency=Adjacency.REPLACE_ONE, label="RDP", analysis="tightest")
-    yield sampled(fixed, adjacency=Adjacency.REPLACE_ONE, label="no amplification", analysis="unsampled")
-    yield _row(order, n, order.implied_steps, Adjacency.REPLACE_ONE, "exact", "tightest", budget, noise_multiplier)
+    poisson, fixed = Poisson(batch_size / n), FixedSize(batch_size, n)
+    analyses = (("PLD", "tightest"), ("RDP", "rdp"), ("no amplification", "unsampled"))
+    for sampler in (poisson, fixed):
+        for label, analysis in analyses:
+            yield _row(GradientPlan(sampler, steps, 1.0, 1.0), n, label, analysis, budget, noise_multiplier)
+    order, secret = FixedOrder(n, epochs, batch_size), SecretOrder(n, epochs, batch_size)
+    yield _row(GradientPlan(order, None, 1.0, 1.0), n, "composition", "tightest", budget, noise_multiplier)
+    for hidden_order in (order, secret):
+        hidden = GradientPlan(hidden_order, None, 1.0, 1.0, release="last", descent=Descent(1.0, smoothness=1.0))
+        yield _row(hidden, n, "last iterate *", "tightest", budget, noise_multiplier)
     if noise_multiplier is None:
         yield from _closed_forms(poisson, fixed, n, steps, budget)
 
 
-def _row(
-    sampler: Sampler,
-    n: int,
-    steps: int,
-    adjacency: Adjacency,
-    label: str,
-    analysis: str,
-    budget: Budget,
-    noise_multiplier: float | None,
-) -> Row:
-    """Return one analysis of one sampler."""
-    batch = sampler.nominal_size(n)
+def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, noise_multiplier: float | None) -> Row:
+    """Return one analysis of one plan, at the given noise or at what the budget needs by that analysis."""
+    name, batch = _name(plan.sampler), plan.sampler.nominal_size(n)
+
+    def event_of(multiplier: float) -> Event:
+        return replace(plan, noise_multiplier=multiplier).event
+
     if noise_multiplier is not None:
-        event = sampler.event(noise_multiplier, steps, adjacency)
-        found = epsilon_of(event, adjacency, budget.delta, analysis=analysis)
-        return Row(_name(sampler), adjacency, label, steps, batch, noise_multiplier, found)
+        found = epsilon_of(event_of(noise_multiplier), plan.adjacency, budget.delta, analysis=analysis)
+        return Row(name, plan.adjacency, label, plan.steps, batch, noise_multiplier, found)
     try:
-        multiplier = calibrate(lambda z: sampler.event(z, steps, adjacency), adjacency, budget, analysis=analysis)
+        multiplier = calibrate(event_of, plan.adjacency, budget, analysis=analysis)
     except ValueError as error:
-        return Row(_name(sampler), adjacency, label, steps, batch, None, None, str(error))
-    certified = epsilon_of(sampler.event(multiplier, steps, adjacency), adjacency, budget.delta)
-    return Row(_name(sampler), adjacency, label, steps, batch, multiplier, certified)
+        return Row(name, plan.adjacency, label, plan.steps, batch, None, None, str(error))
+    certified = epsilon_of(event_of(multiplier), plan.adjacency, budget.delta)
+    return Row(name, plan.adjacency, label, plan.steps, batch, multiplier, certified)
 
 
 def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget: Budget) -> Iterator[Row]:
@@ -141,8 +146,8 @@ def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget
 
 
 def _name(sampler: Sampler) -> str:
-    names = {FullBatch: "full batch", Poisson: "Poisson", FixedSize: "fixed size", FixedOrder: "fixed order"}
-    return names[type(sampler)]
+    names = {FullBatch: "full batch", Poisson: "Poisson", FixedSize: "fixed size"}
+    return names.get(type(sampler)) or ("secret order" if isinstance(sampler, SecretOrder) else "fixed order")
 
 
 def _numbers(row: Row) -> tuple[str, str, str]:

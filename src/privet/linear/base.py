@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,11 +98,17 @@ class PrivateLinearModel(BaseEstimator):
         *,
         scale: float = 1.0,
         worth: float = 1.0,
+        known: tuple[Any, NDArray[Any]] | None = None,
     ) -> Release:
-        """Choose a method, run its solver, and keep the guarantee; return the weights, features first."""
-        rows = BoundedRows(X, self.feature_norm, self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
+        """Choose a method, run its solver, and keep the guarantee; return the weights, features first.
+
+        ``known`` are rows and targets that need no protection.
+        """
+        intercept = self.feature_norm * self.intercept_scaling * bool(self.fit_intercept)
+        rows = BoundedRows(X, self.feature_norm, intercept)
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         problem = Problem(objective, L2(self.alpha), rows, targets)
+        others = known and replace(problem, rows=BoundedRows(known[0], self.feature_norm, intercept), targets=known[1])
         is_scalar = problem.start().ndim == 1 and math.isfinite(problem.lipschitz)
         choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
         self._check_fit_of(choice.method)
@@ -115,6 +122,7 @@ class PrivateLinearModel(BaseEstimator):
                 max_iter=self.max_iter,
                 clip_norm=self.clip_norm,
                 smoothing=self.smoothing,
+                public=others,
                 progress=progress,
             )
             release = TRAINERS[choice.method](task)
@@ -122,7 +130,8 @@ class PrivateLinearModel(BaseEstimator):
             f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
         )
         self.guarantee_: Guarantee = release.guarantee.assuming(scaled, *public)
-        self.method_, self.method_reason_ = choice.method, choice.reason
+        self.method_ = choice.method
+        self.method_reason_ = "; ".join([choice.reason, *filter(None, [release.trace.get("remark")])])
         self.n_iter_ = int(release.trace.get("steps", 1))
         return release
 
@@ -148,6 +157,20 @@ class PrivateLinearModel(BaseEstimator):
             f"{type(self).__name__} has no partial_fit: each call would be a release of its own and spend the whole "
             "budget again; fit all records at once"
         )
+
+    def _check_public(self, X: Any, y: Any) -> tuple[Any, Any] | None:
+        """Return public rows and targets, checked, or None if none were given."""
+        if X is None and y is None:
+            return None
+        if X is None or y is None:
+            raise ValueError("X_public and y_public go together: give both, or neither")
+        if self.method != "iteration":
+            raise ValueError(
+                f"public records are used by method='iteration' only, which visits them last; method={self.method!r} "
+                "would leave them unused"
+            )
+        X, y = self._validated(X, y, reset=False)
+        return X, y
 
     @staticmethod
     def _refuse(options: Mapping[str, Any]) -> None:

@@ -23,8 +23,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         """Return the loss for that many classes."""
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> "PrivateClassifier":
-        """Fit to rows ``X`` (array, DataFrame or sparse) and labels ``y``; spends the budget once."""
+    def fit(self, X: Any, y: Any, X_public: Any = None, y_public: Any = None, **refused: Any) -> "PrivateClassifier":
+        """Fit to rows ``X`` (array, DataFrame or sparse) and labels ``y``; spends the budget once.
+
+        ``X_public`` and ``y_public`` are records that need no protection, for ``method="iteration"``.
+        """
         self._refuse(refused)
         self._forget()
         try:
@@ -33,7 +36,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             self.classes_, codes, labels_are = self._encode(y)
             objective = self._objective(len(self.classes_))
             targets = codes.astype(np.float64) if len(self.classes_) == 2 else codes
-            release = self._train(X, targets, objective, public=(labels_are,))
+            known = self._check_public(X_public, y_public)
+            if known is not None:
+                known = known[0], self._codes(known[1]).astype(targets.dtype)
+            release = self._train(X, targets, objective, public=(labels_are,), known=known)
             self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
         except BaseException:
             self._forget()
@@ -57,15 +63,25 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         check_classification_targets(y)
         if self.classes is None:
             if len(found) < 2:
-                raise ValueError(f"y has one class only ({found[0]!r}): a classifier needs at least two")
+                raise ValueError(f"y has one class only ({found.tolist()[0]!r}): a classifier needs at least two")
             return found, codes, assumed("the set of class labels, read from y, is public")
         declared, _ = _distinct("classes", np.asarray(self.classes))
         if len(declared) < 2:
             raise ValueError("classes must name at least two labels")
         unknown = np.setdiff1d(found, declared)
         if len(unknown):
-            raise ValueError(f"y has the label {unknown[0]!r}, which is not among the declared classes")
+            raise ValueError(f"y has the label {unknown.tolist()[0]!r}, which is not among the declared classes")
         return declared, np.searchsorted(declared, found)[codes], enforced("the class labels were declared beforehand")
+
+    def _codes(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Return the place of each public label among the classes."""
+        found, codes = _distinct("y_public", y)
+        unknown = np.setdiff1d(found, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y_public has the label {unknown.tolist()[0]!r}, which y has not: declare all labels in classes"
+            )
+        return np.asarray(np.searchsorted(self.classes_, found)[codes])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

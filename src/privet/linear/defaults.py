@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from privet.privacy import Budget, gdp_mu
 from privet.privacy.objective_noise import least_strong_convexity
 
-METHODS = ("gradient", "output", "minimiser", "objective")
+METHODS = ("gradient", "iteration", "output", "minimiser", "objective")
 PURE_METHODS = ("output", "minimiser", "objective")
-CLIPPING_METHODS = ("gradient", "output")
+CLIPPING_METHODS = ("gradient", "iteration", "output")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,32 @@ def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) ->
     ``steps`` noises of ``noise_std`` a coordinate, times the step, times the norm of a row.
     """
     return _TOLERATED_SCORE_NOISE * scale / (noise_std * math.sqrt(steps) * row_norm)
+
+
+# ------------------------------------------------------------------------------------------------- hidden iterates
+
+BATCHES = 8  # a pass of so many steps costs as much as one full-batch step
+_FEWEST_PASSES, _MOST_PASSES = 5, 150
+_DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall to zero: an average of a kind
+
+
+def iteration_passes(
+    budget: Budget, *, clip_norm: float, n: int, step_size: float, row_norm: float, scale: float
+) -> int:
+    """Return how many passes to make: as many as keep the noise of all steps at a tolerated size in the scores.
+
+    Noise of T steps together weighs about T * step_size * 2 * clip_norm / (n mu) in a coordinate, as in a descent whose
+    iterates are all released; steps are short, at most 2/smoothness, so that many are needed.
+    """
+    a_step = step_size * 2 * clip_norm * row_norm / (n * gdp_mu(budget))
+    steps = _TOLERATED_SCORE_NOISE * scale / a_step
+    return int(min(max(steps / BATCHES, _FEWEST_PASSES), _MOST_PASSES))
+
+
+def decaying(step_size: float, steps: int) -> tuple[float, ...]:
+    """Return step sizes that stay the same for half of the steps, then fall evenly, to nearly nothing at the end."""
+    falling = int(_DECAYING * steps)
+    return tuple(step_size * min(1.0, (steps - step) / (falling + 1)) for step in range(steps))
 
 
 # ------------------------------------------------------------------------------------------------ noise on the result

@@ -22,10 +22,12 @@ class PrivateLogisticRegression(PrivateClassifier):
         Privacy budget, above zero.
     delta : float or None, default=None
         None means 1/n^1.1; 0 asks for pure epsilon.
-    method : {"auto", "gradient", "output", "minimiser", "objective"}, default="auto"
-        ``gradient``: noise in every step, on rows centred at a noisy mean. ``output``: a short descent, then noise
-        once. ``minimiser``: the minimum, then noise once. ``objective``: noise in the objective, then its minimum (two
-        classes). ``auto`` chooses from public numbers alone; ``method_`` and ``method_reason_`` say what and why.
+    method : {"auto", "gradient", "iteration", "output", "minimiser", "objective"}, default="auto"
+        ``gradient``: noise in every step, on rows centred at a noisy mean. ``iteration``: the same on batches in a
+        fixed order, releasing the last iterate alone; early records are hidden best (``guarantee_.per_record``).
+        ``output``: a short descent, then noise once. ``minimiser``: the minimum, then noise once. ``objective``: noise
+        in the objective, then its minimum (two classes). ``auto`` chooses from public numbers alone; ``method_`` and
+        ``method_reason_`` say what and why.
     alpha : float, default=1e-4
         Strength of the l2 penalty on the mean loss, on all weights, the intercept's included.
     feature_norm : float, default=1.0
@@ -41,7 +43,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         Bound to which the gradient of each record is clipped (method ``gradient``); None chooses
         ``0.4 * feature_norm``, and no clip where data and budget are so large that noise hardly matters.
     max_iter : int or None, default=None
-        Number of steps (methods ``gradient`` and ``output``); None chooses from n, number of weights and budget.
+        Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``); None chooses from n, number
+        of weights and budget.
     classes : sequence or None, default=None
         The class labels, known in advance. None reads them from ``y``; the guarantee then assumes that the set of
         labels is public.

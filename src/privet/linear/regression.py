@@ -26,8 +26,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         super()._check_settings()
         within("target_bound", self.target_bound, 1e-100, 1e100)
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> "PrivateRegressor":
-        """Fit to rows ``X`` (array, DataFrame or sparse) and numbers ``y``; spends the budget once."""
+    def fit(self, X: Any, y: Any, X_public: Any = None, y_public: Any = None, **refused: Any) -> "PrivateRegressor":
+        """Fit to rows ``X`` (array, DataFrame or sparse) and numbers ``y``; spends the budget once.
+
+        ``X_public`` and ``y_public`` are records that need no protection, for ``method="iteration"``.
+        """
         self._refuse(refused)
         self._forget()
         try:
@@ -36,7 +39,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             bound = float(self.target_bound)
             targets = np.clip(_numbers(y), -bound, bound)
             clipped = enforced(f"targets beyond target_bound = {bound:g} are clipped to it, each by itself")
-            release = self._train(X, targets, self._objective(), public=(clipped,), scale=bound, worth=bound / 5)
+            known = self._check_public(X_public, y_public)
+            if known is not None:
+                known = known[0], np.clip(_numbers(known[1]), -bound, bound)
+            release = self._train(
+                X, targets, self._objective(), public=(clipped,), scale=bound, worth=bound / 5, known=known
+            )
             coefficients, intercepts = self._split(release.weights.astype(X.dtype))
             self.coef_, self.intercept_ = coefficients[0], intercepts
         except BaseException:
@@ -65,7 +73,7 @@ class PrivateRidge(PrivateRegressor):
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
-    method : {"auto", "gradient", "output"}, default="auto"
+    method : {"auto", "gradient", "iteration", "output"}, default="auto"
     target_bound : float, default=1.0
         Public bound on the size of the target. Larger ones are clipped to it, and predictions too. Noise grows with
         it: centre the target at a public value first.
@@ -144,7 +152,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
-    method : {"auto", "gradient", "output", "minimiser", "objective"}, default="auto"
+    method : {"auto", "gradient", "iteration", "output", "minimiser", "objective"}, default="auto"
     target_bound : float, default=1.0
         Public bound on the size of the target, as for :class:`PrivateRidge`.
     threshold : float or None, default=None

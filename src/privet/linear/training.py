@@ -7,32 +7,38 @@ Everything here is computed from n, dimensions, the budget and public constants.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.defaults import (
     AVERAGED,
+    BATCHES,
     CENTRE_SHARE,
+    decaying,
     default_clip,
     gradient_steps,
+    iteration_passes,
     longest_step,
     objective_alpha,
     output_steps,
     precision,
 )
-from privet.plans import CentredPlan, FullBatch, GradientPlan, OutputPlan
+from privet.plans import CentredPlan, FixedOrder, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, NoiseSource
+from privet.privacy.unsampled import unsampled_mu
 from privet.solvers import (
     AlignedStep,
     Problem,
     Progress,
     Release,
     centred_gradient_descent,
+    descent_of,
     minimiser_perturbation,
     noisy_gradient_descent,
     objective_perturbation,
     output_perturbation,
+    projected_sgd,
 )
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
@@ -45,6 +51,7 @@ class Task:
 
     ``scale`` is the public scale of scores: 1 for classes, the bound of the target for numbers; ``worth`` is the part
     of it that counts: all for classes, where only order matters, a fifth for numbers, where every deviation does.
+    ``public`` is the same problem over records that need no protection.
     """
 
     problem: Problem
@@ -55,6 +62,7 @@ class Task:
     max_iter: int | None = None
     clip_norm: float | None = None
     smoothing: float = 0.0
+    public: Problem | None = None
     progress: Progress | None = None
 
     @property
@@ -89,6 +97,56 @@ def by_gradient(task: Task) -> Release:
         return centred_gradient_descent(problem, centred, step_size=rule(centred.descent), **options)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
     return noisy_gradient_descent(problem, plan, step_size=rule(plan), **options)
+
+
+def by_iteration(task: Task) -> Release:
+    """Train with noise in every step, on a few batches in a fixed order, and keep all iterates but the last hidden.
+
+    Public records are visited at the end of each pass, and descent starts from what they alone would teach.
+    """
+    problem, rows, public = task.problem, task.problem.rows, task.public
+    reached = precision(task.budget, rows.n, problem.start().size)
+    clip_norm = task.clip(otherwise=default_clip(rows.row_norm, task.scale, reached))
+    if not problem.objective.clips_to_convex:
+        if task.clip_norm is not None:
+            raise ValueError(
+                "gradients of several classes do not contract once they are clipped, and method='iteration' rests on "
+                "that: leave clip_norm out, or use method='gradient'"
+            )
+        tables = [rows] if public is None else [rows, public.rows]  # larger tables have larger allowances for rounding
+        bounds = [part.centred_norm_bound if part.intercept else part.norm_bound for part in tables]
+        clip_norm = problem.objective.lipschitz(max(bounds))
+    step_size = 2 / (problem.smoothness + problem.strong_convexity)
+    passes = task.max_iter or iteration_passes(
+        task.budget, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
+    )
+    size = -(-rows.n // BATCHES)
+    order = FixedOrder(rows.n, passes, size, 0 if public is None else public.rows.n)
+    descent = descent_of(problem, decaying(step_size, order.implied_steps))
+    fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
+    options: dict[str, Any] = {"public": public, **task.common}
+    if rows.intercept:
+        centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
+        release, plan = centred_gradient_descent(problem, centred, **options), centred.descent
+    else:
+        plan = GradientPlan.for_budget(task.budget, **fields)
+        release = projected_sgd(problem, plan, **options)
+    return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
+
+
+def _amplification(plan: GradientPlan, n: int) -> str:
+    """Return what hiding the iterates saved, and whether a descent that shows them would do better."""
+    hidden = unsampled_mu(plan.event, plan.adjacency)
+    shown = unsampled_mu(plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency), plan.adjacency)
+    # As many full-batch steps with the same noise on the mean: composed, they cost the square root of their number.
+    full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))
+    saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"
+    if full_batch < hidden:
+        return (
+            f"{saved}; {plan.steps} full-batch steps, all shown, would need {1 - full_batch / hidden:.1%} less noise, "
+            f"for {n / plan.divisor(n):.0f} times the work: method='gradient', whose steps may be longer, can be better"
+        )
+    return f"{saved}, and {1 - hidden / full_batch:.1%} of what as many full-batch steps need: composition is worse"
 
 
 def by_output(task: Task) -> Release:
@@ -132,6 +190,7 @@ def by_objective(task: Task) -> Release:
 
 TRAINERS: dict[str, Callable[[Task], Release]] = {
     "gradient": by_gradient,
+    "iteration": by_iteration,
     "output": by_output,
     "minimiser": by_minimiser,
     "objective": by_objective,

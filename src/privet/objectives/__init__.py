@@ -1,6 +1,7 @@
 """Losses and regularisers that know their own Lipschitz, smoothness and convexity constants."""
 
 from privet.objectives.classification import Logistic, Multinomial, SmoothedHinge
+from privet.objectives.convolved import GaussianAbsolute, GaussianHinge
 from privet.objectives.glm import GeneralisedLinear
 from privet.objectives.regression import Huber, Squared
 from privet.objectives.regularisers import L2, Regulariser, SaturatingPenalty
@@ -9,6 +10,8 @@ from privet.objectives.rows import BoundedRows
 __all__ = [
     "L2",
     "BoundedRows",
+    "GaussianAbsolute",
+    "GaussianHinge",
     "GeneralisedLinear",
     "Huber",
     "Logistic",

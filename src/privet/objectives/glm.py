@@ -97,8 +97,7 @@ class GeneralisedLinear(ABC):
 
 def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
     """Return each residual times min(1, clip_norm / (|residual| |row|)), and a little less: room for rounding."""
-    with np.errstate(over="ignore"):  # short rows and a lax clip: whatever is finite will do
-        largest = np.minimum(clip_norm / (1 + rows.rounding) / rows.norms(), np.finfo(np.float64).max)
+    largest = rows.residual_limits(clip_norm)
     if residuals.ndim == 1:
         return np.clip(residuals, -largest, largest)  # a product would lose digits where the factor underflows
     sizes = np.sqrt(np.einsum("ij,ij->i", residuals, residuals)) + _TINY  # as squares underflow

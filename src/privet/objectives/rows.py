@@ -1,6 +1,5 @@
 """The data matrix with its bound: every row inside a public ball, the intercept included, without a copy."""
 
-from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -68,6 +67,9 @@ class BoundedRows:
         self._factors: Floats | None = factors if (factors < 1).any() else None
         self.intercept = intercept
         self._centre: Floats | None = None
+        self._shrinks: Floats | None = None
+        self._turned: list[tuple[slice, Any]] | None = None
+        self._limits: tuple[float, NDArray[np.float64]] | None = None
         self.row_norm = float(row_norm)
         self.largest_norm = float(np.hypot(row_norm, intercept))
         self.rounding = 8 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
@@ -94,25 +96,34 @@ class BoundedRows:
         scores = np.asarray(self._X @ weights[:d])
         if self._factors is not None:
             scores *= _as_column(self._factors, scores.ndim)
-        if self.intercept:
-            scores += self.intercept * weights[d]
         if self._centre is not None:
             scores -= self._centre @ weights[:d]
+        if self._shrinks is not None:
+            scores *= _as_column(self._shrinks, scores.ndim)
+        if self.intercept:
+            scores += self.intercept * weights[d]
         return scores
 
     def combine(self, coefficients: Floats) -> NDArray[np.float64]:
         """Return rows.T @ coefficients, the sum over rows of row times coefficient, block by block."""
-        scaled = coefficients
+        shrunk = scaled = coefficients
+        if self._shrinks is not None:
+            shrunk = scaled = coefficients * _as_column(self._shrinks, coefficients.ndim)
         if self._factors is not None:
-            scaled = coefficients * _as_column(self._factors, coefficients.ndim)
+            scaled = shrunk * _as_column(self._factors, coefficients.ndim)
         total = np.zeros((self.dimension, *coefficients.shape[1:]))
+        taken_off = np.zeros(coefficients.shape[1:])
         d = self.n_features
-        for block, part in self._blocks():
-            total[:d] += part.T @ scaled[block]
+        for block, turned in self._turned_blocks():
+            total[:d] += turned @ scaled[block]
             if self.intercept:
                 total[d] += self.intercept * coefficients[block].sum(axis=0)
+            if self._shrinks is not None:
+                taken_off += shrunk[block].sum(axis=0)
         if self._centre is not None:
-            total[:d] -= np.multiply.outer(self._centre, total[d] / self.intercept)
+            total[:d] -= np.multiply.outer(
+                self._centre, total[d] / self.intercept if self._shrinks is None else taken_off
+            )
         return total
 
     def total(self) -> NDArray[np.float64]:
@@ -125,8 +136,11 @@ class BoundedRows:
         length = 0.0 if self._centre is None else float(np.linalg.norm(self._centre))
         return (self.row_norm + length) * (1 + self.rounding)
 
-    def centred(self, centre: NDArray[np.float64]) -> "BoundedRows":
+    def centred(self, centre: NDArray[np.float64], row_norm: float | None = None) -> "BoundedRows":
         """Return the rows less ``centre``, a public vector, without a copy: a sparse matrix stays sparse.
+
+        With ``row_norm``, rows that are longer than that after it are scaled down to it, each by itself, so that the
+        smoothness of losses does not grow with the length of the centre.
 
         It takes a constant column: a model of centred rows is one of the rows themselves with another intercept, and
         the column keeps every row's norm, by which contributions are clipped, well above the rounding of differences.
@@ -137,6 +151,7 @@ class BoundedRows:
             raise ValueError("rows can be centred only beside a constant column: fit an intercept")
         length = float(np.linalg.norm(centre))
         rows = copy(self)
+        rows._limits = None
         rows._centre = np.array(centre, dtype=np.float64)
         reach = self.row_norm + length
         features = self._norms**2 - self.intercept**2
@@ -144,34 +159,59 @@ class BoundedRows:
         if self._factors is not None:
             inner = inner * self._factors
         # |x|^2 - 2<x,c> + |c|^2 cancels where x is near c: norms are taken to be larger by all that may have been lost.
-        lost = 16 * _UNIT_ROUNDOFF * (self.dimension + 8) * reach**2
-        squares = np.maximum(features - 2 * inner + length**2, 0) + lost
-        rows._norms = np.sqrt(squares + self.intercept**2)
+        lost = 16 * _UNIT_ROUNDOFF * (self.dimension + 8) * (reach**2 + self.intercept**2)
+        lengths = np.sqrt(np.maximum(features - 2 * inner + length**2, 0) + lost)
+        if row_norm is not None:
+            rows._shrinks = np.minimum(1.0, row_norm * (1 - _SLACK) / lengths)
+            lengths = lengths * rows._shrinks
+            rows.row_norm = float(row_norm)
+        rows._norms = np.hypot(lengths, self.intercept)
         rows._norms.flags.writeable = False
         # Sums of x and of the centre are rounded before they are subtracted: the errors are those of longer rows.
-        rows.largest_norm = float(np.hypot(reach, self.intercept))
-        rows.rounding = self.rounding * 2 * rows.largest_norm / self.intercept
+        rows.largest_norm = float(np.hypot(reach if row_norm is None else row_norm, self.intercept))
+        rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
+
+    @property
+    def centred_norm_bound(self) -> float:
+        """The ``norm_bound`` of these rows once centred on a point of their ball and scaled back into it."""
+        stretch = float(np.hypot(2 * self.row_norm, self.intercept)) / self.intercept
+        return self.largest_norm * (1 + 2 * self.rounding * stretch)
 
     def norms(self) -> NDArray[np.float64]:
         """Return the norm of each bounded row, the constant column included; rows of next to nothing count as more."""
         return self._norms
+
+    def residual_limits(self, clip_norm: float) -> NDArray[np.float64]:
+        """Return how large each row's residual may be for residual times row to have norm at most ``clip_norm``.
+
+        A little less, to make room for rounding. Kept from one step to the next, which asks for the same.
+        """
+        if self._limits is None or self._limits[0] != clip_norm:
+            with np.errstate(over="ignore"):  # short rows and a lax clip: whatever is finite will do
+                limits = np.minimum(clip_norm / (1 + self.rounding) / self.norms(), np.finfo(np.float64).max)
+            self._limits = clip_norm, limits
+        return self._limits[1]
 
     def take(self, batch: NDArray[np.int64] | slice) -> "BoundedRows":
         """Return the rows of a batch; the whole without a copy."""
         if isinstance(batch, slice) and batch == slice(None):
             return self
         part = copy(self)
+        part._turned = part._limits = None
         part._X, part._norms = self._X[batch], self._norms[batch]
         part._factors = None if self._factors is None else self._factors[batch]
+        part._shrinks = None if self._shrinks is None else self._shrinks[batch]
         return part
 
-    def _blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield views of consecutive rows."""
-        for start in range(0, self.n, _BLOCK):
-            block = slice(start, min(start + _BLOCK, self.n))
-            yield block, _view(self._X, block)
+    def _turned_blocks(self) -> list[tuple[slice, Any]]:
+        """Return views of consecutive rows, turned; made once, for a sparse one costs as much as a small product."""
+        if self._turned is None:
+            starts = range(0, self.n, _BLOCK)
+            blocks = [slice(start, min(start + _BLOCK, self.n)) for start in starts]
+            self._turned = [(block, _view(self._X, block).T) for block in blocks]
+        return self._turned
 
 
 def _canonical(X: Any) -> Any:

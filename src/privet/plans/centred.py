@@ -1,15 +1,17 @@
 """Descent on centred rows: a noisy mean first, then noisy gradients, under one budget."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from privet.checks import count, positive, probability
+from privet.checks import positive, probability
 from privet.plans.gradient import GradientPlan
-from privet.plans.samplers import FullBatch
-from privet.privacy.budget import Budget
+from privet.plans.samplers import FullBatch, Sampler
+from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.calibration import calibrate
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantee import Assumption, Guarantee, compose
+from privet.privacy.unsampled import unsampled_mu
 
 _LEAST_SHARE = 1e-3
 
@@ -41,16 +43,24 @@ class CentredPlan:
 
     @classmethod
     def for_budget(
-        cls, budget: Budget, *, steps: int, clip_norm: float, row_norm: float, share: float = 0.05
+        cls,
+        budget: Budget,
+        *,
+        steps: int | None = None,
+        clip_norm: float,
+        row_norm: float,
+        share: float = 0.05,
+        sampler: Sampler | None = None,
+        **options: Any,
     ) -> "CentredPlan":
-        """Return the plan with the least noise for ``budget``, full batch, replace-one.
+        """Return the plan with the least noise for ``budget``, under replace-one.
 
         Parameters
         ----------
         budget : Budget
             Of mean and descent together.
-        steps, clip_norm
-            Of the descent.
+        steps, clip_norm, sampler, **options
+            Of the descent, as for :class:`GradientPlan`; full batch if no sampler is given.
         row_norm : float
             Bound on the norm of a row.
         share : float
@@ -59,25 +69,35 @@ class CentredPlan:
         positive("row_norm", row_norm)
         if not _LEAST_SHARE <= probability("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
-        ratio = math.sqrt(
-            (1 - share) / (share * count("steps", steps))
-        )  # the mean's noise multiplier over a gradient's
+        draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
+        mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
+        # The mean's noise multiplier over a gradient's: both mus fall in proportion to them.
+        ratio = math.sqrt((1 - share) / share) * _mu(mean) / _mu(draft)
 
         def plan(multiplier: float) -> CentredPlan:
-            mean = GradientPlan(FullBatch(), 1, row_norm, multiplier * ratio)
-            return cls(mean, GradientPlan(FullBatch(), steps, clip_norm, multiplier))
+            return cls(replace(mean, noise_multiplier=multiplier * ratio), replace(draft, noise_multiplier=multiplier))
 
-        adjacency = FullBatch.adjacencies[0]
-        return plan(calibrate(lambda multiplier: plan(multiplier).event, adjacency, budget))
+        return plan(calibrate(lambda multiplier: plan(multiplier).event, Adjacency.REPLACE_ONE, budget))
 
     @property
     def event(self) -> Event:
         """What mean and descent release together."""
         return Composition((self.mean.event, self.descent.event))
 
-    def guarantee(self, delta: float, *, bounds: tuple[Assumption, Assumption] | None = None) -> Guarantee:
+    def guarantee(
+        self,
+        delta: float,
+        *,
+        bounds: tuple[Assumption, Assumption] | None = None,
+        contracts: Assumption | None = None,
+    ) -> Guarantee:
         """Return the guarantee of both together; ``bounds`` are the conditions on rows and on gradients."""
         of_mean, of_descent = bounds or (None, None)
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
-        descent = self.descent.guarantee(delta, bound=of_descent, released="all noisy gradients, all iterates")
+        released = "all noisy gradients, all iterates" if self.descent.release == "all" else None
+        descent = self.descent.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
         return compose([mean, descent], delta=delta)
+
+
+def _mu(plan: GradientPlan) -> float:
+    return unsampled_mu(plan.event, plan.adjacency)

@@ -1,16 +1,17 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.plans.samplers import Batch, Sampler
+from privet.plans.descent import Descent
+from privet.plans.samplers import Batch, FullBatch, Sampler
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.calibration import calibrate
-from privet.privacy.events import Event
+from privet.privacy.events import Composition, Event
 from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise import NoiseSource
 
@@ -37,12 +38,21 @@ class GradientPlan:
         None takes the sampler's own.
     public_n : int or None
         A public guess of the number of units, from which the divisor of a sum is made under add-or-remove adjacency,
-        where the true number is private. Not needed under replace-one.
+        where the true number is private. Under replace-one it is needed only for full batches within a ball.
+    release : {"all", "last"}
+        What is released: every noisy sum, and with it all iterates; or nothing but the last iterate of a descent.
+    descent : Descent or None
+        The steps, with ``release="last"``: their sizes, and the constants that make them contract.
+    tasks : int
+        How many such runs are made on the same data, for as many tasks; the guarantee is that of all together. Nothing
+        counts the runs: one more than ``tasks`` is a release of its own.
 
     Formal guarantees
     -----------------
     :meth:`guarantee`, computed from these fields and nothing else. :meth:`run` is the only way to draw batches and
-    noise: it yields exactly ``steps`` steps, each of which noises exactly one sum. All noisy sums count as released.
+    noise: it yields at most ``steps`` steps, each of which noises exactly one sum. With ``release="all"`` all noisy
+    sums count as released, by composition. With ``release="last"`` they must not be: amplification by iteration
+    (:mod:`privet.privacy.iteration`) then covers the last iterate alone, of gradient steps as ``descent`` says.
     """
 
     sampler: Sampler
@@ -51,6 +61,9 @@ class GradientPlan:
     noise_multiplier: float
     adjacency: Adjacency
     public_n: int | None
+    release: str
+    descent: Descent | None
+    tasks: int
 
     def __init__(
         self,
@@ -60,6 +73,9 @@ class GradientPlan:
         noise_multiplier: float,
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
+        release: str = "all",
+        descent: Descent | None = None,
+        tasks: int = 1,
     ) -> None:
         set_field = object.__setattr__
         set_field(self, "sampler", sampler)
@@ -68,6 +84,25 @@ class GradientPlan:
         set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
         set_field(self, "adjacency", _planned_adjacency(sampler, adjacency))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
+        set_field(self, "release", release)
+        set_field(self, "descent", descent)
+        set_field(self, "tasks", count("tasks", tasks))
+        self._check_release()
+
+    def _check_release(self) -> None:
+        """Raise on a release that the other fields do not fit."""
+        if self.release not in ("all", "last"):
+            raise ValueError(f'release must be "all" or "last", got {self.release!r}')
+        if (self.release == "last") != (self.descent is not None):
+            raise ValueError(
+                'release="last" needs the steps that are made: give descent=Descent(step_size, smoothness)'
+                if self.descent is None
+                else 'a Descent matters only with release="last"'
+            )
+        if self.release == "last":
+            if self.adjacency is not Adjacency.REPLACE_ONE:
+                raise ValueError("amplification by iteration is accounted for under replace-one adjacency")
+            _ = self.event  # raises where the sampler has none
 
     @classmethod
     def for_budget(
@@ -79,15 +114,17 @@ class GradientPlan:
         clip_norm: float,
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
+        release: str = "all",
+        descent: Descent | None = None,
+        tasks: int = 1,
     ) -> "GradientPlan":
         """Return the plan with the least noise that is certified to keep within ``budget``.
 
         Its epsilon is never above the budget's: equal to it for a full batch, above 0.99 of it by search otherwise.
         """
-        steps = _planned_steps(sampler, steps)
-        adjacency = _planned_adjacency(sampler, adjacency)
-        multiplier = calibrate(lambda z: sampler.event(z, steps, adjacency), adjacency, budget)
-        return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n)
+        draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
+        multiplier = calibrate(draft._event, draft.adjacency, budget)
+        return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n, release, descent, tasks)
 
     @property
     def noise_std(self) -> float:
@@ -96,28 +133,58 @@ class GradientPlan:
 
     @property
     def event(self) -> Event:
-        """What the whole run releases, in the form that composes."""
-        return self.sampler.event(self.noise_multiplier, self.steps, self.adjacency)
+        """What the whole run (or the runs, of several tasks) releases, in the form that composes."""
+        return self._event(self.noise_multiplier)
+
+    def _event(self, noise_multiplier: float) -> Event:
+        """Return the event at another noise multiplier."""
+        if self.descent is None:
+            one = self.sampler.event(noise_multiplier, self.steps, self.adjacency)
+            return one if self.tasks == 1 else Composition((one,) * self.tasks)
+        reach = self.descent.diameter and self.descent.diameter * self._public_divisor() / (2 * self.clip_norm)
+        last = self.sampler.last_iterate(noise_multiplier, self.steps, self.descent, reach)
+        return replace(last, runs=self.tasks)
+
+    def _public_divisor(self) -> float:
+        """Return the divisor of sums, without the data at hand."""
+        if isinstance(self.sampler, FullBatch) and self.public_n is None:
+            raise ValueError(
+                "full batches within a ball need public_n, the number of records: a step is over their mean"
+            )
+        return self.sampler.nominal_size(self.public_n or 0)
 
     def guarantee(
         self,
         delta: float,
         *,
         bound: Assumption | None = None,
-        released: str = "every noisy sum, and with it everything computed from them",
+        released: str | None = None,
         unit: Unit = Unit.RECORD,
+        contracts: Assumption | None = None,
     ) -> Guarantee:
         """Return the guarantee of a whole run.
 
         A plan cannot see what is summed, so by itself it only *assumes* the bound; a solver that clips, or whose rows
-        are bounded, passes ``bound`` to say that it enforces it.
+        are bounded, passes ``bound`` to say that it enforces it; and likewise ``contracts`` for the steps of a descent.
         """
         bound = bound or assumed(f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to a sum")
         drawn = enforced(
             f"{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on each of "
             f"{self.steps} sums (noise multiplier {self.noise_multiplier:.6g})"
         )
-        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, drawn), unit=unit)
+        assumptions: tuple[Assumption, ...] = (bound, drawn)
+        if self.descent is None:
+            released = released or "every noisy sum, and with it everything computed from them"
+        else:
+            assumptions += (contracts or assumed(self.descent.in_words()),)
+            released = released or "the last iterate, and nothing of those before it"
+        if public := getattr(self.sampler, "public", 0):
+            assumptions += (
+                assumed(f"the {public} public {unit}s need no protection, and owe nothing to the private ones"),
+            )
+        if self.tasks > 1:
+            released = f"of {self.tasks} tasks: {released}"
+        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=assumptions, unit=unit)
 
     def divisor(self, n: int) -> float:
         """Return what to divide a noisy sum over ``n`` units by: a public constant, never the realised batch size."""
@@ -130,8 +197,13 @@ class GradientPlan:
             )
         return self.sampler.nominal_size(self.public_n)
 
-    def run(self, n: int, source: NoiseSource) -> Iterator["Step"]:
-        """Yield the steps of one run over ``n`` units."""
+    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator["Step"]:
+        """Yield the steps of one run over ``n`` units. A solver says what it will release."""
+        if release != self.release:
+            raise PlanError(
+                f"this solver releases {release!r}, and the plan accounts for release={self.release!r}: projected_sgd "
+                "keeps iterates to itself, all other solvers (averages and momentum included) do not"
+            )
         for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
             step = Step(batch, self.noise_std, source)
             yield step

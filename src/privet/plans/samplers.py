@@ -7,13 +7,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, probability
+from privet.plans.descent import Descent
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import Event, FixedSizeGaussian, GaussianRelease, PoissonGaussian
+from privet.privacy.events import Event, FixedSizeGaussian, GaussianRelease, LastIterate, PoissonGaussian, Secret
 from privet.privacy.noise import NoiseSource
 
 Batch = NDArray[np.int64] | slice
@@ -35,6 +37,16 @@ class Sampler(ABC):
         """The number of steps, where the sampler leaves no choice."""
         return None
 
+    @property
+    def expected_n(self) -> int | None:
+        """The number of rows that the data must have, where the sampler was made for one."""
+        return None
+
+    def check_n(self, n: int) -> None:
+        """Raise unless the data has the number of rows that the sampler was made for."""
+        if self.expected_n not in (None, n):
+            raise ValueError(f"the plan was made for n = {self.expected_n} units, the data has {n}")
+
     @abstractmethod
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield the ``steps`` batches of a run over ``n`` units."""
@@ -42,6 +54,16 @@ class Sampler(ABC):
     @abstractmethod
     def event(self, noise_multiplier: float, steps: int, adjacency: Adjacency) -> Event:
         """Return the event of ``steps`` noisy sums; the noise multiplier is relative to one unit's bound."""
+
+    def last_iterate(self, noise_multiplier: float, steps: int, descent: Descent, reach: float | None) -> LastIterate:
+        """Return the event of releasing nothing but the last iterate of such steps.
+
+        ``reach`` is the diameter of the domain over what one unit can move a step of size 1, if there is one.
+        """
+        raise ValueError(
+            f"amplification by iteration is established for full batches and fixed orders, not for {self!r}: use "
+            'FullBatch, FixedOrder, RandomStop, RandomSkip or SecretOrder, or release="all"'
+        )
 
     @abstractmethod
     def nominal_size(self, n: int) -> float:
@@ -66,6 +88,17 @@ class FullBatch(Sampler):
     def event(self, noise_multiplier: float, steps: int, adjacency: Adjacency) -> Event:
         """Return the exact composition of ``steps`` Gaussian releases."""
         return GaussianRelease(adjacency.factor * math.sqrt(steps) / noise_multiplier)
+
+    def last_iterate(self, noise_multiplier: float, steps: int, descent: Descent, reach: float | None) -> LastIterate:
+        """Return the event: every unit is visited in every step, so all are alike, as one alone would be."""
+        return LastIterate(
+            noise_multiplier,
+            n=1,
+            passes=steps,
+            contraction=descent.contraction,
+            step_size=descent.step_size,
+            diameter=reach,
+        )
 
     def nominal_size(self, n: int) -> float:
         """Return n."""
@@ -119,9 +152,14 @@ class FixedSize(Sampler):
         if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be drawn from n = {self.n} units without replacement")
 
+    @property
+    def expected_n(self) -> int:
+        """The number of units."""
+        return self.n
+
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield batches of exactly ``size`` units."""
-        _same_n(self.n, n)
+        self.check_n(n)
         for _ in range(steps):
             yield source.fixed_batch(n, self.size)
 
@@ -155,32 +193,62 @@ class FixedOrder(Sampler):
     The order is public and independent of the data's values. One unit takes part in one batch a pass, and given the
     past all other steps are the same on neighbours, so the loss is that of ``passes`` Gaussian releases, not of all
     steps.
+
+    ``public`` more units follow them in the data: they need no protection, and are visited at the end of each pass.
     """
 
     n: int
     passes: int = 1
     size: int = 1
+    public: int = 0
+
+    secret: ClassVar[Secret] = Secret.NOTHING
 
     def __post_init__(self) -> None:
         _keep(self, passes=count("passes", self.passes), size=count("size", self.size), n=count("n", self.n))
+        _keep(self, public=count("public", self.public, at_least=0))
         if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be taken from n = {self.n} units")
 
     @property
     def implied_steps(self) -> int:
         """The number of batches of all passes."""
-        return self.passes * math.ceil(self.n / self.size)
+        return self.passes * (-(-self.n // self.size) - (-self.public // self.size))
+
+    @property
+    def expected_n(self) -> int:
+        """All units, the public ones included."""
+        return self.n + self.public
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield consecutive slices, pass after pass."""
-        _same_n(self.n, n)
+        self.check_n(n)
         for _ in range(self.passes):
-            for start in range(0, n, self.size):
-                yield slice(start, min(start + self.size, n))
+            yield from self._pass()
+
+    def _pass(self) -> Iterator[slice]:
+        """Yield the slices of one pass: no batch mixes private and public units."""
+        for start, end in ((0, self.n), (self.n, self.n + self.public)):
+            for first in range(start, end, self.size):
+                yield slice(first, min(first + self.size, end))
 
     def event(self, noise_multiplier: float, steps: int, adjacency: Adjacency) -> Event:
         """Return the composition of one Gaussian release a pass."""
         return GaussianRelease(adjacency.factor * math.sqrt(self.passes) / noise_multiplier)
+
+    def last_iterate(self, noise_multiplier: float, steps: int, descent: Descent, reach: float | None) -> LastIterate:
+        """Return the event: units visited late are hidden by fewer noises than those visited early."""
+        return LastIterate(
+            noise_multiplier,
+            n=self.n,
+            passes=self.passes,
+            size=self.size,
+            public=self.public,
+            contraction=descent.contraction,
+            step_size=descent.step_size,
+            diameter=reach,
+            secret=self.secret,
+        )
 
     def nominal_size(self, n: int) -> float:
         """Return the batch size; a shorter last batch is divided by it too."""
@@ -189,15 +257,11 @@ class FixedOrder(Sampler):
     def in_words(self) -> str:
         """Say so."""
         passes = "once" if self.passes == 1 else f"{self.passes} times"
-        return f"units are visited {passes} in a fixed public order, {self.size} a step"
+        public = f", {self.public} public ones at the end" if self.public else ""
+        return f"units are visited {passes} in a fixed public order, {self.size} a step{public}"
 
 
 def _keep(sampler: Sampler, **checked: float) -> None:
     """Store checked fields of a frozen sampler as plain Python numbers."""
     for name, value in checked.items():
         object.__setattr__(sampler, name, value)
-
-
-def _same_n(planned: int, actual: int) -> None:
-    if planned != actual:
-        raise ValueError(f"the plan was made for n = {planned} units, the data has {actual}")

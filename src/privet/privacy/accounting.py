@@ -3,9 +3,10 @@
 Which analysis is used
 ----------------------
 * Full batch (:class:`GaussianRelease`): the exact Gaussian profile, no accountant needed.
-* Poisson batches: privacy loss distributions, under add-or-remove; Renyi divergences where delta is so small that the
-  rounding of a Fourier transform could be felt.
-* Batches of fixed size: Renyi divergences, under replace-one.
+* Poisson batches, under add-or-remove, and batches of fixed size, under replace-one: privacy loss distributions; Renyi
+  divergences where delta is so small that the rounding of a Fourier transform could be felt.
+* Last iterates: Gaussian, by the taut string of :mod:`~privet.privacy.iteration`; with a secret stop or order an
+  average of Gaussian profiles, exactly for one run and by loss distributions for several.
 * Always also what is certified without any sampling; the best of all that applies is returned.
 
 The two conventions of dp-accounting
@@ -19,10 +20,19 @@ never through REPLACE_ONE. A test holds both against the exact Gaussian profile.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from privet.checks import delta_value
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import Event, FixedSizeGaussian, GaussianRelease, PoissonGaussian, leaves
+from privet.privacy.events import (
+    Event,
+    FixedSizeGaussian,
+    GaussianRelease,
+    LastIterate,
+    PoissonGaussian,
+    leaves,
+)
+from privet.privacy.iteration import averaged_epsilon, mixture
 from privet.privacy.loss_distribution import (
     FINE,
     LARGEST_LOSS,
@@ -56,15 +66,19 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     -----------------
     The release is (returned, delta)-DP under ``adjacency``, whatever the analysis.
     """
-    adjacency = Adjacency(adjacency)
-    return bound_of(analysis)(merged(event, adjacency), adjacency, delta_value(delta), FINE)
+    return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
+
+
+@lru_cache(maxsize=1024)  # one plan is asked many times: by checks, by its guarantee, by repeated runs
+def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) -> float:
+    return bound_of(analysis)(merged(event, adjacency), adjacency, delta, FINE)
 
 
 def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
     """Return the elementary events, merged exactly: all Gaussians without sampling, and all runs of one kind."""
     gaussians: list[float] = []
     others: list[Event] = []
-    runs: dict[PoissonGaussian | FixedSizeGaussian, int] = {}
+    runs: dict[Event, int] = {}
     for part in leaves(event):
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
@@ -74,11 +88,22 @@ def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
         elif isinstance(part, PoissonGaussian | FixedSizeGaussian):
             one_step = replace(part, steps=1)
             runs[one_step] = runs.get(one_step, 0) + part.steps
+        elif isinstance(part, LastIterate):
+            one_run = replace(part, runs=1)
+            runs[one_run] = runs.get(one_run, 0) + part.runs
         else:
             others.append(part)
     if gaussians:
         others.insert(0, GaussianRelease(math.hypot(*gaussians)))
-    return (*others, *(replace(one_step, steps=steps) for one_step, steps in runs.items()))
+    return (*others, *(_times(one, number) for one, number in runs.items()))
+
+
+def _times(one: Event, number: int) -> Event:
+    """Return so many of one event, as one event."""
+    if isinstance(one, LastIterate):
+        return replace(one, runs=number)
+    assert isinstance(one, PoissonGaussian | FixedSizeGaussian)
+    return replace(one, steps=number)
 
 
 def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision) -> float:
@@ -88,8 +113,9 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
         return plain
     if delta >= _chance_of_contact(parts):
         return 0.0
-    is_fixed_size = any(isinstance(part, FixedSizeGaussian) for part in parts)
-    if is_fixed_size or delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
+    if len(parts) == 1 and isinstance(parts[0], LastIterate) and parts[0].runs == 1:
+        return min(plain, averaged_epsilon(*mixture(parts[0]), delta))
+    if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
         return min(plain, renyi_epsilon(parts, adjacency, delta))
     by_losses = loss_distribution_epsilon(parts, adjacency, delta, precision)
     return min(plain, by_losses if math.isfinite(by_losses) else renyi_epsilon(parts, adjacency, delta))
@@ -101,8 +127,7 @@ def _chance_of_contact(parts: Sequence[Event]) -> float:
     for part in parts:
         if not isinstance(part, PoissonGaussian | FixedSizeGaussian):
             return 1.0
-        rate = part.rate if isinstance(part, PoissonGaussian) else part.size / part.n
-        missed += part.steps * math.log1p(-rate)
+        missed += part.steps * math.log1p(-part.rate)
     return -math.expm1(missed)
 
 

@@ -11,6 +11,8 @@ from privet.privacy.gaussian import gdp_mu
 from privet.privacy.loss_distribution import COARSE, FINE, MIDDLE, Precision
 from privet.privacy.unsampled import is_gaussian
 
+_SENSIBLE_EPSILON = 100.0
+
 
 def calibrate(
     family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, *, analysis: str = "tightest"
@@ -41,7 +43,9 @@ def calibrate(
     if analysis in {"tightest", "unsampled"} and is_gaussian(one) and is_gaussian(two):
         mu = one[0].mu
         if mu > 0 and two[0].mu == mu / 2:
-            return mu / gdp_mu(budget)
+            multiplier = mu / gdp_mu(budget)
+            # Hidden iterates may need next to no noise; a budget that needs none is another matter.
+            return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
 
     def certified(precision: Precision) -> Callable[[float], float]:
         return lambda z: bound(merged(family(z), adjacency), adjacency, budget.delta, precision)

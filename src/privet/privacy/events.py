@@ -6,9 +6,12 @@ applied by the analysis of each event. (dp-accounting has two conventions for th
 :mod:`privet.privacy.accounting`.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
+
+import numpy as np
 
 from privet.checks import count, delta_value, nonnegative, positive, probability
 from privet.privacy.budget import Adjacency
@@ -104,6 +107,91 @@ class FixedSizeGaussian(Event):
         self._keep(noise_multiplier=_noise_multiplier(self.noise_multiplier), **sizes)
         if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be drawn from n = {self.n} units without replacement")
+
+    @property
+    def rate(self) -> float:
+        """The chance that a given unit is in a given batch."""
+        return self.size / self.n
+
+
+class Secret(StrEnum):
+    """What a run in a fixed order leaves to chance. It may be told afterwards: the analysis covers that."""
+
+    NOTHING = "nothing"
+    STOP = "stop"  # it ends after a uniformly random number of steps
+    SKIP = "skip"  # it begins after a uniformly random number of steps, up to half of them
+    ORDER = "order"  # the order of units is uniformly random, the same in every pass
+
+
+@dataclass(frozen=True)
+class LastIterate(Event):
+    """Only the last iterate of noisy contractive steps over ``n`` units in a fixed order, ``size`` a step.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+    n, passes, size : int
+        A full-batch descent is one unit, one a step: all units are alike.
+    public : int
+        Units that need no protection, visited after the others in each pass.
+    contraction, step_size : float, or tuple with one number a step
+        Lipschitz constants of the steps; their sizes, of which only ratios (and that to ``diameter``) matter.
+    diameter : float or None
+        Of the ball onto which iterates are projected, over what one unit can move a step of size 1.
+    secret : Secret
+    runs : int
+        How many such runs were made, each with its own noise and secrets.
+    """
+
+    noise_multiplier: float
+    n: int
+    passes: int = 1
+    size: int = 1
+    public: int = 0
+    contraction: float | tuple[float, ...] = 1.0
+    step_size: float | tuple[float, ...] = 1.0
+    diameter: float | None = None
+    secret: Secret = Secret.NOTHING
+    runs: int = 1
+
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
+
+    def __post_init__(self) -> None:
+        counts = {name: count(name, getattr(self, name)) for name in ("n", "passes", "size", "runs")}
+        counts["public"] = count("public", self.public, at_least=0)
+        self._keep(noise_multiplier=_noise_multiplier(self.noise_multiplier), **counts)
+        if self.size > self.n:
+            raise ValueError(f"a batch of size {self.size} cannot be taken from n = {self.n} units")
+        if self.diameter is not None:
+            self._keep(diameter=positive("diameter", self.diameter))
+        object.__setattr__(self, "secret", Secret(self.secret))
+        for name, check in (("contraction", nonnegative), ("step_size", positive)):
+            value = getattr(self, name)
+            if isinstance(value, Sequence):
+                if len(value) != self.steps:
+                    raise ValueError(f"{name} needs one number for each of {self.steps} steps, got {len(value)}")
+                object.__setattr__(self, name, tuple(check(name, number) for number in value))
+            else:
+                self._keep(**{name: check(name, value)})
+            if name == "contraction" and np.max(getattr(self, name)) > 1:
+                raise ValueError("a contraction is at most 1: steps that expand hide nothing")
+        is_uniform = not isinstance(self.contraction, tuple) and not isinstance(self.step_size, tuple)
+        if self.secret is not Secret.NOTHING and not is_uniform:
+            raise ValueError("a secret stop, skip or order is analysed for steps of one size only")
+        if self.secret in (Secret.STOP, Secret.SKIP) and self.passes > 1:
+            raise ValueError("a secret stop or skip is analysed for one pass")
+        if self.secret is Secret.STOP and self.public:
+            raise ValueError("a secret stop may come before public units are reached: it takes none")
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a run."""
+        return self.passes * (self.places + -(-self.public // self.size))
+
+    @property
+    def places(self) -> int:
+        """Number of steps of a pass that visit private units."""
+        return -(-self.n // self.size)
 
 
 @dataclass(frozen=True)

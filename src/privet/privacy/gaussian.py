@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
@@ -26,6 +27,7 @@ from privet.privacy.budget import Budget
 _ROOT_TOLERANCE = 1e-13
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Beyond these the exact profile is out of floating-point reach and the zCDP bound is as good.
+_FEW = 200  # so many values are computed one by one
 _HUGE_EPSILON, _HUGE_MU = 1e8, 2e4  # mu <= sqrt(2 epsilon): the exact side reaches further
 
 
@@ -77,6 +79,32 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return (mu**2 / 2 + mu * math.sqrt(-2 * log_target)) * (1 + 1e-12) if mu < 1e150 else math.inf
     epsilon = _increasing_root(lambda e: log_target - _log_gdp_delta(mu, e))
     return epsilon * (1 + 1e-10) + 1e-300
+
+
+def gdp_epsilons(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """Return :func:`gdp_epsilon` of many mus at once, each to a relative 1e-9 (or 1e-12) and rounded up.
+
+    Exact values on a grid of mus bracket those between, since epsilon grows with mu; the brackets are then halved, all
+    at once, and their upper ends returned.
+    """
+    values, places = np.unique(mus, return_inverse=True)
+    if values.size <= _FEW:
+        return np.array([gdp_epsilon(value, delta) for value in values])[places]
+    grid = np.append(values[:: values.size // _FEW], values[-1])
+    exact = np.array([gdp_epsilon(value, delta) for value in grid])
+    above = np.searchsorted(grid, values)
+    low, high = exact[np.maximum(above - 1, 0)], exact[above]
+    inside = np.isfinite(high) & (values < grid[above]) & (values < _HUGE_MU)
+    mu, low, high, log_target = values[inside], low[inside], high[inside], math.log(delta or 1.0)
+    while np.any(high - low > 1e-9 * high + 1e-12):  # an epsilon of 0 is only ever approached
+        middle = (low + high) / 2
+        is_enough = log_gdp_deltas(mu, middle) <= log_target - 1e-11 - 1e-15 * mu**2
+        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
+    epsilons = exact[above]
+    epsilons[inside] = high
+    huge = values >= _HUGE_MU
+    epsilons[huge] = [gdp_epsilon(value, delta) for value in values[huge]]
+    return epsilons[places]
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -134,6 +162,20 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
         return log_upper + math.log(-math.expm1(epsilon + float(log_ndtr(lower)) - log_upper))
     # e^epsilon phi(lower) = phi(upper), so with the scaled function erfcx both terms share one exponential factor.
     return -upper * upper / 2 + math.log(max(_erfcx_drop(-upper / math.sqrt(2), mu / math.sqrt(2)), 1e-300) / 2)
+
+
+def log_gdp_deltas(mu: NDArray[np.float64], epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the logarithms of (1) for arrays of one shape; mus above 0."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # where one form fails, the other is taken
+        upper, lower = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        log_upper = log_ndtr(upper)
+        large = log_upper + np.log(-np.expm1(np.minimum(epsilon + log_ndtr(lower) - log_upper, 0.0)))
+        x, width = np.maximum(-upper / math.sqrt(2), -1.0), mu / math.sqrt(2)
+        drop = erfcx(x) - erfcx(x + width)
+        narrow = np.flatnonzero((width <= 0.1) & (upper <= 1))
+        t = x[narrow, None] + width[narrow, None] * (1 + _NODES) / 2
+        drop[narrow] = (2 / math.sqrt(math.pi) - 2 * t * erfcx(t)) @ _WEIGHTS * width[narrow] / 2
+        return np.asarray(np.where(upper > 1, large, -upper * upper / 2 + np.log(np.maximum(drop, 1e-300) / 2)))
 
 
 def _erfcx_drop(x: float, width: float) -> float:

@@ -12,6 +12,7 @@ from privet.checks import delta_value
 from privet.privacy import accounting
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event, event_from_dict
+from privet.privacy.per_record import PerRecord, per_record
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 
@@ -98,6 +99,15 @@ class Guarantee:
     def epsilon_at(self, delta: float) -> float:
         """Return the epsilon of the same release at another delta."""
         return accounting.epsilon(self.event, self.adjacency, delta)
+
+    @property
+    def per_record(self) -> PerRecord | None:
+        """The epsilon of each record, where records differ; None where all have the same. ``.plot()`` draws it.
+
+        ``epsilon`` is that of the worst record. Records differ where only the last iterate of a fixed order is
+        released: those visited early are hidden by more noise.
+        """
+        return per_record(self.event, self.adjacency, self.delta)
 
     def assuming(self, *assumptions: Assumption) -> "Guarantee":
         """Return the same guarantee with further conditions."""

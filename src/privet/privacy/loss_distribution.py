@@ -1,7 +1,8 @@
-"""Accounting by privacy loss distributions, for Poisson batches and compositions without batches of fixed size.
+"""Accounting by privacy loss distributions.
 
 Koskela, Jalko and Honkela 2020; the discretisation, an upper bound, is that of Doroshenko et al. 2022, "Connect the
-Dots". dp-accounting does the work; here its grid is chosen, and the rounding of its Fourier transform is paid for.
+Dots". dp-accounting does the work; here its grid is chosen, the rounding of its Fourier transform is paid for, and the
+pairs that it lacks (:mod:`~privet.privacy.loss_masses`) are supplied.
 """
 
 import math
@@ -10,14 +11,20 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
+
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
     ApproximateRelease,
     Event,
+    FixedSizeGaussian,
     GaussianRelease,
+    LastIterate,
     PoissonGaussian,
     PureRelease,
 )
+from privet.privacy.iteration import mixture
+from privet.privacy.loss_masses import LossMasses, fixed_size_losses, mixture_losses
 from privet.privacy.unsampled import not_covered, unsampled_epsilon
 
 
@@ -43,9 +50,6 @@ def loss_distribution_epsilon(
     parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision
 ) -> float:
     """Compose privacy loss distributions on one grid, rounded up."""
-    for part in parts:
-        if not isinstance(part, GaussianRelease | PureRelease | ApproximateRelease | PoissonGaussian):
-            raise not_covered("pld", part)
     room = delta - fourier_rounding(parts)
     if room <= 0 or largest_loss(parts) > LARGEST_LOSS:
         return math.inf
@@ -57,7 +61,8 @@ def loss_distribution_epsilon(
         for part in parts:
             distribution = _pld(part, interval)
             total = distribution if total is None else total.compose(distribution)
-        return float(total.get_epsilon_for_delta(room))
+        with np.errstate(over="ignore"):  # an infinite epsilon is an answer
+            return float(total.get_epsilon_for_delta(room))
     except OverflowError:  # losses in the hundreds: no bound from here
         return math.inf
 
@@ -86,11 +91,14 @@ def _interval(parts: Sequence[Event], precision: Precision) -> float:
 
 def _spread(part: Event) -> tuple[float, int]:
     """Return the standard deviation of the loss of one step, about, and the number of steps."""
-    if isinstance(part, PoissonGaussian):
-        z = part.noise_multiplier
-        return min(part.rate * math.sqrt(math.expm1(min(1 / z**2, 600.0))), 1 / z), part.steps
+    if isinstance(part, PoissonGaussian | FixedSizeGaussian):
+        sigma = _relative_noise(part)
+        return min(part.rate * math.sqrt(math.expm1(min(1 / sigma**2, 600.0))), 1 / sigma), part.steps
     if isinstance(part, GaussianRelease):
         return part.mu, 1
+    if isinstance(part, LastIterate):
+        mus, chances = mixture(part)
+        return math.sqrt(chances @ mus**2), part.runs
     if isinstance(part, PureRelease | ApproximateRelease):
         return part.epsilon, 1
     raise not_covered("pld", part)
@@ -100,15 +108,21 @@ def largest_loss(parts: Sequence[Event]) -> float:
     """Return a loss that one step hardly ever exceeds: ten standard deviations of the noise out."""
     losses = [0.0]
     for part in parts:
-        if isinstance(part, PoissonGaussian):
-            z = part.noise_multiplier
-            exponent = (1 + 20 * z) / (2 * z**2)
+        if isinstance(part, PoissonGaussian | FixedSizeGaussian):
+            sigma = _relative_noise(part)
+            exponent = (1 + 20 * sigma) / (2 * sigma**2)
             losses.append(math.log1p(part.rate * math.expm1(exponent)) if exponent < LARGEST_LOSS else exponent)
-        elif isinstance(part, GaussianRelease):
-            losses.append(part.mu**2 / 2 + 10 * part.mu)
+        elif isinstance(part, GaussianRelease | LastIterate):
+            mu = part.mu if isinstance(part, GaussianRelease) else float(mixture(part)[0].max())
+            losses.append(mu**2 / 2 + 10 * mu)
         elif isinstance(part, PureRelease | ApproximateRelease):
             losses.append(part.epsilon)
     return max(losses)
+
+
+def _relative_noise(part: PoissonGaussian | FixedSizeGaussian) -> float:
+    """Return the noise over what one neighbour may change: C by coming or going, 2C by replacement."""
+    return part.noise_multiplier / (Adjacency.REPLACE_ONE.factor if isinstance(part, FixedSizeGaussian) else 1)
 
 
 @singledispatch
@@ -144,12 +158,38 @@ def _(part: PoissonGaussian, interval: float) -> Any:
     one = pld.from_gaussian_mechanism(
         part.noise_multiplier, value_discretization_interval=interval, sampling_prob=part.rate
     )
-    if part.steps < 64:
-        return one.self_compose(part.steps)
+    return _repeated(one, part.steps)
+
+
+@_pld.register
+def _(part: FixedSizeGaussian, interval: float) -> Any:
+    losses = fixed_size_losses(_relative_noise(part), part.rate, interval)
+    return _repeated(_distribution(losses, interval), part.steps)
+
+
+@_pld.register
+def _(part: LastIterate, interval: float) -> Any:
+    return _repeated(_distribution(mixture_losses(*mixture(part), interval), interval), part.runs)
+
+
+def _distribution(losses: LossMasses, interval: float) -> Any:
+    """Hand a law of losses to dp-accounting."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.PrivacyLossDistribution(
+        pld_pmf.DensePLDPmf(interval, losses.lowest, losses.probabilities, losses.infinite, pessimistic_estimate=True)
+    )
+
+
+def _repeated(one: Any, steps: int) -> Any:
+    """Return the distribution of that many steps."""
+    if steps < 64:
+        return one.self_compose(steps)
     # dp-accounting raises the size of a sparse distribution to the power of the steps, as an exact integer: a second
     # of work at a million steps. Two steps first make it dense.
-    many = one.self_compose(2, tail_mass_truncation=0.0).self_compose(part.steps // 2)
-    return many.compose(one) if part.steps % 2 else many
+    many = one.self_compose(2, tail_mass_truncation=0.0).self_compose(steps // 2)
+    return many.compose(one) if steps % 2 else many
 
 
 def fourier_rounding(parts: Sequence[Event]) -> float:
@@ -158,7 +198,8 @@ def fourier_rounding(parts: Sequence[Event]) -> float:
     The coefficients err by about 2e-15 relative, so their powers by 2e-15 steps, and by Parseval the composed
     distribution by that times its own Euclidean norm, below 0.05 for the grids used here. This allows for more.
     """
-    steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian))
+    steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian | FixedSizeGaussian))
+    steps += sum(part.runs for part in parts if isinstance(part, LastIterate))
     return 1e-14 + 4e-16 * steps
 
 

@@ -141,6 +141,10 @@ class NoiseSource:
             raise ValueError(f"a batch of size {size} cannot be drawn from n = {n} units without replacement")
         return self._subset(n, size)
 
+    def permutation(self, n: int) -> Indices:
+        """Return 0, ..., n - 1 in a uniformly random order."""
+        return np.asarray(self._live().permutation(count("n", n)), dtype=np.int64)
+
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int64, copy=False)

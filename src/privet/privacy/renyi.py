@@ -11,6 +11,7 @@ from functools import singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
@@ -18,10 +19,12 @@ from privet.privacy.events import (
     Event,
     FixedSizeGaussian,
     GaussianRelease,
+    LastIterate,
     PoissonGaussian,
     PureRelease,
 )
 from privet.privacy.fixed_size import fixed_size_rdp
+from privet.privacy.iteration import mixture
 from privet.privacy.unsampled import not_covered, takes_everybody
 
 Floats = NDArray[np.float64]
@@ -85,4 +88,12 @@ def _(part: FixedSizeGaussian, adjacency: Adjacency, orders: Floats) -> Floats:
     unsampled = orders / (2 * sigma**2)
     if takes_everybody(part):
         return part.steps * unsampled
-    return part.steps * np.minimum(fixed_size_rdp(sigma, part.size / part.n, orders), unsampled)
+    return part.steps * np.minimum(fixed_size_rdp(sigma, part.rate, orders), unsampled)
+
+
+@rdp.register
+def _(part: LastIterate, adjacency: Adjacency, orders: Floats) -> Floats:
+    """Average the moments over the secret: "Privacy Amplification by Iteration", Lemma 25, without its slack."""
+    mus, chances = mixture(part)
+    moments = (orders * (orders - 1))[:, None] * mus**2 / 2
+    return part.runs * np.asarray(logsumexp(moments, b=chances, axis=1) / (orders - 1), dtype=np.float64)

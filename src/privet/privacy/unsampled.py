@@ -1,4 +1,4 @@
-"""Accounting that forgets the sampling: Gaussian releases compose exactly, all others add up."""
+"""Accounting that forgets samples and secrets: Gaussian releases compose exactly, all others add up."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +10,13 @@ from privet.privacy.events import (
     Event,
     FixedSizeGaussian,
     GaussianRelease,
+    LastIterate,
     PoissonGaussian,
     PureRelease,
+    Secret,
 )
 from privet.privacy.gaussian import gdp_epsilon
+from privet.privacy.iteration import worst_mu
 
 
 def unsampled_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) -> float:
@@ -32,16 +35,20 @@ def unsampled_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float
 
 
 def unsampled_mu(part: Event, adjacency: Adjacency) -> float:
-    """Return the mu of all steps together, had each of them used every unit."""
+    """Return the mu of all steps together, had each of them used every unit, and in a known order."""
     if isinstance(part, GaussianRelease):
         return part.mu
     if isinstance(part, PoissonGaussian | FixedSizeGaussian):
         return adjacency.factor * math.sqrt(part.steps) / part.noise_multiplier
+    if isinstance(part, LastIterate):
+        return worst_mu(part)
     raise not_covered("unsampled", part)
 
 
 def takes_everybody(part: Event) -> bool:
-    """Whether the batches of an event are the whole."""
+    """Whether nothing is left to chance in an event: its batches are the whole, or its order is known."""
+    if isinstance(part, LastIterate):
+        return part.secret in (Secret.NOTHING, Secret.SKIP)  # the last unit may never be skipped
     if isinstance(part, PoissonGaussian):
         return part.rate == 1
     return isinstance(part, FixedSizeGaussian) and part.size == part.n

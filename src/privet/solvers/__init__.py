@@ -7,6 +7,7 @@ from privet.solvers.noisy_gradient import noisy_gradient_descent
 from privet.solvers.objective_perturbation import objective_perturbation
 from privet.solvers.output_perturbation import output_perturbation
 from privet.solvers.problem import Problem
+from privet.solvers.projected_sgd import descent_of, projected_sgd
 from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
 from privet.solvers.release import Progress, Release
@@ -22,10 +23,12 @@ __all__ = [
     "StepSize",
     "adaptive_gradient_descent",
     "centred_gradient_descent",
+    "descent_of",
     "minimiser_perturbation",
     "noisy_gradient_descent",
     "objective_perturbation",
     "output_perturbation",
+    "projected_sgd",
     "random_round",
     "recursive_momentum",
 ]

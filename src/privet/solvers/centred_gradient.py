@@ -4,6 +4,7 @@ Rows that share a large mean make one direction far steeper than all others, and
 too short for the rest. A noisy mean costs one release of dimension d; the descent then needs a fraction of the steps.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.objectives import BoundedRows
-from privet.plans.centred import CentredPlan
-from privet.privacy.guarantee import enforced
+from privet.plans import CentredPlan, GradientPlan
+from privet.privacy.guarantee import Guarantee, enforced
 from privet.privacy.noise import NoiseSource
 from privet.solvers.noisy_gradient import check_run, noisy_gradient_descent
 from privet.solvers.problem import Problem
+from privet.solvers.projected_sgd import check_last_iterate, projected_sgd
 from privet.solvers.release import Release
 
 
@@ -24,8 +26,11 @@ def centred_gradient_descent(
 ) -> Release:
     """Release a noisy mean of the rows, centre them on it, and descend.
 
-    ``options`` are those of :func:`~privet.solvers.noisy_gradient.noisy_gradient_descent`. The weights returned are
-    those of the rows as they were: the intercept takes the centre back. The problem needs a constant column.
+    ``options`` are those of :func:`~privet.solvers.noisy_gradient.noisy_gradient_descent`, or of
+    :func:`~privet.solvers.projected_sgd.projected_sgd` for a plan that releases the last iterate alone; rows that are
+    longer than before once they are centred are then scaled down, which keeps the smoothness that the plan counts on.
+    The weights returned are those of the rows as they were: the intercept takes the centre back. The problem needs a
+    constant column.
 
     Formal guarantees
     -----------------
@@ -34,25 +39,59 @@ def centred_gradient_descent(
     rows = problem.rows
     if plan.mean.clip_norm < rows.weight_in_total:
         raise ValueError(f"rows are bounded by {rows.weight_in_total:.6g}, the plan covers {plan.mean.clip_norm:.6g}")
-    bounds = (
-        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
-        enforced(f"each record's gradient is clipped to l2 norm {plan.descent.clip_norm:.6g}"),
-    )
     if not rows.intercept:
         raise ValueError("rows can be centred only beside a constant column: fit an intercept")
     plan.mean.divisor(rows.n)
-    checked = {name: options[name] for name in ("step_size", "momentum", "averaged") if name in options}
-    check_run(rows.n, plan.descent, delta=delta, **checked)
-    guarantee = plan.guarantee(delta, bounds=bounds)
+    is_last = plan.descent.release == "last"
+    _check(problem, plan.descent, delta, options)
     for step in plan.mean.run(rows.n, source):  # one
-        centre = step.noisy(rows.total()) / plan.mean.divisor(rows.n)
-    centred = replace(problem, rows=rows.centred(centre))
-    release = noisy_gradient_descent(centred, plan.descent, delta=delta, source=source, **options)
+        centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
+    row_norm = rows.row_norm if is_last else None
+    if options.get("public") is not None:
+        public = options["public"]
+        options["public"] = replace(public, rows=public.rows.centred(centre, row_norm))
+    centred = replace(problem, rows=rows.centred(centre, row_norm))
+    solve = projected_sgd if is_last else noisy_gradient_descent
+    release = solve(centred, plan.descent, delta=delta, source=source, **options)
     trace = dict(release.trace)
     if "iterates" in trace:
         trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
     weights = _uncentred(release.weights, rows, centre)
-    return Release(weights, guarantee.assuming(source.assumption()), trace)
+    return Release(weights, _guarantee(plan, delta).assuming(source.assumption()), trace)
+
+
+def _check(problem: Problem, descent: GradientPlan, delta: float, options: Mapping[str, Any]) -> None:
+    """Raise on what cannot be run, before any noise is drawn for it."""
+    if descent.release == "last":
+        public = options.get("public")
+        n = problem.rows.n + (0 if public is None else public.rows.n)
+        # Once centred, rows have a larger allowance for rounding: any centre in the ball stands for all.
+        anywhere = np.zeros(problem.rows.n_features)
+        anywhere[0] = problem.rows.row_norm
+        for part in filter(None, (problem, public)):
+            centred = part.rows.centred(anywhere, problem.rows.row_norm)
+            check_last_iterate(replace(part, rows=centred), descent, delta, n=n)
+        return
+    checked = {name: options[name] for name in ("step_size", "momentum", "averaged") if name in options}
+    check_run(problem.rows.n, descent, delta=delta, **checked)
+
+
+def _guarantee(plan: CentredPlan, delta: float) -> Guarantee:
+    bounds = (
+        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
+        enforced(f"each record's gradient is clipped to l2 norm {plan.descent.clip_norm:.6g}"),
+    )
+    contracts = None if plan.descent.descent is None else enforced(plan.descent.descent.in_words())
+    return plan.guarantee(delta, bounds=bounds, contracts=contracts)
+
+
+def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """Return a noisy mean of rows brought back to where their mean must lie."""
+    largest = float(np.abs(centre).max())
+    if largest == 0:
+        return centre
+    length = largest * float(np.linalg.norm(centre / largest))  # squares of huge noise overflow
+    return centre if length <= radius else np.asarray(centre / length * radius)
 
 
 def _uncentred(weights: NDArray[Any], rows: BoundedRows, centre: NDArray[np.float64]) -> NDArray[Any]:

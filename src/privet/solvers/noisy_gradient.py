@@ -116,8 +116,12 @@ def check_run(
     if not (0 <= momentum < 1 and 0 <= averaged <= 1):
         raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
     plan.divisor(n)
-    if getattr(plan.sampler, "n", n) != n:
-        raise ValueError(f"the plan was made for n = {plan.sampler.n} units, the data has {n}")  # type: ignore[attr-defined]
+    plan.sampler.check_n(n)
+    if plan.release != "all":
+        raise ValueError(
+            'this plan accounts for release="last", the last of hidden iterates: use projected_sgd. Averages, momentum '
+            "and steps that gradients choose show more than the last iterate does"
+        )
     if not math.isfinite(plan.guarantee(delta).epsilon):
         raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
 

@@ -129,7 +129,7 @@ class _OneRow(BoundedRows):
 
     def __init__(self, row: NDArray[np.float64], norms: NDArray[np.float64], rows: BoundedRows) -> None:
         self._row, self._norms = row, norms
-        self.norm_bound, self.rounding = rows.norm_bound, rows.rounding
+        self.norm_bound, self.rounding, self._limits = rows.norm_bound, rows.rounding, None
 
     def scores(self, weights: NDArray[Any]) -> NDArray[Any]:
         """Return row @ weights, of shape (1,) or (1, k)."""

@@ -1,0 +1,19 @@
+"""Attacks, and the lower bounds on epsilon that they prove."""
+
+from privet.audit.distinguish import Distinguished, distinguish, from_outputs
+from privet.audit.estimators import audit_estimator
+from privet.audit.membership import Membership, likelihood_ratio, membership
+from privet.audit.one_run import OneRun, one_run, one_run_linear
+
+__all__ = [
+    "Distinguished",
+    "Membership",
+    "OneRun",
+    "audit_estimator",
+    "distinguish",
+    "from_outputs",
+    "likelihood_ratio",
+    "membership",
+    "one_run",
+    "one_run_linear",
+]

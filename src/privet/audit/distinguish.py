@@ -1,0 +1,303 @@
+"""The distinguishing game: run a mechanism many times on two neighbouring datasets, and try to tell the outputs apart.
+
+What an attacker achieves in the game refutes every guarantee under which nobody could achieve it. The attack is made on
+one half of the runs (which direction to look in, which threshold to cut at) and measured on the other.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privet.audit.bounds import Rates, _mu_from_distance, epsilon_from_rates, mu_from_rates, standardised_distance
+from privet.checks import count, probability
+from privet.privacy import Guarantee, NoiseSource
+from privet.privacy.accounting import merged
+from privet.privacy.gaussian import gdp_epsilon
+from privet.privacy.unsampled import is_gaussian
+
+Floats = NDArray[np.float64]
+Mechanism = Callable[[Any, NoiseSource], ArrayLike]
+"""One run: a dataset and a source of noise in, what is released out, as numbers."""
+
+# Deltas, besides the claimed one, at which a claim that is not Gaussian is held against the rates.
+_DELTAS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.005)
+_CLIP = 4.0  # deviations: a bounded score, for which means of thousands are as good as normal
+_LEAST_RUNS = 100
+_CLEARLY = 1.3  # by how much rates must promise more than means, to be looked at instead
+_RUNS_A_COLUMN = 20  # from which covariances are known well enough
+_RIDGE = 1e-6
+_CAUTION = 0.99  # confidence with which thresholds are compared: the best of many is partly luck
+
+
+@dataclass(frozen=True)
+class Distinguished:
+    """What the game showed.
+
+    Attributes
+    ----------
+    claimed, delta : float
+        The epsilon that the guarantee states, at a delta; where another delta is more telling, that one.
+    lower_bound : float
+        The release is not (epsilon, delta)-DP for any epsilon below this, with ``confidence``.
+    confidence : float
+    runs : int
+        Runs on each of the two datasets.
+    form : str
+        How the bound was found.
+    true_positive_rate, false_positive_rate : float
+        Of the attack, measured.
+    name : str
+    """
+
+    claimed: float
+    delta: float
+    lower_bound: float
+    confidence: float
+    runs: int
+    form: str
+    true_positive_rate: float
+    false_positive_rate: float
+    name: str = ""
+
+    @property
+    def is_violation(self) -> bool:
+        """Whether the claim is refuted."""
+        return self.lower_bound > self.claimed
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words."""
+        if not self.is_violation:
+            return "consistent"
+        return (
+            f"VIOLATION: epsilon is above {self.lower_bound:.4g}, and {self.claimed:.4g} is claimed, at delta "
+            f"{self.delta:.3g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dictionary."""
+        fields = {name: value if value != math.inf else None for name, value in asdict(self).items()}
+        return fields | {"verdict": self.verdict, "is_violation": self.is_violation}
+
+    def __str__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return (
+            f"{name}{self.verdict}\n  claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}\n"
+            f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, by {self.form}, "
+            f'{self.runs:,} runs on each dataset\n  the attack says "second" on {self.true_positive_rate:.1%} of the '
+            f"runs on the second dataset and on {self.false_positive_rate:.1%} of those on the first"
+        )
+
+
+def distinguish(
+    mechanism: Mechanism,
+    first: Any,
+    second: Any,
+    *,
+    guarantee: Guarantee,
+    runs: int = 2000,
+    confidence: float = 0.95,
+    source: NoiseSource | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    name: str = "",
+) -> Distinguished:
+    """Play the game, and hold the outcome against a guarantee.
+
+    Parameters
+    ----------
+    mechanism : callable
+        ``mechanism(dataset, source)`` returns what is released, any array of numbers of one size.
+    first, second
+        Two neighbouring datasets, under the guarantee's adjacency. Worst-case ones show most:
+        :mod:`privet.audit.pairs`.
+    guarantee : Guarantee
+        The claim. Its event is used too: where the claim is Gaussian, the whole trade-off curve is put to the test.
+    runs : int
+        On each dataset.
+    confidence : float
+        With which the lower bound holds. In a family of k audits use 1 - (1 - confidence)/k for each.
+    source : NoiseSource or None
+        None draws from the secure generator; a seeded one makes the audit repeatable.
+    progress : callable or None
+        Called with runs done and planned.
+
+    Formal guarantees
+    -----------------
+    If the mechanism satisfies the guarantee, ``is_violation`` is true with a chance of at most 1 - confidence: exactly
+    so by Clopper-Pearson limits, up to the normal approximation of means where ``form`` says so. "consistent" proves
+    nothing: another pair, or another attack, may show more.
+    """
+    if count("runs", runs) < _LEAST_RUNS:
+        raise ValueError(f"an audit needs at least {_LEAST_RUNS} runs on each dataset, got {runs}")
+    source = source or NoiseSource()
+    outputs: list[list[Floats]] = [[], []]
+    for done in range(runs):  # in turn, so that a drift of the machine is the same for both
+        for place, dataset in enumerate((first, second)):
+            outputs[place].append(np.asarray(mechanism(dataset, source), dtype=np.float64).ravel())
+        if progress is not None:
+            progress(done + 1, runs)
+    firsts, seconds = (np.array(rows) for rows in outputs)
+    return from_outputs(firsts, seconds, guarantee=guarantee, confidence=confidence, name=name)
+
+
+def from_outputs(
+    firsts: ArrayLike, seconds: ArrayLike, *, guarantee: Guarantee, confidence: float = 0.95, name: str = ""
+) -> Distinguished:
+    """Return the same from outputs that were made elsewhere, one row a run; for mechanisms that make many at once."""
+    probability("confidence", confidence)
+    halves = [_halves(outputs) for outputs in (firsts, seconds)]
+    (attack_firsts, held_firsts), (attack_seconds, held_seconds) = halves
+    if held_firsts.shape[1] != held_seconds.shape[1]:
+        raise ValueError(
+            f"runs release {held_firsts.shape[1]} numbers on one dataset, {held_seconds.shape[1]} on the other"
+        )
+    runs = len(attack_firsts) + len(held_firsts)
+    scores = [_attack(attack_firsts, attack_seconds), _attack(held_firsts, held_seconds)]
+    trained = _Scored(scores[0](attack_firsts), scores[0](attack_seconds))
+    held = _Scored(scores[0](held_firsts), scores[0](held_seconds))
+    threshold = trained.best_threshold()
+    rates = held.rates(threshold)
+    common: dict[str, Any] = {
+        "confidence": confidence,
+        "runs": runs,
+        "true_positive_rate": rates.true_positives / rates.seconds,
+        "false_positive_rate": rates.false_positives / rates.firsts,
+        "name": name,
+    }
+    parts = merged(guarantee.event, guarantee.adjacency)
+    if is_gaussian(parts):
+        # The other half's attack, measured on this half, gives a second estimate: the two are averaged.
+        crossed = _Scored(scores[1](attack_firsts), scores[1](attack_seconds))
+        by_scores = _from_distances([held.distance(), crossed.distance()], confidence)
+        by_rates = mu_from_rates(rates, confidence)
+        promised = mu_from_rates(trained.rates(threshold), _CAUTION)
+        prefers_scores = _from_distances([trained.distance()], confidence) * _CLEARLY >= promised
+        mu = by_scores if prefers_scores else by_rates
+        form = "distance of means (Gaussian DP)" if prefers_scores else "error rates (Gaussian DP)"
+        bound = gdp_epsilon(mu, guarantee.delta) if mu < math.inf else math.inf
+        return Distinguished(guarantee.epsilon, guarantee.delta, bound, form=form, **common)
+    delta = _most_telling_delta(guarantee, trained)
+    cut = trained.best_threshold(delta)
+    rates = held.rates(cut)
+    common |= {
+        "true_positive_rate": rates.true_positives / rates.seconds,
+        "false_positive_rate": rates.false_positives / rates.firsts,
+    }
+    claimed = guarantee.epsilon if delta == guarantee.delta else guarantee.epsilon_at(delta)
+    bound = epsilon_from_rates(rates, delta, confidence)
+    return Distinguished(claimed, delta, bound, form="error rates (Clopper-Pearson)", **common)
+
+
+def _halves(outputs: ArrayLike) -> tuple[Floats, Floats]:
+    array = np.asarray(outputs, dtype=np.float64)
+    array = array.reshape(len(array), -1) if array.size else array.reshape(0, 0)
+    if len(array) < _LEAST_RUNS or array.shape[1] == 0:
+        raise ValueError(f"an audit needs at least {_LEAST_RUNS} runs on each dataset, and numbers to look at")
+    if not np.isfinite(array).all():
+        raise ValueError("a run released NaN or infinity")
+    return array[: len(array) // 2], array[len(array) // 2 :]
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Scores of runs on the two datasets: higher looks more like the second."""
+
+    firsts: Floats
+    seconds: Floats
+
+    def rates(self, threshold: float) -> Rates:
+        positives = int(np.sum(self.seconds > threshold)), int(np.sum(self.firsts > threshold))
+        return Rates(*positives, len(self.seconds), len(self.firsts))
+
+    def distance(self) -> tuple[float, float]:
+        return standardised_distance(self.firsts, self.seconds)
+
+    def best_threshold(self, delta: float | None = None) -> float:
+        """Return the threshold at which the rates prove most: for Gaussian claims, or at one delta."""
+        edge = 0.05 if delta is None else 0.003
+        places = np.quantile(np.concatenate([self.firsts, self.seconds]), np.linspace(edge, 1 - edge, 100))
+
+        def proof(place: float) -> float:
+            rates = self.rates(place)
+            return mu_from_rates(rates, _CAUTION) if delta is None else epsilon_from_rates(rates, delta, _CAUTION)
+
+        return float(max(places, key=proof))
+
+
+def _attack(firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
+    """Return a score that tells the two apart: linear, or of the spread where that tells more.
+
+    The linear score is Fisher's: with the variances of single coordinates, and where runs are many enough with their
+    covariances too, which see noise that coordinates share. Where means agree and spreads do not (noise that depends on
+    the data), the distance from the middle is looked at instead.
+    """
+    middle, scale = _middle(firsts, seconds)
+    apart = (seconds.mean(axis=0) - firsts.mean(axis=0)) / scale
+    directions = [apart / scale]
+    if 1 < len(apart) * _RUNS_A_COLUMN <= len(firsts):
+        within = np.concatenate([firsts - firsts.mean(axis=0), seconds - seconds.mean(axis=0)]) / scale
+        covariance = within.T @ within / len(within) + _RIDGE * np.eye(len(apart))
+        directions.append(np.linalg.solve(covariance, apart) / scale)
+
+    def linear(direction: Floats) -> Callable[[Floats], Floats]:
+        return lambda outputs: np.asarray((outputs - middle) @ direction)
+
+    def spread(outputs: Floats) -> Floats:
+        return np.asarray((((outputs - middle) / scale) ** 2).sum(axis=1))
+
+    best: Callable[[Floats], Floats] = linear(directions[0])
+    most = -1.0
+    for score in (*map(linear, directions), spread, lambda outputs: -spread(outputs)):
+        clipped = _bounded(score, firsts, seconds)
+        distance, error = standardised_distance(clipped(firsts), clipped(seconds))
+        is_right_way = clipped(seconds).mean() >= clipped(firsts).mean()
+        if is_right_way and distance - error > most:
+            best, most = clipped, distance - error
+    return best
+
+
+def _middle(firsts: Floats, seconds: Floats) -> tuple[Floats, Floats]:
+    scale = np.sqrt((firsts.var(axis=0) + seconds.var(axis=0)) / 2)
+    # A coordinate that never varies but differs tells all: it gets a tiny spread instead of none.
+    return (firsts.mean(axis=0) + seconds.mean(axis=0)) / 2, np.maximum(scale, 1e-12 * (1 + np.abs(firsts).max()))
+
+
+def _bounded(score: Callable[[Floats], Floats], firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
+    """Return the score cut off a few deviations from its middle."""
+    pooled = np.concatenate([score(firsts), score(seconds)])
+    low, high = np.median(pooled) - _CLIP * pooled.std(), np.median(pooled) + _CLIP * pooled.std()
+    return lambda outputs: np.clip(score(outputs), low, high)
+
+
+def _from_distances(distances: list[tuple[float, float]], confidence: float) -> float:
+    """Return the mu that two estimates prove together, each made on data that did not shape its attack."""
+    t = float(np.mean([distance for distance, _ in distances]))
+    error = math.hypot(*(error for _, error in distances)) / len(distances)
+    return _mu_from_distance(t, error, confidence)
+
+
+def _most_telling_delta(guarantee: Guarantee, trained: _Scored) -> float:
+    """Return the delta, among the claimed one and a few large ones, at which the attack gains most over the claim."""
+    if guarantee.delta == 0:
+        return 0.0
+
+    def gain(delta: float) -> float:
+        claimed = guarantee.epsilon if delta == guarantee.delta else guarantee.epsilon_at(delta)
+        return epsilon_from_rates(trained.rates(trained.best_threshold(delta)), delta, _CAUTION) - claimed
+
+    gains = {delta: gain(delta) for delta in (guarantee.delta, *_DELTAS)}
+    best = max(gains, key=lambda delta: gains[delta])
+    return best if gains[best] > 0 else guarantee.delta
+
+
+def summary(audits: Mapping[str, Distinguished]) -> str:
+    """Return one line an audit."""
+    width = max(map(len, audits), default=0)
+    return "\n".join(
+        f"{name:<{width}}  claimed {audit.claimed:<8.4g} measured {audit.lower_bound:<8.4g} {audit.verdict}"
+        for name, audit in audits.items()
+    )

@@ -1,0 +1,78 @@
+"""The distinguishing game for estimators: many fits on worst-case neighbouring tables."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+
+from privet.audit.distinguish import Distinguished, distinguish
+from privet.audit.pairs import CLASSIFICATION, Pair, target_flip
+from privet.linear.base import PrivateLinearModel
+from privet.privacy import NoiseSource
+
+
+def audit_estimator(
+    estimator: PrivateLinearModel,
+    *,
+    pairs: Sequence[Pair] | None = None,
+    n: int = 3,
+    d: int = 2,
+    runs: int = 500,
+    confidence: float = 0.95,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Distinguished]:
+    """Fit copies of an estimator over and over on neighbouring tables, and try to tell the models apart.
+
+    Parameters
+    ----------
+    estimator : PrivateLinearModel
+        Its settings. ``random_state`` must be None: with one seed all fits would have the same noise.
+    pairs : sequence of Pair or None
+        None takes worst-case pairs of n rows and d columns for the estimator's kind.
+    runs : int
+        Fits on each table of each pair.
+    confidence : float
+        Of all audits together: each is held to a stricter one.
+
+    Returns
+    -------
+    dict from the pair's name to what the game showed.
+    """
+    if estimator.random_state is not None:
+        raise ValueError("an audit needs fresh noise in every fit: set random_state=None")
+    chosen = list(pairs) if pairs is not None else worst_pairs(estimator, n, d)
+    if is_classifier(estimator) and estimator.classes is None:  # worst-case tables may hold one label only
+        estimator = clone(estimator).set_params(classes=[0, 1])
+    results = {}
+    for place, pair in enumerate(chosen):
+        (X, y), second = pair
+        claim = _fitted(estimator, (X, y)).guarantee_
+        results[pair.name] = distinguish(
+            lambda table, _: _weights(_fitted(estimator, table)),
+            (X, y),
+            second,
+            guarantee=claim,
+            runs=runs,
+            confidence=1 - (1 - confidence) / len(chosen),
+            source=NoiseSource(),
+            progress=progress and (lambda done, _, k=place: progress(k * runs + done, len(chosen) * runs)),  # type: ignore[misc]
+            name=pair.name,
+        )
+    return results
+
+
+def worst_pairs(estimator: PrivateLinearModel, n: int = 3, d: int = 2) -> list[Pair]:
+    """Return worst-case neighbouring tables for an estimator's kind and bounds."""
+    if is_classifier(estimator):
+        return [make(n, d, estimator.feature_norm) for make in CLASSIFICATION]
+    return [target_flip(n, d, estimator.feature_norm, getattr(estimator, "target_bound", 1.0))]
+
+
+def _fitted(estimator: PrivateLinearModel, table: tuple[Any, Any]) -> Any:
+    return clone(estimator).fit(*table)
+
+
+def _weights(model: Any) -> NDArray[np.float64]:
+    return np.concatenate([np.ravel(model.coef_), np.ravel(model.intercept_)])

@@ -1,0 +1,5 @@
+"""Deep networks in PyTorch, trained with differential privacy."""
+
+from privet.deep.training import PrivateTraining, make_private
+
+__all__ = ["PrivateTraining", "make_private"]

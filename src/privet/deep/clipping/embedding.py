@@ -1,0 +1,21 @@
+"""nn.Embedding: a row for each place."""
+
+import torch
+from torch import Tensor, nn
+
+from privet.deep.clipping.gradients import PerExample, RowSum
+from privet.deep.clipping.rules import rule
+
+
+@rule(nn.Embedding)
+def embedding(layer: nn.Embedding, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
+    """Return the gradient of the table; the row that pads has none."""
+    if layer.scale_grad_by_freq or layer.max_norm is not None:
+        raise ValueError(
+            "an nn.Embedding with scale_grad_by_freq or max_norm looks at all examples at once: leave them out"
+        )
+    indices = inputs.reshape(len(inputs), -1)
+    right = output_grads.reshape(len(inputs), indices.shape[1], -1)
+    if layer.padding_idx is not None:
+        right = torch.where((indices == layer.padding_idx)[:, :, None], 0.0, right)
+    return {"weight": RowSum(indices, right, layer.weight.shape)}

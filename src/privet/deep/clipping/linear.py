@@ -1,0 +1,17 @@
+"""nn.Linear: one outer product an example, or one a place of a sequence."""
+
+from torch import Tensor, nn
+
+from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
+from privet.deep.clipping.rules import rule
+
+
+@rule(nn.Linear)
+def linear(layer: nn.Linear, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
+    """Return the gradients of weight and bias; all dimensions between the first and the last are places."""
+    left = inputs.reshape(len(inputs), 1, -1, inputs.shape[-1])
+    right = output_grads.reshape(len(output_grads), 1, -1, output_grads.shape[-1])
+    found: dict[str, PerExample] = {"weight": OuterSum(left, right, layer.weight.shape)}
+    if layer.bias is not None:
+        found["bias"] = Direct(right.sum((1, 2)))
+    return found

@@ -1,0 +1,178 @@
+"""Projected noisy gradient steps whose iterates stay hidden: PNSGD and its kin.
+
+Algorithms 1 and 2 of "Privacy Amplification by Iteration". Which of them runs is the sampler's choice: ``FixedOrder``
+is PNSGD and, with several passes, PNMSGD; ``RandomStop`` and ``RandomSkip`` are Stop-PNSGD and Skip-PNSGD; public
+records at the end are Corollary 31; ``FullBatch`` is noisy gradient descent, whose loss stops growing on strongly
+convex problems; ``FixedOrder`` with batches is its cyclic form. Several tasks on one dataset (Theorem 32) are several
+runs of one plan.
+"""
+
+import math
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from privet.plans import Descent, FixedOrder, GradientPlan
+from privet.plans.samplers import Batch
+from privet.privacy.events import Secret
+from privet.privacy.guarantee import assumed, enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+
+_PUBLIC_RIDGE = 0.1  # over the square root of the number of public records, in units of the smoothness
+
+
+def projected_sgd(
+    problem: Problem,
+    plan: GradientPlan,
+    *,
+    delta: float,
+    source: NoiseSource,
+    public: Problem | None = None,
+    start: NDArray[Any] | None = None,
+    progress: Progress | None = None,
+) -> Release:
+    """Take the steps of ``plan.descent`` and release the last iterate, nothing else.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex and smooth, with constants no worse than the plan's.
+    plan : GradientPlan
+        Made with ``release="last"``.
+    delta : float
+        At which the guarantee is stated.
+    source : NoiseSource
+        Of noise and secrets.
+    public : Problem or None
+        The same problem over the public records that the plan visits, if it visits any. None takes them to be the last
+        records of ``problem``.
+    start : array or None
+        Where to start. It must owe nothing to the private records. None starts from what ``public`` records teach by
+        themselves, or from zero.
+    progress : callable or None
+        Called with steps done and planned; not at all where the number of steps is a secret.
+
+    Formal guarantees
+    -----------------
+    The plan's. Each step is w -> w - eta (noisy mean gradient), w projected onto the ball before it: a Lipschitz map
+    with Gaussian noise after it, and replacing a record moves the map by at most 2 eta clip_norm over the divisor, in
+    the steps that visit the record. Gradients are clipped only for losses of one score, whose clipped gradients are
+    again those of a convex loss; the regulariser is added after the clip. The trace holds public facts only, and no
+    secret.
+    """
+    n = problem.rows.n + (0 if public is None else public.rows.n)
+    descent = check_last_iterate(problem, plan, delta, n=n)
+    if public is not None:
+        check_last_iterate(public, plan, delta, n=n)
+        order = plan.sampler
+        if not isinstance(order, FixedOrder) or (order.n, order.public) != (problem.rows.n, public.rows.n):
+            raise ValueError(
+                f"the data has {problem.rows.n} private and {public.rows.n} public records: the plan's sampler must be "
+                f"a FixedOrder({problem.rows.n}, public={public.rows.n}), or one with a secret, not {order!r}"
+            )
+    radius = math.inf if descent.diameter is None else descent.diameter / 2
+    weights = _projected(_first(problem, public, start), radius)
+    has_secret = getattr(plan.sampler, "secret", Secret.NOTHING) is not Secret.NOTHING
+    steps = zip(plan.run(n, source, release="last"), cycle(descent.step_sizes), strict=False)
+    for done, (step, size) in enumerate(steps, start=1):
+        total = _gradient_sum(problem, public, weights, step.batch, plan)
+        gradient = step.noisy(total) / plan.divisor(n) + problem.regulariser.gradient(weights)
+        weights = _projected(weights - size * gradient, radius)
+        if progress is not None and not has_secret:
+            progress(done, plan.steps)
+    guarantee = plan.guarantee(
+        delta,
+        bound=enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or clipping"),
+        contracts=enforced(descent.in_words()),
+    )
+    if start is not None:
+        guarantee = guarantee.assuming(assumed("the starting point owes nothing to the private records"))
+    trace = {"steps": plan.steps, "step_size": max(descent.step_sizes), "clip_norm": plan.clip_norm}
+    noise = {"noise_std": plan.noise_std / plan.divisor(n)}
+    return Release(weights, guarantee.assuming(source.assumption()), trace | noise)
+
+
+def _gradient_sum(
+    problem: Problem, public: Problem | None, weights: NDArray[Any], batch: Batch, plan: GradientPlan
+) -> NDArray[Any]:
+    """Return the sum of a batch's gradients; that of a public one as if the batch were as large as planned.
+
+    A public batch may be divided by its own size: there is no one to protect.
+    """
+    first_public = plan.sampler.n if isinstance(plan.sampler, FixedOrder) else problem.rows.n
+    is_public = isinstance(batch, slice) and batch.start is not None and batch.start >= first_public
+    if is_public and public is not None:
+        assert isinstance(batch, slice)
+        problem, batch = public, slice(batch.start - first_public, batch.stop - first_public)
+    rows = problem.rows.take(batch)
+    total = problem.objective.gradient_sum(weights, rows, problem.targets[batch], plan.clip_norm)
+    return total * (plan.divisor(rows.n) / rows.n) if is_public else total
+
+
+def _first(problem: Problem, public: Problem | None, start: NDArray[Any] | None) -> NDArray[Any]:
+    """Return where to start: where told, or at the minimum over public records, which few records need a ridge for."""
+    if start is not None:
+        first = np.array(start, dtype=np.float64)
+        if first.shape != problem.start().shape or not np.isfinite(first).all():
+            raise ValueError(f"start must be finite numbers of shape {problem.start().shape}, got shape {first.shape}")
+        return first
+    if public is None:
+        return problem.start()
+    ridge = _PUBLIC_RIDGE * public.smoothness / math.sqrt(public.rows.n)
+
+    def both(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+        weights = flat.reshape(problem.start().shape)
+        total = public.objective.gradient_sum(weights, public.rows, public.targets, math.inf)
+        gradient = total / public.rows.n + public.regulariser.gradient(weights) + ridge * weights
+        return public.value(weights) + ridge / 2 * float(np.vdot(weights, weights)), gradient.ravel()
+
+    found = minimize(both, problem.start().ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    return np.asarray(found.x).reshape(problem.start().shape)
+
+
+def descent_of(
+    problem: Problem, step_size: float | tuple[float, ...] | None = None, diameter: float | None = None
+) -> Descent:
+    """Return the steps of a problem, with its constants; the longest that contract best if no size is given."""
+    if step_size is None:
+        step_size = 2 / (problem.smoothness + problem.strong_convexity)
+    return Descent(step_size, problem.smoothness, problem.strong_convexity, diameter)
+
+
+def check_last_iterate(problem: Problem, plan: GradientPlan, delta: float, n: int | None = None) -> Descent:
+    """Raise unless amplification by iteration holds for the plan on this problem; return the plan's descent."""
+    if plan.descent is None:
+        raise ValueError('projected_sgd releases the last iterate alone: make the plan with release="last"')
+    descent = plan.descent
+    if not problem.is_convex:
+        raise ValueError("amplification by iteration needs a convex objective: take a convex regulariser")
+    if plan.clip_norm < problem.lipschitz and not problem.objective.clips_to_convex:
+        raise ValueError(
+            f"gradients of {type(problem.objective).__name__} losses, of several scores a record, do not contract once "
+            f"they are clipped: set clip_norm to at least {problem.lipschitz:.6g}, or release all iterates"
+        )
+    slack = 1 + 1e-12
+    if problem.smoothness > descent.smoothness * slack or problem.strong_convexity * slack < descent.strong_convexity:
+        raise ValueError(
+            f"the plan is for an objective that is {descent.smoothness:.6g}-smooth and {descent.strong_convexity:.6g}-"
+            f"strongly convex; this one is {problem.smoothness:.6g}-smooth and {problem.strong_convexity:.6g}-strongly "
+            "convex. Make the plan with descent_of(problem)"
+        )
+    n = problem.rows.n if n is None else n
+    plan.sampler.check_n(n)
+    if plan.public_n not in (None, n):
+        raise ValueError(f"the plan was made for n = {plan.public_n} records, the data has {n}")
+    if not math.isfinite(plan.guarantee(delta).epsilon):
+        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
+    return descent
+
+
+def _projected(weights: NDArray[Any], radius: float) -> NDArray[Any]:
+    """Return the nearest weights in the ball around zero."""
+    length = float(np.linalg.norm(weights))
+    return weights if length <= radius else np.asarray(weights * (radius / length))

@@ -1,0 +1,277 @@
+"""Layer rules against vmap, over random shapes; shared, unused and frozen parameters; refusals."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from privet.deep.clipping import batch_gradients, layers_of  # noqa: E402
+from privet.deep.clipping.rules import has_rule  # noqa: E402
+
+
+def squares(outputs, targets):
+    return (outputs.flatten(1) - targets[:, None]).square().sum(1)
+
+
+def by_vmap(model, inputs, targets, loss):
+    """Every example's gradient, written out by torch itself."""
+    values = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    def one(values, example, target):
+        return loss(torch.func.functional_call(model, values, (example[None],), tie_weights=True), target[None])[0]
+
+    return torch.func.vmap(torch.func.grad(one), (None, 0, 0))(values, inputs, targets)
+
+
+def check(model, inputs, loss=squares, targets=None, tolerance=1e-5):
+    torch.manual_seed(1)
+    targets = torch.randn(len(inputs)) if targets is None else targets
+    found = batch_gradients(model, loss, (inputs,), targets)
+    expected = by_vmap(model, inputs, targets, loss)
+    norms = torch.stack([g.flatten(1).square().sum(1) for g in expected.values()]).sum(0).sqrt()
+    torch.testing.assert_close(found.norms(), norms, rtol=tolerance, atol=1e-6)
+    clip = float(norms.median()) or 1.0
+    weights = (clip / norms.clamp_min(1e-12)).clamp_max(1.0)
+    sums = found.clipped_sum(clip)
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            assert parameter not in sums
+            continue
+        reference = torch.einsum("b,b...->...", weights, expected[name])
+        value = sums.get(parameter, torch.zeros_like(parameter))
+        assert float((value - reference).norm()) <= tolerance * (float(reference.norm()) + 1e-3), name
+    assert torch.equal(found.losses, loss(model(inputs), targets).detach())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 5),
+    st.lists(st.integers(1, 4), max_size=2),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_linear(batch, places, p, q, bias):
+    torch.manual_seed(batch + p)
+    check(nn.Linear(p, q, bias=bias), torch.randn(batch, *places, p))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([1, 2, 3]),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.sampled_from(["zeros", "reflect", "circular", "replicate"]),
+    st.booleans(),
+)
+def test_convolutions(dimensions, batch, p, q, kernel, stride, padding, dilation, mode, bias):
+    torch.manual_seed(dimensions)
+    groups = 2 if batch % 2 else 1
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
+    layer = kind(
+        p * groups,
+        q * groups,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
+        bias,
+        padding_mode=mode if padding else "zeros",
+    )
+    check(layer, torch.randn(batch, p * groups, *range(6, 6 + dimensions)))
+
+
+def test_same_padding_and_long_kernels():
+    check(nn.Conv2d(2, 3, (3, 2), padding="same", dilation=2), torch.randn(3, 2, 7, 6))
+    check(nn.Conv1d(1, 40, 5), torch.randn(2, 1, 9))
+    check(nn.Conv2d(8, 8, 3), torch.randn(2, 8, 4, 4))  # more channels than places: products of places
+
+
+@pytest.mark.parametrize("padding", [None, 0])
+def test_embeddings_with_repeated_words(padding):
+    model = nn.Sequential(nn.Embedding(7, 4, padding_idx=padding), nn.Flatten(), nn.Linear(20, 3))
+    check(model, torch.randint(0, 7, (6, 5)))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_normalisations(affine):
+    """In double precision: normalised outputs leave gradients that nearly cancel."""
+    front = nn.Conv2d(2, 4, 3)
+    for layer in (nn.GroupNorm(2, 4, affine=affine), nn.InstanceNorm2d(4, affine=affine)):
+        check(nn.Sequential(front, layer).double(), torch.randn(3, 2, 6, 6).double(), targets=torch.ones(3).double())
+    for shape in (5, (3, 5)):
+        model = nn.Sequential(nn.Linear(5, 5), nn.LayerNorm(shape, elementwise_affine=affine)).double()
+        check(model, torch.randn(4, 3, 5).double(), targets=torch.ones(4).double())
+
+
+class Twice(nn.Module):
+    """One layer used twice, one whose output the loss does not see, and one never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.unseen, self.unused = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        self.unseen(x)
+        return self.inner(torch.tanh(self.inner(x)))
+
+
+def test_a_layer_used_twice_and_layers_not_used():
+    model = Twice()
+    check(model, torch.randn(5, 4))
+    check(model, torch.randn(5, 3, 4))
+    assert model.unused.weight not in batch_gradients(model, squares, (torch.randn(2, 4),), torch.zeros(2)).parts
+
+
+class Tied(nn.Module):
+    """An embedding whose table is also the last layer's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+        self.last.weight = self.table.weight
+
+    def forward(self, words):
+        return self.last(torch.tanh(self.table(words).mean(1)))
+
+
+def test_tied_weights():
+    check(Tied(), torch.randint(0, 9, (5, 6)))
+
+
+class Scale(nn.Module):
+    """A layer that no rule knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        return x * self.factor + self.factor.sum()
+
+
+def test_a_layer_without_a_rule_gets_the_general_one():
+    model = nn.Sequential(nn.Linear(4, 3), Scale(), nn.Linear(3, 2))
+    assert not has_rule(model[1])
+    check(model, torch.randn(5, 4))
+
+
+class Other(nn.Linear):
+    """A subclass that computes something else: the rule of its parent would be wrong."""
+
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def test_a_subclass_does_not_inherit_a_rule():
+    assert not has_rule(Other(2, 2))
+    check(nn.Sequential(Other(4, 3), nn.Linear(3, 2)), torch.randn(5, 4))
+
+
+def test_frozen_layers_are_left_out():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    model[0].weight.requires_grad_(False)
+    check(model, torch.randn(5, 4))
+    model[0].bias.requires_grad_(False)
+    check(model, torch.randn(5, 4))
+    assert [parameter.requires_grad for parameter in model.parameters()] == [False, False, True, True]
+
+
+def test_cross_entropy_of_the_papers_network():
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2), nn.Tanh(),
+        nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+    )  # fmt: skip
+    loss = nn.CrossEntropyLoss(reduction="none")
+    check(model, torch.randn(9, 1, 28, 28), loss, torch.randint(0, 10, (9,)))
+
+
+def test_clipped_examples_have_at_most_the_norm_of_the_clip():
+    model, inputs = nn.Linear(3, 2), torch.randn(1, 3) * 1e4
+    total = batch_gradients(model, squares, (inputs,), torch.zeros(1)).clipped_sum(0.5)
+    assert float(torch.cat([value.flatten() for value in total.values()]).norm()) <= 0.5 * (1 + 1e-6)
+
+
+def test_an_example_without_a_finite_gradient_counts_as_nothing():
+    model = nn.Linear(3, 2)
+    inputs = torch.randn(4, 3)
+    clean = batch_gradients(model, squares, (inputs[:3],), torch.zeros(3)).clipped_sum(1.0)
+    inputs[3, 0] = float("inf")
+    dirty = batch_gradients(model, squares, (inputs,), torch.zeros(4)).clipped_sum(1.0)
+    for parameter, value in clean.items():
+        torch.testing.assert_close(dirty[parameter], value)
+
+
+def test_parameters_and_hooks_are_left_as_they_were():
+    model = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="one number an example"):
+        batch_gradients(model, lambda outputs, targets: outputs.mean(), (torch.randn(4, 3),), torch.zeros(4))
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.SyncBatchNorm(3)])
+def test_layers_that_mix_examples_are_refused_with_what_to_use_instead(layer):
+    with pytest.raises(ValueError, match=r"nn.GroupNorm"):
+        layers_of(nn.Sequential(nn.Linear(3, 3), layer))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Embedding(4, 2, scale_grad_by_freq=True), nn.Embedding(4, 2, max_norm=1.0)], ids=["frequency", "norm"]
+)
+def test_embeddings_that_look_at_the_whole_batch_are_refused(layer):
+    with pytest.raises(ValueError, match="all examples at once"):
+        batch_gradients(layer, squares, (torch.randint(0, 4, (3, 2)),), torch.zeros(3))
+
+
+def test_other_faults_are_named():
+    running = nn.Sequential(nn.Conv1d(2, 2, 1), nn.InstanceNorm1d(2, affine=True, track_running_stats=True))
+    with pytest.raises(ValueError, match="track_running_stats"):
+        batch_gradients(running, squares, (torch.randn(3, 2, 4),), torch.zeros(3))
+    with pytest.raises(ValueError, match="inplace=False"):
+        batch_gradients(
+            nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True)), squares, (torch.randn(3, 3),), torch.zeros(3)
+        )
+    with pytest.raises(ValueError, match="more than one tensor"):
+        batch_gradients(nn.LSTM(3, 3), lambda out, t: out[0].sum((1, 2)), (torch.randn(3, 2, 3),), torch.zeros(3))
+
+
+def test_inner_products_of_gradients_at_two_points():
+    """What the norm of a gradient difference is made of: |g|^2 - 2 <g, h> + |h|^2."""
+    for model, inputs in (
+        (nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), torch.randn(5, 4)),
+        (nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 2)), torch.randn(5, 2, 4, 4)),
+        (nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), torch.randint(0, 7, (5, 2))),
+    ):
+        targets = torch.randn(5)
+        here, expected = batch_gradients(model, squares, (inputs,), targets), by_vmap(model, inputs, targets, squares)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        there, others = batch_gradients(model, squares, (inputs,), targets), by_vmap(model, inputs, targets, squares)
+        for name, parameter in model.named_parameters():
+            product = (expected[name].flatten(1) * others[name].flatten(1)).sum(1)
+            torch.testing.assert_close(
+                here.parts[parameter].inner_products(there.parts[parameter]), product, rtol=1e-4, atol=1e-5
+            )
+
+
+def test_relu_and_functional_activations_need_no_rule():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.b(functional.gelu(self.a(x)))
+
+    check(Net(), torch.randn(6, 4))

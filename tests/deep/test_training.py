@@ -1,0 +1,199 @@
+"""make_private: noise, clip, sampling and accounting of a real training; empty batches; refusals."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+from torch import nn  # noqa: E402
+from torch.utils.data import Dataset, TensorDataset  # noqa: E402
+
+from privet.deep import make_private  # noqa: E402
+from privet.denoise import LaplacianSmoothing  # noqa: E402
+from privet.plans import PlanError  # noqa: E402
+from privet.privacy import Adjacency, Budget  # noqa: E402
+
+
+def problem(n=200, d=5, seed=0):
+    torch.manual_seed(seed)
+    X = torch.randn(n, d)
+    return TensorDataset(X, (X[:, 0] > 0).long())
+
+
+def prepared(dataset=None, model=None, **options):
+    dataset = problem() if dataset is None else dataset
+    torch.manual_seed(0)  # of the weights
+    model = model or nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+    settings = {
+        "loss": nn.CrossEntropyLoss(),
+        "budget": Budget(8.0, 1e-4),
+        "epochs": 5,
+        "batch_size": 20,
+        "clip_norm": 1.0,
+        "random_state": 0,
+    } | options
+    optimizer = settings.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.5)
+    return make_private(model, optimizer, dataset, **settings)
+
+
+def train(private):
+    return [private.step(*batch) for batch in private.batches()]
+
+
+def test_learns_and_promises_what_its_plan_gives():
+    dataset = problem(2000)
+    private = prepared(dataset, epochs=10, batch_size=100)
+    train(private)
+    X, y = dataset.tensors
+    assert float((private.model(X).argmax(1) == y).float().mean()) > 0.9
+    assert private.steps_done == private.plan.steps == 200
+    guarantee = private.guarantee
+    assert 0.99 * 8 < guarantee.epsilon <= 8
+    assert guarantee.adjacency is Adjacency.ADD_OR_REMOVE
+    assert "the number of examples" in guarantee.statement()
+
+
+def test_the_guarantee_counts_the_steps_that_were_made():
+    private = prepared()
+    batches = private.batches()
+    spent = []
+    for _ in range(3):
+        private.step(*next(batches))
+        spent.append(private.guarantee.epsilon)
+    assert spent[0] < spent[1] < spent[2] < private.plan.guarantee(1e-4).epsilon
+
+
+def test_a_model_without_gradients_moves_by_the_planned_noise_alone():
+    """Zero inputs and no bias: the weights are the noise, divided by the expected batch size."""
+    dataset = TensorDataset(torch.zeros(100, 50), torch.zeros(100).long())
+    model = nn.Linear(50, 40, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    private = prepared(dataset, model, epochs=1, batch_size=10, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    train(private)
+    expected = private.plan.noise_std / 10 * math.sqrt(private.plan.steps)
+    assert float(model.weight.detach().std()) == pytest.approx(expected, rel=0.08)
+
+
+def test_one_example_moves_the_sum_by_at_most_the_clip():
+    private = prepared(clip_norm=0.3)
+    X, y = private.dataset.tensors
+    with_it, _ = private._clipped_sum((X[:20] * 100,), y[:20])
+    without, _ = private._clipped_sum((X[1:20] * 100,), y[1:20])
+    assert float((with_it - without).norm()) == pytest.approx(0.3, rel=1e-3)
+
+
+@pytest.mark.parametrize("max_batch", [1, 7, 1000])
+def test_parts_of_a_batch_add_up(max_batch):
+    whole, parts = prepared(), prepared(max_batch=max_batch)
+    train(whole)
+    train(parts)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+class Listed(Dataset):
+    """A map-style dataset that is no tensor."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        x, y = self.dataset[index]
+        return x.numpy(), int(y)
+
+
+def test_any_map_style_dataset_gives_the_same_training():
+    tensors, listed = prepared(), prepared(Listed(problem()))
+    train(tensors)
+    train(listed)
+    for one, other in zip(tensors.model.parameters(), listed.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, Listed])
+def test_empty_batches_are_steps_of_noise(wrap):
+    private = prepared(wrap(problem(40)), batch_size=1, epochs=3)
+    losses = train(private)
+    assert any(len(each) == 0 for each in losses)
+    assert private.steps_done == private.plan.steps
+    assert all(torch.isfinite(parameter).all() for parameter in private.model.parameters())
+
+
+def test_batches_are_poisson():
+    private = prepared(problem(500), batch_size=50, epochs=20)
+    sizes = [len(each) for each in train(private)]
+    assert np.mean(sizes) == pytest.approx(50, abs=4 * math.sqrt(45 / len(sizes)))
+    assert np.var(sizes) == pytest.approx(45, rel=0.5)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_other_optimizers_schedules_groups_and_frozen_layers(kind):
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+    model[0].weight.requires_grad_(False)
+    kept = model[0].weight.clone()
+    groups = [{"params": [model[0].bias], "lr": 0.1}, {"params": model[2].parameters()}]
+    optimizer = kind(groups, lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    private = prepared(model=model, optimizer=optimizer)
+    for batch in private.batches():
+        private.step(*batch)
+        schedule.step()
+    assert torch.equal(model[0].weight, kept)
+    assert optimizer.param_groups[0]["lr"] < 0.1
+
+
+def test_smoothing_is_applied_to_each_layer_after_the_noise():
+    plain, smoothed = prepared(), prepared(denoiser=LaplacianSmoothing(1.0))
+    for private in (plain, smoothed):
+        private.step(*next(private.batches()))
+    smooth = LaplacianSmoothing(1.0)
+    for one, other in zip(plain.model.parameters(), smoothed.model.parameters(), strict=True):
+        torch.testing.assert_close(smooth(one.grad.flatten()), other.grad.flatten(), rtol=1e-4, atol=1e-6)
+
+
+def test_seeds_repeat_and_others_differ():
+    weights = []
+    for seed in (0, 0, 1):
+        private = prepared(random_state=seed)
+        train(private)
+        weights.append(torch.cat([parameter.flatten() for parameter in private.model.parameters()]).detach())
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.allclose(weights[0], weights[2])
+
+
+def test_misuse_is_refused():
+    private = prepared()
+    with pytest.raises(PlanError, match="takes a batch of batches"):
+        private.step(torch.zeros(1, 5), torch.zeros(1).long())
+    batches = private.batches()
+    batch = next(batches)
+    with pytest.raises(PlanError, match="each batch is for one step"):
+        next(batches)
+    with pytest.raises(PlanError, match="once"):
+        private = prepared()
+        batch = next(private.batches())
+        private.step(*batch)
+        private.step(*batch)
+    with pytest.raises(PlanError, match="has begun"):
+        next(private.batches())
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match=r"nn.GroupNorm"):
+        prepared(model=nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2)))
+    with pytest.raises(ValueError, match="does not hold all parameters"):
+        prepared(optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="no parameters to train"):
+        model = nn.Linear(5, 2).requires_grad_(False)
+        prepared(model=model, optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="batch_size"):
+        prepared(batch_size=0)
+    with pytest.raises(ValueError, match="batch_size / n"):
+        prepared(batch_size=201)
+    with pytest.raises(ValueError, match="one number an example"):
+        train(prepared(loss=nn.functional.cross_entropy))

@@ -1,0 +1,216 @@
+"""method="iteration": hidden iterates, public records, and what the model says of them."""
+
+import importlib
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from privet import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    load,
+)
+from privet.linear.defaults import BATCHES, decaying, iteration_passes
+from privet.privacy import Budget
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 6)) / 3 + 0.2
+    y = (X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(4000) > 0).astype(int)
+    return X, y
+
+
+def logistic(**fields):
+    return PrivateLogisticRegression(**({"epsilon": 1.0, "method": "iteration", "classes": [0, 1]} | fields))
+
+
+def test_learns_and_promises_no_more_than_the_budget(table):
+    model = logistic().fit(*table)
+    assert model.score(*table) > 0.9
+    assert 0.99 < model.guarantee_.epsilon <= 1.0
+    assert model.method_ == "iteration"
+    assert not model.guarantee_.is_conditional
+    assert "the last iterate, and nothing of those before it" in model.guarantee_.statement()
+
+
+def test_early_records_are_hidden_better_and_the_worst_is_the_guarantee(table):
+    guarantee = logistic().fit(*table).guarantee_
+    epsilons = guarantee.per_record.epsilons
+    assert len(epsilons) == 4000
+    assert np.all(np.diff(epsilons) >= 0)
+    assert epsilons[-1] == pytest.approx(guarantee.epsilon, rel=1e-6)
+    assert epsilons[0] < 0.97 * epsilons[-1]
+    assert len(np.unique(epsilons)) == BATCHES
+
+
+def test_says_what_hiding_saves_and_when_composition_would_be_better(table):
+    weak, strong = (logistic(alpha=alpha, max_iter=60).fit(*table).method_reason_ for alpha in (1e-6, 0.05))
+    assert "saves" in weak
+    assert "method='gradient'" in weak
+    assert "composition is worse" in strong
+
+
+def test_strong_convexity_takes_noise_off():
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((800, 3)) / 2, rng.integers(0, 2, 800)
+    stds = []
+    for alpha in (1e-6, 0.05, 0.2):
+        model = logistic(alpha=alpha, max_iter=50).fit(X, y)
+        stds.append(float(model.guarantee_.statement().split("standard deviation ")[-1].split()[0]))
+    assert stds[0] > 1.1 * stds[1] > 1.2 * stds[2]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_sparse_and_dense_agree(table, form):
+    X, y = table
+    models = [logistic(random_state=3).fit(rows, y) for rows in (X, form(X))]
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [PrivateRidge, PrivateHuberRegressor])
+def test_regressions_learn(table, kind):
+    X, _ = table
+    target = X[:, 0] - X[:, 1]
+    model = kind(2.0, method="iteration", target_bound=3.0).fit(X, target)
+    assert model.score(X, target) > 0.5
+
+
+def test_several_classes_are_not_clipped_and_a_clip_is_refused(table):
+    X, _ = table
+    y = np.digitize(X[:, 0], [-0.1, 0.4])
+    model = PrivateLogisticRegression(2.0, method="iteration", classes=[0, 1, 2]).fit(X, y)
+    assert model.score(X, y) > 0.5
+    with pytest.raises(ValueError, match="do not contract once they are clipped"):
+        PrivateLogisticRegression(2.0, method="iteration", clip_norm=0.1).fit(X, y)
+
+
+def test_without_an_intercept(table):
+    X, y = table
+    model = logistic(fit_intercept=False).fit(X - 0.2, y)
+    assert model.score(X - 0.2, y) > 0.9
+    assert model.guarantee_.per_record is not None
+
+
+def test_saves_and_loads_with_every_record_s_guarantee(table, tmp_path):
+    model = logistic().fit(*table)
+    model.save(tmp_path / "m.json")
+    again = load(tmp_path / "m.json")
+    assert again.guarantee_.per_record.epsilons == pytest.approx(model.guarantee_.per_record.epsilons)
+
+
+DATA = Path(os.environ.get("PRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "a9a.npz"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not at hand: set PRIVET_DATA to the folder that holds it")
+@pytest.mark.parametrize("alpha", [1e-4, 1e-3])
+def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypatch):
+    """Epsilon 0.5, delta 1e-6, five seeds each, in one run: the same budget, penalty and bounds."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments"))
+    pytest.importorskip("matplotlib", reason="the loader of the data is that of the experiments")
+    split = importlib.import_module("support").a9a()
+    means = {}
+    for method in ("gradient", "iteration"):
+        settings = {"feature_norm": 14**0.5, "alpha": alpha, "method": method, "classes": [0, 1]}
+        models = [PrivateLogisticRegression(0.5, 1e-6, random_state=seed, **settings) for seed in range(5)]
+        scores = [model.fit(split.X, split.y).score(split.X_test, split.y_test) for model in models]
+        means[method] = np.mean(scores)
+    assert means["iteration"] >= means["gradient"]
+    assert means["iteration"] > 0.848
+
+
+# ------------------------------------------------------------------------------------------------------ public records
+
+
+def test_public_records_help_a_small_budget(table):
+    X, y = table
+    private, public = slice(0, 300), slice(300, 600)
+    alone, helped = [], []
+    for seed in range(6):
+        alone.append(logistic(epsilon=0.1, random_state=seed).fit(X[private], y[private]).score(X, y))
+        model = logistic(epsilon=0.1, random_state=seed)
+        helped.append(model.fit(X[private], y[private], X_public=X[public], y_public=y[public]).score(X, y))
+    assert np.mean(helped) > np.mean(alone) + 0.1
+    assert len(model.guarantee_.per_record) == 300
+
+
+def test_public_records_take_noise_off(table):
+    X, y = table
+    models = [
+        logistic(max_iter=5).fit(X[:400], y[:400], X_public=X[1000 : 1000 + m], y_public=y[1000 : 1000 + m])
+        for m in (1, 200, 2000)
+    ]
+    stds = [float(model.guarantee_.statement().split("standard deviation ")[-1].split()[0]) for model in models]
+    assert stds[0] > 1.1 * stds[1] > 1.3 * stds[2]
+
+
+def test_public_records_come_last_and_outweigh_a_few_private_ones(table):
+    X, y = table
+    public = {"X_public": X[1000:3000], "y_public": y[1000:3000]}
+    model = logistic(epsilon=50.0, max_iter=1, alpha=0.01).fit(X[:50], 1 - y[:50], **public)
+    assert model.score(X, y) > 0.75
+
+
+@pytest.mark.parametrize("method", ["auto", "gradient", "output", "minimiser", "objective"])
+def test_other_methods_refuse_public_records(table, method):
+    with pytest.raises(ValueError, match="method='iteration' only"):
+        logistic(method=method).fit(*table, X_public=table[0], y_public=table[1])
+
+
+def test_bad_public_records_are_refused(table):
+    X, y = table
+    with pytest.raises(ValueError, match="go together"):
+        logistic().fit(X, y, X_public=X)
+    with pytest.raises(ValueError, match="go together"):
+        logistic().fit(X, y, y_public=y)
+    with pytest.raises(ValueError, match="features"):
+        logistic().fit(X, y, X_public=X[:, :3], y_public=y)
+    with pytest.raises(ValueError, match="label 2, which y has not"):
+        logistic().fit(X, y, X_public=X, y_public=y + 1)
+    with pytest.raises(ValueError, match="NaN"):
+        logistic().fit(X, y, X_public=np.where(X > 1, np.nan, X), y_public=y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        logistic().fit(X, y, X_public=X[:5], y_public=y)
+
+
+def test_pure_epsilon_and_smoothing_are_refused(table):
+    with pytest.raises(ValueError, match="no pure epsilon"):
+        logistic(delta=0).fit(*table)
+    with pytest.raises(ValueError, match="smoothing acts on noisy gradients"):
+        logistic(smoothing=1.0).fit(*table)
+
+
+@pytest.mark.parametrize("kind", [PrivateLinearSVC, PrivateLogisticRegression])
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 9])
+def test_tiny_tables(kind, n):
+    rng = np.random.default_rng(n)
+    model = kind(5.0, method="iteration", classes=[0, 1]).fit(rng.standard_normal((n, 2)), np.arange(n) % 2)
+    assert np.isfinite(model.coef_).all()
+    assert len(model.guarantee_.per_record or range(n)) == n
+
+
+# ------------------------------------------------------------------------------------------------------------ defaults
+
+
+def test_passes_grow_with_data_and_budget_within_limits():
+    def passes(epsilon, n):
+        return iteration_passes(Budget(epsilon, 1e-6), clip_norm=0.4, n=n, step_size=7.0, row_norm=1.0, scale=1.0)
+
+    assert passes(0.01, 100) == 5
+    assert 5 < passes(0.5, 20_000) < passes(1.0, 20_000) <= passes(1.0, 10**6) == 150
+
+
+def test_steps_decay_over_their_second_half():
+    sizes = decaying(0.5, 100)
+    assert len(sizes) == 100
+    assert sizes[:50] == (0.5,) * 50
+    assert 0 < sizes[-1] < 0.011
+    assert all(late < early for early, late in pairwise(sizes[50:]))
+    assert decaying(0.5, 1) == (0.5,)

@@ -1,0 +1,310 @@
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from privet.plans import (
+    Descent,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    GradientPlan,
+    OneUniform,
+    PlanError,
+    Poisson,
+    RandomSkip,
+    RandomStop,
+    SecretOrder,
+)
+from privet.privacy import Adjacency, Budget, NoiseSource, gdp_epsilon, gdp_mu
+from privet.privacy.events import LastIterate, Secret
+from privet.privacy.iteration import last_iterate_mu, worst_mu
+
+DELTA = 1e-5
+BUDGET = Budget(1.0, DELTA)
+DESCENT = Descent(1.0, 1.0)
+
+
+def last(sampler, descent=DESCENT, **fields):
+    return GradientPlan(
+        sampler, fields.pop("steps", None), 1.0, fields.pop("noise", 4.0), release="last", descent=descent, **fields
+    )
+
+
+# -------------------------------------------------------------------------------------------------- contractions
+
+
+@pytest.mark.parametrize("step_size", [0.01, 0.5, 1.0, 1.9, 2.0])
+@pytest.mark.parametrize("strong_convexity", [0.0, 0.1, 1.0])
+def test_no_two_points_are_driven_further_apart_than_the_factor(step_size, strong_convexity):
+    """Quadratics of every curvature from m to beta, and sigmoids between them."""
+    descent = Descent(step_size, 1.0, strong_convexity)
+    x = np.linspace(-30, 30, 4001)
+    for curvature in np.linspace(strong_convexity, 1.0, 5):
+        y = x - step_size * curvature * x
+        assert np.max(np.abs(np.diff(y) / np.diff(x))) <= descent.contraction + 1e-9
+    y = x - step_size * (4 * (1 - strong_convexity) * expit(x) + strong_convexity * x)
+    assert np.max(np.abs(np.diff(y) / np.diff(x))) <= descent.contraction + 1e-9
+    ends = max(abs(1 - step_size * strong_convexity), abs(1 - step_size))
+    assert descent.contraction == pytest.approx(ends, abs=1e-15)
+    assert descent.contraction <= 1
+
+
+def test_a_schedule_has_a_factor_for_each_step():
+    sizes = [1.0, 0.5, 2.0]
+    descent = Descent(sizes, 1.0, 0.2)
+    assert descent.step_size == descent.step_sizes == (1.0, 0.5, 2.0)
+    assert descent.contraction == pytest.approx((0.8, 0.9, 1.0))
+    assert Descent(0.5, 1.0).step_sizes == (0.5,)
+    assert isinstance(Descent(0.5, 1.0).contraction, float)
+
+
+def test_the_best_step_for_both_constants():
+    assert Descent(2 / (1.0 + 0.25), 1.0, 0.25).contraction == pytest.approx(0.6)
+
+
+def test_the_words_say_what_makes_it_contract():
+    words = Descent((0.5, 0.25), 2.0, 0.1, diameter=3.0).in_words()
+    for part in ("0.25 to 0.5", "0.1-strongly convex", "2-smooth", "ball of diameter 3"):
+        assert part in words
+    assert "strongly" not in Descent(0.5, 2.0).in_words()
+    assert "ball" not in Descent(0.5, 2.0).in_words()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2.0001, 1.0), "exceeds 2/smoothness = 2"),
+        (((0.1, 2.1, 0.1), 1.0), "exceeds 2/smoothness = 2"),
+        ((0.1, 1.0, -1e-9), "needs a convex objective"),
+        ((0.1, 1.0, 1.1), "strong_convexity cannot exceed smoothness"),
+        ((0.1, 0.0), "^smoothness must be positive"),
+        ((0.1, -1.0), "^smoothness"),
+        ((0.1, math.nan), "^smoothness"),
+        ((0.1, math.inf), "^smoothness"),
+        ((0.0, 1.0), "^step_size must be positive"),
+        ((-0.1, 1.0), "^step_size"),
+        ((math.nan, 1.0), "^step_size"),
+        ((math.inf, 1.0), "^step_size"),
+        (((0.1, math.nan), 1.0), "^step_size"),
+        (((0.1, 0.0), 1.0), "^step_size"),
+        (((), 1.0), "step_size needs one number for each step"),
+        ((np.ones(3), 1.0), "^step_size"),
+        ((0.1, 1.0, math.nan), "^strong_convexity"),
+        ((0.1, 1.0, 0.1, 0.0), "^diameter must be positive"),
+        ((0.1, 1.0, 0.1, -1.0), "^diameter"),
+        ((0.1, 1.0, 0.1, math.nan), "^diameter"),
+        ((0.1, 1.0, 0.1, math.inf), "^diameter"),
+    ],
+    ids=str,
+)
+def test_impossible_descents_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Descent(*arguments)
+
+
+# --------------------------------------------------------------------------------------- plans that release the last
+
+
+def test_the_event_of_a_fixed_order_carries_every_field():
+    descent = Descent(0.5, 2.0, 0.2, diameter=3.0)
+    plan = GradientPlan(FixedOrder(7, 3, 2, 5), None, 0.7, 4.0, release="last", descent=descent, tasks=2)
+    assert plan.event == LastIterate(
+        4.0,
+        n=7,
+        passes=3,
+        size=2,
+        public=5,
+        contraction=0.9,
+        step_size=0.5,
+        diameter=3.0 * 2 / (2 * 0.7),
+        runs=2,
+    )
+    assert plan.steps == plan.event.steps == 3 * (4 + 3)
+
+
+def test_the_event_of_full_batches_is_that_of_one_unit():
+    plan = last(FullBatch(), Descent(0.5, 2.0, 0.2, diameter=3.0), steps=9, public_n=50)
+    assert plan.event == LastIterate(4.0, n=1, passes=9, contraction=0.9, step_size=0.5, diameter=3.0 * 50 / 2)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "secret"),
+    [(RandomStop(9), Secret.STOP), (RandomSkip(9), Secret.SKIP), (SecretOrder(9, passes=2), Secret.ORDER)],
+    ids=repr,
+)
+def test_secrets_are_part_of_the_event_of_a_last_iterate_only(sampler, secret):
+    assert last(sampler).event.secret is secret
+    everything = GradientPlan(sampler, None, 1.0, 4.0)
+    assert everything.event == GradientPlan(FixedOrder(9, sampler.passes), None, 1.0, 4.0).event
+
+
+@pytest.mark.parametrize("sampler", [FixedOrder(6, 2, 2, 1), FullBatch()], ids=repr)
+@pytest.mark.parametrize("descent", [Descent(0.5, 2.0, 0.2), Descent(0.5, 2.0, diameter=0.9)], ids=repr)
+def test_the_mu_is_that_of_the_steps_written_out(sampler, descent):
+    """Shift 2 eta C over the divisor where the worst record is visited; noise eta z C over the divisor everywhere."""
+    clip_norm, n = 0.7, 7
+    steps = None if sampler.implied_steps else 8
+    plan = GradientPlan(sampler, steps, clip_norm, 3.0, public_n=n, release="last", descent=descent)
+    divisor = plan.divisor(n)
+    batches = list(sampler.batches(n, plan.steps, NoiseSource(0)))
+    mus = []
+    for record in range(n - getattr(sampler, "public", 0)):
+        visited = np.array([record in np.arange(n)[batch] for batch in batches])
+        shifts = visited * 2 * 0.5 * clip_norm / divisor
+        noise = 0.5 * plan.noise_std / divisor
+        mus.append(last_iterate_mu(shifts, noise, descent.contraction, diameter=descent.diameter))
+    assert worst_mu(plan.event) == pytest.approx(max(mus), rel=1e-9)
+
+
+def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_and_one():
+    """Corollary 31, repaired: sigma = 2L/(mu* sqrt(m + 1))."""
+    for public in (0, 1, 3, 99, 1000):
+        plan = GradientPlan.for_budget(
+            BUDGET, sampler=FixedOrder(50, public=public), clip_norm=1.0, release="last", descent=DESCENT
+        )
+        assert plan.noise_multiplier == pytest.approx(2 / gdp_mu(BUDGET) / math.sqrt(public + 1), rel=1e-9)
+        assert 1 - 1e-6 < plan.guarantee(DELTA).epsilon <= 1.0
+
+
+def test_the_noise_of_corollary_31_as_printed_is_too_small():
+    """Erratum (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
+    for claim, truth in ((1.0, 1.092), (0.5, 0.512)):
+        noise = 2 * math.sqrt(math.log(1.25 / DELTA) / 100) / claim
+        plan = last(FixedOrder(50, public=100), noise=noise)
+        assert plan.guarantee(DELTA).epsilon == pytest.approx(truth, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [FixedOrder(40), FixedOrder(40, passes=5, size=3, public=7), RandomStop(40), RandomSkip(40), SecretOrder(40, 3)],
+    ids=repr,
+)
+@pytest.mark.parametrize("budget", [Budget(0.1, 1e-6), Budget(3.0, 1e-3)], ids=repr)
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_calibration_lands_just_within_the_budget(sampler, budget, tasks):
+    plan = GradientPlan.for_budget(
+        budget, sampler=sampler, clip_norm=1.0, release="last", descent=Descent(0.5, 1.0), tasks=tasks
+    )
+    assert 0.99 < plan.guarantee(budget.delta).epsilon / budget.epsilon <= 1.0
+    everything = GradientPlan.for_budget(budget, sampler=sampler, clip_norm=1.0, tasks=tasks)
+    assert plan.noise_multiplier <= everything.noise_multiplier * (1 + 1e-9)
+
+
+def test_many_tasks_with_a_secret_stop_need_little_more_noise_than_one():
+    """Theorem 32: until k reaches about n/log(n) tasks the noise hardly grows; without the secret it is sqrt(k)."""
+
+    def noise(sampler, tasks):
+        return GradientPlan.for_budget(
+            Budget(1.0, 1e-6), sampler=sampler, clip_norm=1.0, release="last", descent=DESCENT, tasks=tasks
+        ).noise_multiplier
+
+    numbers = (1, 4, 16, 64)
+    stopped = [noise(RandomStop(1000), k) for k in numbers]
+    plain = [noise(FixedOrder(1000), k) for k in numbers]
+    assert plain == pytest.approx([plain[0] * math.sqrt(k) for k in numbers], rel=1e-9)
+    assert all(one < more for one, more in pairwise(stopped))
+    assert stopped[-1] < 3 * stopped[0] < plain[-1] / 2
+
+
+def test_tasks_multiply_events_of_either_release():
+    descent = Descent(0.5, 1.0)
+    one, three = (last(FixedOrder(9), descent, tasks=k).guarantee(DELTA) for k in (1, 3))
+    assert three.epsilon == pytest.approx(gdp_epsilon(0.5 * math.sqrt(3), DELTA), rel=1e-8)
+    assert one.epsilon < three.epsilon
+    assert three.released.startswith("of 3 tasks")
+    everything = [GradientPlan(Poisson(0.1), 5, 1.0, 2.0, tasks=k).guarantee(DELTA).epsilon for k in (1, 3)]
+    assert everything[1] == pytest.approx(GradientPlan(Poisson(0.1), 15, 1.0, 2.0).guarantee(DELTA).epsilon, rel=1e-6)
+    assert everything[0] < everything[1]
+
+
+def test_the_guarantee_assumes_what_the_plan_cannot_see():
+    guarantee = last(FixedOrder(9), Descent(0.5, 2.0, diameter=3.0)).guarantee(DELTA)
+    assert guarantee.is_conditional
+    vouched = [assumption.text for assumption in guarantee.assumptions if not assumption.is_enforced]
+    assert any("2-smooth" in text for text in vouched)
+    assert "last iterate" in guarantee.released
+    assert "nothing of those before it" in guarantee.statement()
+
+
+def test_strongly_convex_full_batches_stop_costing():
+    plans = [last(FullBatch(), Descent(0.5, 1.0, 0.2), steps=steps) for steps in (10, 100, 10_000, 10**9)]
+    found = [plan.guarantee(DELTA).epsilon for plan in plans]
+    assert found[0] < found[1] < found[2] == pytest.approx(found[3], rel=1e-9)
+    assert found[3] == pytest.approx(gdp_epsilon(2 / 4 * math.sqrt(1.9 / 0.1), DELTA), rel=1e-8)
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("sampler", [Poisson(0.1), FixedSize(2, 9), OneUniform(9)], ids=repr)
+def test_random_batches_are_refused_with_the_way_out(sampler):
+    adjacency = sampler.adjacencies[0]
+    message = "replace-one" if adjacency is Adjacency.ADD_OR_REMOVE else "full batches and fixed orders"
+    with pytest.raises(ValueError, match=message):
+        last(sampler, steps=5, adjacency=adjacency)
+
+
+def test_add_or_remove_is_refused():
+    with pytest.raises(ValueError, match="replace-one adjacency"):
+        last(FullBatch(), steps=5, adjacency=Adjacency.ADD_OR_REMOVE)
+
+
+@pytest.mark.parametrize("make", [GradientPlan, None], ids=["plan", "for_budget"])
+def test_a_release_and_its_descent_come_together(make):
+    def plan(**fields):
+        if make is None:
+            return GradientPlan.for_budget(BUDGET, sampler=FixedOrder(9), clip_norm=1.0, **fields)
+        return GradientPlan(FixedOrder(9), None, 1.0, 4.0, **fields)
+
+    with pytest.raises(ValueError, match=r"needs the steps that are made: give descent=Descent"):
+        plan(release="last")
+    with pytest.raises(ValueError, match=r'a Descent matters only with release="last"'):
+        plan(descent=DESCENT)
+    with pytest.raises(ValueError, match="'first'"):
+        plan(release="first", descent=DESCENT)
+
+
+def test_full_batches_within_a_ball_need_the_number_of_records():
+    descent = replace(DESCENT, diameter=2.0)
+    with pytest.raises(ValueError, match="public_n"):
+        last(FullBatch(), descent, steps=5)
+    assert last(FullBatch(), descent, steps=5, public_n=20).event.diameter == 20.0
+    assert last(FixedOrder(20), descent).event.diameter == 1.0
+
+
+def test_there_must_be_a_step_size_for_each_planned_step():
+    for sizes in ((0.1,) * 8, (0.1,) * 10, (0.1,)):
+        with pytest.raises(ValueError, match=rf"one number for each of 9 steps, got {len(sizes)}"):
+            last(FixedOrder(9), Descent(sizes, 1.0))
+    assert last(FixedOrder(9), Descent((0.1,) * 9, 1.0)).steps == 9
+
+
+@pytest.mark.parametrize("sampler", [RandomStop(3), RandomSkip(3), SecretOrder(3)], ids=repr)
+def test_secrets_go_with_steps_of_one_size(sampler):
+    with pytest.raises(ValueError, match="steps of one size only"):
+        last(sampler, Descent((0.1, 0.2, 0.3), 1.0))
+
+
+def test_no_noise_gives_a_pure_guarantee():
+    with pytest.raises(ValueError, match="no pure epsilon"):
+        GradientPlan.for_budget(Budget(1.0), sampler=FixedOrder(9), clip_norm=1.0, release="last", descent=DESCENT)
+    assert last(FixedOrder(9)).guarantee(0.0).epsilon == math.inf
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 1.5, True, math.nan])
+def test_tasks_are_counted(tasks):
+    with pytest.raises(ValueError, match=r"^tasks must"):
+        last(FixedOrder(9), tasks=tasks)
+
+
+def test_a_run_must_say_that_it_keeps_iterates_to_itself():
+    plan = last(FixedOrder(9))
+    with pytest.raises(PlanError, match="releases 'all', and the plan accounts for release='last'"):
+        next(plan.run(9, NoiseSource(0)))
+    with pytest.raises(PlanError, match="releases 'last'"):
+        next(GradientPlan(FixedOrder(9), None, 1.0, 4.0).run(9, NoiseSource(0), release="last"))
+    assert len(list(plan.run(9, NoiseSource(0), release="last"))) == 9

@@ -1,0 +1,409 @@
+import json
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import minimize
+
+from privet.objectives import L2, BoundedRows, GaussianHinge, Logistic, Multinomial, SaturatingPenalty, Squared
+from privet.plans import (
+    Descent,
+    FixedOrder,
+    FullBatch,
+    GradientPlan,
+    PlanError,
+    RandomSkip,
+    RandomStop,
+    SecretOrder,
+    Step,
+)
+from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.solvers import (
+    AlignedStep,
+    Problem,
+    descent_of,
+    noisy_gradient_descent,
+    projected_sgd,
+    random_round,
+)
+from privet.solvers.projected_sgd import check_last_iterate
+
+DELTA = 1e-5
+
+
+def last(sampler, descent, *, noise=1.5, clip_norm=1.0, **fields):
+    return GradientPlan(sampler, fields.pop("steps", None), clip_norm, noise, release="last", descent=descent, **fields)
+
+
+def solve(problem, plan, seed=0, **options):
+    source = options.pop("source", None) or NoiseSource(seed)
+    return projected_sgd(problem, plan, delta=options.pop("delta", DELTA), source=source, **options)
+
+
+class Counting(NoiseSource):
+    """A source that remembers which noise it was asked for."""
+
+    def __init__(self, seed=None):
+        super().__init__(seed)
+        self.stds = []
+
+    def gaussian(self, shape, std, dtype=np.float64):
+        self.stds.append(std)
+        return super().gaussian(shape, std, dtype)
+
+
+class Watched(Logistic):
+    """A loss that remembers which batches it saw, by their targets."""
+
+    curvature_bound = 0.25
+
+    def __init__(self):
+        self.seen = []
+
+    def check_targets(self, targets):
+        pass
+
+    def residuals(self, scores, targets):
+        self.seen.append(targets.tolist())
+        return 0 * scores
+
+
+# ----------------------------------------------------------------------------------------------------------- the noise
+
+SAMPLERS = [
+    (FullBatch(), 6, 20),
+    (FixedOrder(20), None, 1),
+    (FixedOrder(20, passes=3, size=7), None, 7),
+    (FixedOrder(15, public=5), None, 1),
+    (RandomStop(20), None, 1),
+    (RandomSkip(20), None, 1),
+    (SecretOrder(20, passes=2, size=4), None, 4),
+]
+
+
+def scaled_weights(tools, sampler, steps, divisor):
+    """Return the weights of problems without gradients, each over the noise that its steps add up to but for z C."""
+    alpha, step_size, scaled = 0.3, 0.5, []
+    plan = last(sampler, Descent(step_size, 0.25 + alpha, alpha), clip_norm=0.7, steps=steps)
+    for seed in range(40):
+        source = Counting(seed)
+        weights = solve(tools.silence(20, 50, alpha=alpha), plan, source=source).weights
+        assert source.stds == pytest.approx([0.7 * 1.5] * len(source.stds))
+        decay = (1 - step_size * alpha) ** 2
+        scaled.append(weights / math.sqrt((1 - decay ** len(source.stds)) / (1 - decay)) * divisor / step_size)
+    return np.concatenate(scaled)
+
+
+@pytest.mark.parametrize(("sampler", "steps", "divisor"), SAMPLERS, ids=repr)
+def test_the_weights_of_a_problem_without_gradients_are_the_noise_of_the_plan(tools, sampler, steps, divisor):
+    """w_T = sum over t of (1 - eta alpha)^(T-t) eta noise_t / divisor."""
+    scaled = scaled_weights(tools, sampler, steps, divisor)
+    assert tools.has_std(scaled, 0.7 * 1.5)
+    for wrong in (0.8, 1.25, 0.5, 2.0):
+        assert not tools.has_std(scaled, wrong * 0.7 * 1.5)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_solver_that_noises_otherwise_would_be_noticed(tools, monkeypatch, factor):
+    real = Step.noisy
+    monkeypatch.setattr(Step, "noisy", lambda step, total: total + factor * (real(step, total) - total))
+    assert not tools.has_std(scaled_weights(tools, FixedOrder(20), None, 1), 0.7 * 1.5)
+
+
+@pytest.mark.parametrize(("sampler", "steps", "divisor"), SAMPLERS, ids=repr)
+def test_as_many_sums_are_noised_as_there_are_steps(tools, sampler, steps, divisor):
+    source = Counting(1)
+    plan = last(sampler, Descent(0.5, 0.25), steps=steps)
+    release = solve(tools.silence(20, 3), plan, source=source)
+    if isinstance(sampler, RandomStop | RandomSkip):
+        assert 1 <= len(source.stds) <= plan.steps
+    else:
+        assert len(source.stds) == plan.steps
+    assert release.trace["noise_std"] == pytest.approx(1.5 / divisor)
+
+
+def test_seeds_repeat_and_secure_sources_differ(tools):
+    plan, problem = last(FixedOrder(9), Descent(0.5, 0.25)), tools.silence(9, 5)
+    assert np.array_equal(solve(problem, plan, 3).weights, solve(problem, plan, 3).weights)
+    assert not np.array_equal(solve(problem, plan, 3).weights, solve(problem, plan, 4).weights)
+    assert not np.array_equal(*(solve(problem, plan, source=NoiseSource()).weights for _ in range(2)))
+
+
+# --------------------------------------------------------------------------------------------------------- the descent
+
+
+@pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(40, 2, 3), SecretOrder(40, 2)], ids=repr)
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("clip_norm", [0.3, 10.0])
+@pytest.mark.parametrize("diameter", [None, 0.8])
+def test_the_steps_are_those_of_a_plain_loop(tools, sampler, form, clip_norm, diameter):
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((40, 4)), rng.integers(0, 2, 40)
+    problem = tools.make_problem(form(X), y, alpha=0.1, intercept=0.5)
+    steps = sampler.implied_steps or 30
+    etas = tuple(np.linspace(2.0, 0.1, steps)) if sampler.__class__ is not SecretOrder else 0.7
+    descent = descent_of(problem, etas, diameter)
+    plan = last(sampler, descent, noise=0.2, clip_norm=clip_norm, steps=steps, public_n=40)
+    source, weights = NoiseSource(8), problem.start()
+    batches = list(sampler.batches(40, steps, source))  # a secret order is drawn first
+    for t, batch in enumerate(batches):
+        total = problem.objective.gradient_sum(weights, problem.rows.take(batch), y[batch], clip_norm)
+        noisy = total + source.gaussian(weights.shape, 0.2 * clip_norm)
+        eta = etas[t] if isinstance(etas, tuple) else etas
+        weights = weights - eta * (noisy / sampler.nominal_size(40) + 0.1 * weights)
+        if diameter is not None:
+            weights = weights * min(1.0, diameter / 2 / np.linalg.norm(weights))
+    assert solve(problem, plan, 8).weights == pytest.approx(weights, abs=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.01, 50.0])
+def test_the_last_iterate_is_inside_the_ball(tools, noise):
+    rng = np.random.default_rng(0)
+    problem = tools.make_problem(rng.standard_normal((30, 4)), rng.integers(0, 2, 30))
+    plan = last(FixedOrder(30), descent_of(problem, diameter=0.6), noise=noise)
+    lengths = [np.linalg.norm(solve(problem, plan, seed).weights) for seed in range(10)]
+    assert max(lengths) <= 0.3 * (1 + 1e-12)
+    assert max(lengths) > 0.2
+
+
+def test_step_sizes_are_taken_in_order(tools):
+    sizes = (0.5, 0.25, 0.125, 1.0, 2.0, 0.75)
+    problem = tools.make_problem(np.eye(6), np.ones(6), objective=tools.Linear())
+    plan = last(FixedOrder(6), descent_of(problem, sizes), clip_norm=2.0)
+    assert solve(problem, plan, source=tools.Silent()).weights == pytest.approx(-np.array(sizes))
+
+
+def test_public_records_are_visited_last_in_every_pass():
+    objective = Watched()
+    rows = BoundedRows(np.zeros((7, 2)), 1.0)
+    problem = Problem(objective, L2(0.1), rows, np.arange(7))
+    solve(problem, last(FixedOrder(4, passes=2, public=3), descent_of(problem)))
+    assert objective.seen == [[0], [1], [2], [3], [4], [5], [6]] * 2
+    objective.seen.clear()
+    solve(problem, last(SecretOrder(4, passes=2, public=3), descent_of(problem)))
+    assert objective.seen[:7] == objective.seen[7:]
+    assert sorted(target for batch in objective.seen[:4] for target in batch) == [0, 1, 2, 3]
+    assert objective.seen[4:7] == [[4], [5], [6]]
+
+
+@pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(200, 40, 20)], ids=repr)
+@pytest.mark.parametrize("objective", [Logistic(), GaussianHinge(1.0)], ids=lambda loss: type(loss).__name__)
+def test_it_comes_near_the_optimum_where_there_is_hardly_any_noise(tools, separable, sampler, objective):
+    X, y = separable
+    problem = tools.make_problem(X, y, objective=objective, alpha=0.1)
+    best = minimize(problem.value, problem.start()).fun
+    sizes = None if isinstance(sampler, FullBatch) else 0.2
+    plan = last(sampler, descent_of(problem, sizes), noise=1e-3, steps=200 if sizes is None else None)
+    found = problem.value(solve(problem, plan).weights)
+    assert best - 1e-6 <= found <= best + (1e-5 if sizes is None else 5e-3)
+    assert found < problem.value(problem.start()) - 0.05
+
+
+def test_the_descent_of_a_problem_has_its_constants(tools):
+    problem = tools.make_problem(np.ones((3, 2)), [0, 1, 0], alpha=0.3, row_norm=2.0, intercept=1.0)
+    descent = descent_of(problem)
+    assert descent.smoothness == pytest.approx(0.25 * 5 + 0.3)
+    assert descent.strong_convexity == 0.3
+    assert descent.step_size == pytest.approx(2 / (descent.smoothness + 0.3))
+    assert descent_of(problem, 0.1, 4.0) == Descent(0.1, descent.smoothness, 0.3, 4.0)
+
+
+# ------------------------------------------------------------------------------------- neighbours, by brute force
+
+
+@pytest.mark.parametrize("clip_norm", [0.3, 10.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_step_moves_neighbours_by_the_claimed_shift_and_points_by_the_claimed_factor(tools, clip_norm, alpha, size):
+    """From the same start two datasets end at most 2 eta C / divisor apart; from two starts no dataset expands."""
+    rng = np.random.default_rng(3)
+    widest = 0.0
+    for _ in range(15):
+        for tables in tools.neighbours(rng, size, 2):
+            problems = [tools.make_problem(*table, alpha=alpha) for table in tables]
+            descent = descent_of(problems[0], float(rng.uniform(0.1, 2 / (0.25 + alpha))))
+            plan = last(FixedOrder(size, size=size), descent, clip_norm=clip_norm)
+            w, v = (tools.Silent(), tools.Silent())
+            starts = rng.standard_normal((2, 2)) * rng.choice([0.1, 3.0, 100.0])
+            ends = [
+                [solve(problem, plan, source=source, start=start).weights for start in starts]
+                for problem, source in zip(problems, (w, v), strict=True)
+            ]
+            shift = 2 * descent.step_size * min(clip_norm, 1.0) / size
+            for one, other in zip(*ends, strict=True):
+                assert np.linalg.norm(one - other) <= shift * (1 + 1e-9) + 1e-13
+                widest = max(widest, np.linalg.norm(one - other) / shift)
+            for pair in ends:
+                before = np.linalg.norm(starts[0] - starts[1])
+                assert np.linalg.norm(pair[0] - pair[1]) <= descent.contraction * before * (1 + 1e-9) + 1e-12
+    assert widest > 0.4
+
+
+@pytest.mark.parametrize("sampler", [FixedOrder(5, passes=3), FixedOrder(5, 2, 2), FullBatch()], ids=repr)
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+@pytest.mark.parametrize("diameter", [None, 0.5])
+def test_without_noise_neighbours_end_within_the_recursion(tools, sampler, alpha, diameter):
+    """z_t = c z_(t-1) + s_t without payments, at most the diameter."""
+    rng = np.random.default_rng(4)
+    for _ in range(6):
+        for tables in tools.neighbours(rng, 5, 3):
+            problems = [tools.make_problem(*table, alpha=alpha) for table in tables]
+            descent = descent_of(problems[0], 1.0, diameter)
+            steps = sampler.implied_steps or 10
+            plan = last(sampler, descent, clip_norm=0.6, steps=steps, public_n=5)
+            one, other = (solve(problem, plan, source=tools.Silent()).weights for problem in problems)
+            z = 0.0
+            for batch in sampler.batches(5, steps, NoiseSource(0)):
+                visited = 0 in np.arange(5)[batch]  # neighbours differ in the first record
+                z = descent.contraction * z + visited * 2 * 0.6 / plan.divisor(5)
+                z = z if diameter is None else min(z, diameter)
+            assert np.linalg.norm(one - other) <= z + 1e-9
+
+
+def test_linear_losses_attain_the_shift(tools):
+    """Erratum (f): the recursion is the truth for linear losses and a ridge."""
+    alpha, n = 0.4, 4
+    targets = (np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0]))
+    problems = [tools.make_problem(np.ones((n, 1)), y, objective=tools.Linear(), alpha=alpha) for y in targets]
+    plan = last(FixedOrder(n, passes=3), descent_of(problems[0], 0.5), clip_norm=2.0)
+    one, other = (solve(problem, plan, source=tools.Silent()).weights for problem in problems)
+    c, z = 1 - 0.5 * alpha, 0.0
+    for t in range(12):
+        z = c * z + (t % n == 0) * 2 * 0.5
+    assert abs(one[0] - other[0]) == pytest.approx(z, rel=1e-9)
+    assert plan.descent.contraction == pytest.approx(c)
+
+
+# ------------------------------------------------------------------------------------------- what is handed back
+
+
+def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):
+    problem = tools.silence(12, 3, alpha=0.1)
+    plan = GradientPlan.for_budget(
+        Budget(1.0, DELTA), sampler=FixedOrder(12), clip_norm=0.5, release="last", descent=descent_of(problem)
+    )
+    release = solve(problem, plan, source=NoiseSource())
+    assert release.guarantee.epsilon == plan.guarantee(DELTA).epsilon <= 1.0
+    assert release.guarantee.event == plan.event
+    assert not release.guarantee.is_conditional
+    assert solve(problem, plan, seed=1).guarantee.is_conditional
+    for words in ("at most 0.5", "last iterate", "fixed public order", "12 sums", "strongly convex"):
+        assert words in release.guarantee.statement()
+    again = Guarantee.from_json(release.guarantee.to_json())
+    assert again == release.guarantee
+    assert np.array_equal(again.per_record.epsilons, release.guarantee.per_record.epsilons)
+    assert all(early <= late for early, late in pairwise(again.per_record.epsilons))
+
+
+@pytest.mark.parametrize("sampler", [RandomStop(12), RandomSkip(12), SecretOrder(12)], ids=repr)
+def test_secrets_are_in_no_trace_and_no_guarantee(tools, sampler):
+    problem = tools.silence(12, 3)
+    plan = last(sampler, descent_of(problem))
+    releases = [solve(problem, plan, seed) for seed in range(8)]
+    assert len({json.dumps(release.trace) for release in releases}) == 1
+    assert len({release.guarantee.to_json() for release in releases}) == 1
+    assert releases[0].trace["steps"] == 12
+    for release in releases:
+        assert release.weights.shape == (3,)
+
+
+def test_progress_is_told_after_each_step_of_a_known_number(tools):
+    told = []
+    plan = last(FixedOrder(4, passes=2), Descent(0.5, 0.25))
+    solve(tools.silence(4, 2), plan, progress=lambda *call: told.append(call))
+    assert told == [(done, 8) for done in range(1, 9)]
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+
+def refused(problem, plan, message, delta=DELTA, error=ValueError):
+    source = Counting()
+    with pytest.raises(error, match=message):
+        projected_sgd(problem, plan, delta=delta, source=source)
+    with pytest.raises(error, match=message):
+        check_last_iterate(problem, plan, delta)
+    assert not source.stds
+
+
+def test_a_plan_that_releases_all_is_refused(tools):
+    refused(tools.silence(9, 2), GradientPlan(FixedOrder(9), None, 1.0, 1.0), 'release="last"')
+
+
+def test_what_is_not_convex_is_refused(tools):
+    problem = tools.silence(9, 2)
+    valley = Problem(Logistic(), SaturatingPenalty(0.02), problem.rows, problem.targets)
+    refused(valley, last(FixedOrder(9), Descent(0.1, 5.0)), "needs a convex objective")
+    with pytest.raises(ValueError, match="needs a convex objective"):
+        descent_of(valley)
+
+
+def test_clipped_losses_of_several_scores_are_refused(tools):
+    problem = tools.make_problem(np.ones((9, 2)), np.arange(9) % 3, objective=Multinomial(3))
+    descent = descent_of(problem)
+    refused(problem, last(FixedOrder(9), descent, clip_norm=1.0), "Multinomial losses, of several scores")
+    enough = last(FixedOrder(9), descent, clip_norm=problem.lipschitz)
+    assert solve(problem, enough).weights.shape == (2, 3)
+
+
+def test_clipped_losses_of_one_score_are_welcome(tools):
+    problem = tools.make_problem(np.ones((6, 2)), np.array([1e6, -1e6, 0.0, 3.0, 1e12, -2.0]), objective=Squared())
+    assert np.linalg.norm(solve(problem, last(FixedOrder(6), descent_of(problem))).weights) < 100
+
+
+def test_constants_better_than_the_problem_s_are_refused(tools):
+    problem = tools.silence(9, 2, alpha=0.1)  # 0.35-smooth, 0.1-strongly convex
+    refused(problem, last(FixedOrder(9), Descent(0.5, 0.34, 0.1)), "Make the plan with descent_of")
+    refused(problem, last(FixedOrder(9), Descent(0.5, 0.35, 0.11)), "Make the plan with descent_of")
+    solve(problem, last(FixedOrder(9), Descent(0.5, 0.36, 0.09)))  # worse ones hold as well
+    rows = tools.make_problem(np.ones((9, 2)), np.zeros(9, int), row_norm=2.0)
+    refused(rows, last(FixedOrder(9), Descent(0.5, 0.25)), "1-smooth")
+
+
+def test_steps_beyond_two_over_the_smoothness_are_refused(tools):
+    problem = tools.silence(9, 2)
+    with pytest.raises(ValueError, match="exceeds 2/smoothness = 8"):
+        descent_of(problem, 8.01)
+    assert descent_of(problem, 8.0).contraction == 1.0
+
+
+@pytest.mark.parametrize("n", [8, 10])
+def test_a_plan_for_another_table_is_refused(tools, n):
+    refused(tools.silence(n, 2), last(FixedOrder(9), Descent(0.5, 0.25)), f"n = 9 units, the data has {n}")
+    refused(tools.silence(n, 2), last(FixedOrder(6, public=3), Descent(0.5, 0.25)), f"n = 9 units, the data has {n}")
+    plan = last(FullBatch(), Descent(0.5, 0.25, diameter=1.0), steps=3, public_n=9)
+    refused(tools.silence(n, 2), plan, f"n = 9 records, the data has {n}")
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
+@pytest.mark.parametrize("sampler", [FixedOrder(9), RandomStop(9), SecretOrder(9)], ids=repr)
+def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, sampler):
+    refused(tools.silence(9, 2), last(sampler, Descent(0.5, 0.25)), "delta", delta=delta)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.5}, {"averaged": 0.5}, {"keep_iterates": True}, {"step_size": AlignedStep(0.1)}]
+)
+def test_solvers_that_show_more_than_the_last_iterate_refuse_such_plans(tools, options):
+    plan, source = last(FixedOrder(9), Descent(0.5, 0.25)), Counting()
+    with pytest.raises(ValueError, match="use projected_sgd"):
+        noisy_gradient_descent(tools.silence(9, 2), plan, delta=DELTA, source=source, **({"step_size": 0.5} | options))
+    assert not source.stds
+
+
+def test_the_random_round_refuses_such_plans_too(tools):
+    plan, source = last(FixedOrder(9), Descent(0.5, 0.25)), Counting()
+    with pytest.raises(PlanError, match="projected_sgd keeps iterates to itself"):
+        random_round(tools.silence(9, 2), plan, delta=DELTA, source=source, step_size=0.5)
+    assert not source.stds
+
+
+def test_a_plan_is_frozen_and_its_noise_cannot_be_lowered_beside_its_guarantee(tools):
+    plan = last(FixedOrder(9), Descent(0.5, 0.25))
+    with pytest.raises(AttributeError):
+        plan.noise_multiplier = 0.1
+    quieter = replace(plan, noise_multiplier=0.75)
+    assert quieter.guarantee(DELTA).epsilon > plan.guarantee(DELTA).epsilon
