@@ -79,8 +79,8 @@ def test_a_model_without_gradients_moves_by_the_planned_noise_alone():
 def test_one_example_moves_the_sum_by_at_most_the_clip():
     private = prepared(clip_norm=0.3)
     X, y = private.dataset.tensors
-    with_it, _ = private._clipped_sum((X[:20] * 100,), y[:20])
-    without, _ = private._clipped_sum((X[1:20] * 100,), y[1:20])
+    with_it, _ = private._total((X[:20] * 100,), y[:20])
+    without, _ = private._total((X[1:20] * 100,), y[1:20])
     assert float((with_it - without).norm()) == pytest.approx(0.3, rel=1e-3)
 
 

@@ -61,7 +61,7 @@ FILES = ("table2_quick.json", "table2_quick.png", "figure3_quick.png", "figure4_
 
 
 def test_what_the_published_noise_is_worth(experiment):
-    """The theorem's noise is ample for batches drawn at random; the authors' code shuffles, and does not clip records."""
+    """The theorem's noise is ample for batches drawn at random; the authors' code shuffles, and clips no record."""
     for row in experiment.certified():
         assert row["clipped_and_drawn"] < row["claimed"] < row["clipped"] < row["as_it_is"]
 

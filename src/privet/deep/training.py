@@ -1,26 +1,37 @@
 """Private training of a PyTorch model: batches, clipped sums, noise and steps, by one plan.
 
-private = make_private(model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256,
-clip_norm=1.0)
-for batch in private.batches():
-private.step(*batch)
+private = make_private(
+    model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256, clip_norm=1.0
+)
+for batch in private.batches(progress=True):
+    private.step(*batch)
+private.guarantee
 """
 
 import copy
 import math
+import os
+import secrets
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from privet.checks import count, positive, probability
+from privet.deep import checkpoint, selfcheck
 from privet.deep.clipping import batch_gradients, layers_of
+from privet.deep.datasets import collated
+from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_for
+from privet.deep.processes import Processes
+from privet.deep.watching import Fingerprint, Spent
 from privet.denoise import Denoiser
-from privet.plans import GradientPlan, PlanError, Poisson, Step
-from privet.privacy import Budget, Guarantee, NoiseSource, assumed, enforced
+from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
+from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
+from privet.progress import telling_bar
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -36,6 +47,7 @@ def make_private(
     batch_size: int,
     clip_norm: float,
     denoiser: Denoiser | None = None,
+    momentum: RecursiveMomentum | None = None,
     max_batch: int | None = None,
     public_n: int | None = None,
     random_state: int | None = None,
@@ -59,7 +71,10 @@ def make_private(
     clip_norm : float
         Bound on the norm of one example's gradient.
     denoiser : Denoiser or None
-        Applied to each layer's noisy gradient: ``LaplacianSmoothing(sigma)`` makes DP-SGD DP-LSSGD.
+        Applied to each layer's noisy gradient: ``LaplacianSmoothing(sigma)`` makes DP-SGD DP-LSSGD, and DP-Adam
+        DP-LSAdam.
+    momentum : RecursiveMomentum or None
+        DP-SRM in the place of DP-SGD; ``clip_norm`` is then its C1.
     max_batch : int or None
         Most examples that are in memory at once; larger batches are taken in parts.
     public_n : int or None
@@ -67,21 +82,29 @@ def make_private(
         the guarantee then assumes that it is public.
     random_state : int or None
         As everywhere: an integer makes a run repeatable, and the guarantee then needs it secret.
+
+    Notes
+    -----
+    Where ``torch.distributed`` is initialised (gloo), its processes train together: each gives this function the same
+    arguments, draws a share of every batch, and ends with the same weights; noise is added once. Give the plain model:
+    a wrapper of DistributedDataParallel is taken off, since it would add up gradients that are not clipped yet.
     """
     n = count("public_n", len(dataset) if public_n is None else public_n)
     rate = probability("batch_size / n", count("batch_size", batch_size) / n)
     steps = max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9))
-    plan = GradientPlan.for_budget(budget, sampler=Poisson(rate), steps=steps, clip_norm=clip_norm, public_n=n)
+    model = _unwrapped(model)
+    estimate = estimate_for(budget, momentum, _trained(model), rate=rate, steps=steps, clip_norm=clip_norm, public_n=n)
     return PrivateTraining(
         model,
         optimizer,
         dataset,
-        plan=plan,
+        estimate=estimate,
         loss=loss,
         delta=budget.delta,
         denoiser=denoiser,
+        max_move=None if momentum is None else momentum.max_move,
         max_batch=max_batch,
-        source=NoiseSource(random_state, purpose="make_private"),
+        random_state=random_state,
         n_is_public=public_n is None,
     )
 
@@ -89,11 +112,22 @@ def make_private(
 class PrivateTraining:
     """A model in private training: see :func:`make_private`.
 
+    Attributes
+    ----------
+    plan : GradientPlan or RecursivePlan
+        Sampling, bound, noise and steps.
+    steps_done : int
+        Steps that made the weights what they are.
+    steps_spent : int
+        Steps whose noise was drawn, or may have been: more than ``steps_done`` after a crash.
+    guarantee : Guarantee
+        Of all steps spent.
+
     Formal guarantees
     -----------------
     Each step sees the data through one noisy sum of gradients, each example's clipped over all parameters together,
     over a Poisson batch that the plan drew; it is divided by a public constant. What the optimizer, the denoiser and
-    schedulers do with it is post-processing. :attr:`guarantee` covers the steps made so far.
+    schedulers do with it is post-processing. :attr:`guarantee` covers the steps made so far, in whatever process.
     """
 
     def __init__(
@@ -102,24 +136,41 @@ class PrivateTraining:
         optimizer: torch.optim.Optimizer,
         dataset: Any,
         *,
-        plan: GradientPlan,
+        estimate: Estimate | GradientPlan,
         loss: Loss,
         delta: float,
         denoiser: Denoiser | None = None,
+        max_move: float | None = None,
         max_batch: int | None = None,
-        source: NoiseSource | None = None,
+        random_state: int | None = None,
         n_is_public: bool = False,
     ) -> None:
         layers_of(model)  # refuses what mixes examples
-        self.model, self.optimizer, self.dataset, self.plan = model, optimizer, dataset, plan
-        self._loss, self._delta, self._denoiser = _per_example(loss), delta, denoiser
+        self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
+        self.steps_done = self.steps_spent = 0
+        self._estimate = Fresh(estimate) if isinstance(estimate, GradientPlan) else estimate
+        self._loss, self._delta, self._denoiser, self._max_move = _per_example(loss), delta, denoiser, max_move
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
-        self._source = source or NoiseSource()
         self._n_is_public = n_is_public
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._parameters = _trained(model)
         self._check_optimizer()
+        self._processes = _checked_processes(self._estimate.plan)
+        self._processes.begin_alike(model.parameters())
+        self._seed = random_state
+        self._source = self._new_source("make_private")
+        self._run = secrets.token_hex(4)
+        self._journals: dict[str, checkpoint.Journal] = {}
+        self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
-        self.steps_done = 0
+        self._has_begun = False
+        self._last_loss = math.nan
+        self._assumptions: list[Assumption] = []
+        self._fingerprint = Fingerprint.of(self._parameters)
+
+    @property
+    def plan(self) -> GradientPlan | RecursivePlan:
+        """The plan of the whole training."""
+        return self._estimate.plan
 
     def _check_optimizer(self) -> None:
         held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
@@ -128,17 +179,31 @@ class PrivateTraining:
         if not {id(parameter) for parameter in self._parameters} <= held:
             raise ValueError("the optimizer does not hold all parameters of the model that are trained")
 
+    def _new_source(self, purpose: str) -> NoiseSource:
+        return NoiseSource(self._seed, purpose=f"{purpose} in process {self._processes.rank}")
+
     # ---------------------------------------------------------------------------------------------------- training
 
-    def batches(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the batches of the whole training, each a tuple of inputs and targets; some may be empty."""
-        if self.steps_done:
+    def batches(self, *, progress: bool = False) -> Iterator[tuple[Any, ...]]:
+        """Yield the batches of all steps that are left, each a tuple of inputs and targets; some may be empty.
+
+        With ``progress`` a bar shows the batch's mean loss, which is for the data's holder only, and what was spent.
+        """
+        if self._has_begun:
             raise PlanError("this training has begun: its batches were drawn already")
-        for step in self.plan.run(len(self.dataset), self._source):
-            self._step = step
-            yield _collated(self.dataset, step.batch)
-            if self._step is not None:
-                raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
+        self._has_begun = True
+        share = self._processes.share(len(self.dataset))
+        spent = Spent(self._estimate, self._delta)
+        with telling_bar("training", self.plan.steps, progress and self._processes.is_first) as tell:
+            for step in self._estimate.steps(len(share), self._source, self.steps_spent):
+                self._step = step
+                yield collated(self.dataset, share[step.batch])
+                if self._step is not None:
+                    raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
+                if progress:
+                    tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
+        for journal in self._journals.values():
+            journal.settle(self.steps_spent)
 
     def step(self, *batch: Any) -> Tensor:
         """Take one private step on a batch of :meth:`batches`; return the losses of its examples, which are private.
@@ -149,46 +214,231 @@ class PrivateTraining:
         if step is None:
             raise PlanError("step() takes a batch of batches(), once")
         *inputs, targets = batch
-        total, losses = self._clipped_sum(tuple(inputs), targets)
-        noisy = torch.from_numpy(step.noisy(total.cpu().numpy())).to(total.device)
-        self._apply(noisy / self.plan.divisor(len(self.dataset)))
+        self._check_parameters()
+        self._check_first_batch(tuple(inputs), targets)
+        plan = self._estimate.at(self.steps_spent)
+        if self._processes.is_first:
+            step.prepare(sum(each.numel() for each in self._parameters), _numpy_type(self._parameters))
+        total, losses = self._total(tuple(inputs), targets)
+        self._note_losses(losses)
+        self._book()
+        divisor = plan.divisor(len(self.dataset))
+        mean = self._noisy(step, total).div_(divisor)
+        self._apply(self._estimate.gradient(mean), plan.noise_std / divisor)
         self.steps_done += 1
         return losses
 
-    def _clipped_sum(self, inputs: tuple[Any, ...], targets: Any) -> tuple[Tensor, Tensor]:
-        """Return the clipped sum over a batch, flat, and the losses, part by part if memory is bounded."""
+    def _total(self, inputs: tuple[Any, ...], targets: Any) -> tuple[Tensor, Tensor]:
+        """Return the sum over a batch of what its examples add, flat, and the losses; in parts if memory is bounded."""
         size, part = len(targets), self._max_batch or max(len(targets), 1)
-        total = torch.zeros(sum(parameter.numel() for parameter in self._parameters))
-        losses = []
+        total = torch.zeros(sum(each.numel() for each in self._parameters), dtype=_torch_type(self._parameters))
+        losses = [torch.zeros(0)]
         for start in range(0, size, part):
             chosen = slice(start, start + part)
-            found = batch_gradients(self.model, self._loss, tuple(x[chosen] for x in inputs), targets[chosen])
-            sums = found.clipped_sum(self.plan.clip_norm)
-            total += torch.cat([sums.get(p, torch.zeros_like(p)).flatten().cpu() for p in self._parameters])
-            losses.append(found.losses)
-        return total, torch.cat(losses) if losses else torch.zeros(0)
+            in_part = (self._layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
+            gradients = partial(batch_gradients, self.model, self._loss, in_part, targets[chosen])
+            sums, found = self._estimate.sums(gradients)
+            for parameter, slot in zip(self._parameters, self._split(total), strict=True):
+                if parameter in sums:
+                    slot.add_(sums[parameter].flatten().to(slot))
+            losses.append(found)
+        return total, torch.cat(losses[1:] or losses)
 
-    def _apply(self, gradient: Tensor) -> None:
+    def _noisy(self, step: Step, total: Tensor) -> Tensor:
+        """Return the sum over all processes with one noise for all."""
+        total = self._processes.gathered(total)
+        if self._processes.is_first:
+            total = torch.from_numpy(step.noisy(total.numpy()))
+        return self._processes.from_first(total)
+
+    def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Hand a private gradient to the optimizer, layer by layer."""
-        layers = list(gradient.split([parameter.numel() for parameter in self._parameters]))
+        layers = self._split(gradient)
         if self._denoiser is not None:
-            layers = self._denoiser(layers, self.plan.noise_std / self.plan.divisor(len(self.dataset)))
+            layers = self._denoiser(layers, noise_std)
         self.optimizer.zero_grad(set_to_none=True)
+        shrink = self._shrink(layers)
         for parameter, layer in zip(self._parameters, layers, strict=True):
-            parameter.grad = layer.view_as(parameter).to(parameter)
+            parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
         self.optimizer.step()
+        self._fingerprint = Fingerprint.of(self._parameters)
+
+    def _split(self, flat: Tensor) -> list[Tensor]:
+        return list(flat.split([parameter.numel() for parameter in self._parameters]))
+
+    def _shrink(self, layers: Sequence[Tensor]) -> float:
+        """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm))."""
+        if self._max_move is None:
+            return 1.0
+        rate = max(float(group["lr"]) for group in self.optimizer.param_groups)
+        move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
+        return min(1.0, self._max_move / move) if move > 0 else 1.0
+
+    # ------------------------------------------------------------------------------------------------------- checks
+
+    def _check_first_batch(self, inputs: tuple[Any, ...], targets: Any) -> None:
+        """Compare the first examples' gradients with torch's own, and settle in which memory format to compute."""
+        if self._layout is not None or len(targets) == 0:
+            return
+        if len(targets) == 1 and len(self.dataset) > 1:  # one alone mixes with nobody: some other for company
+            *others, other_targets = collated(self.dataset, np.arange(2))
+            inputs = tuple(torch.cat([each, other]) for each, other in zip(inputs, others, strict=True))
+            targets = torch.cat([targets, other_targets])
+        few = slice(0, selfcheck.EXAMPLES)
+        self._layout = selfcheck.chosen_layout(
+            self.model, self._loss, tuple(each[few] for each in inputs), targets[few]
+        )
+
+    def _check_parameters(self) -> None:
+        """Report parameters that somebody else changed since the last step: what they owe to the data is unknown."""
+        if self._fingerprint == Fingerprint.of(self._parameters):
+            return
+        change = assumed("what the caller changed in the parameters between steps owes nothing to the data")
+        if change not in self._assumptions:
+            self._assumptions.append(change)
+            warnings.warn(
+                "the model's parameters were changed between two private steps: the guarantee now assumes that the "
+                "change owes nothing to the private data (averages of weights do not; another optimizer's step does)",
+                stacklevel=3,
+            )
+
+    def _note_losses(self, losses: Tensor) -> None:
+        self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
+        lost = int((~torch.isfinite(losses)).sum()) if not math.isfinite(self._last_loss) else 0
+        if lost and not all(bool(torch.isfinite(parameter).all()) for parameter in self._parameters):
+            raise FloatingPointError(
+                f"the parameters are not finite after {self.steps_done} steps: take a lower learning rate, or begin "
+                "with smaller weights"
+            )
+        if lost:
+            warnings.warn(
+                f"{lost} of {len(losses)} examples have a loss that is not finite, and count as zero: look for "
+                "missing values or a logarithm of zero",
+                stacklevel=3,
+            )
+
+    # --------------------------------------------------------------------------------------------- save and resume
+
+    def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
+        """Write the training to one file, whole or not at all, from which :meth:`resume` goes on.
+
+        From then on each step is booked in a journal beside the file before its noise is drawn, so that a process that
+        is killed leaves word of all that it may have released. Keep the two together.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        extra : state or None
+            Whatever else the run needs, a scheduler's ``state_dict()`` for instance; :meth:`resume` returns it.
+
+        Notes
+        -----
+        The noise generator is not saved: its state would let a reader of the file subtract the noise. A resumed run
+        draws from a new stream.
+        """
+        if not self._processes.is_first:
+            return
+        journal = self._journal(path)
+        journal.settle(self.steps_spent)
+        state = {
+            "run": self._run,
+            "plan": repr(self.plan),
+            "steps_done": self.steps_done,
+            "steps_spent": self.steps_spent,
+            "assumptions": [assumption.text for assumption in self._assumptions],
+            "guarantee": self.guarantee.to_json(),
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "estimate": self._estimate.state(),
+            "torch_generator": torch.get_rng_state(),
+            "extra": extra,
+        }
+        checkpoint.write(path, state)
+
+    def resume(self, path: str | os.PathLike[str]) -> Any:
+        """Take up a training that :meth:`save` wrote, made with the same arguments; return its ``extra``.
+
+        Steps that a killed process made after the file was written are lost, and spent: the journal counts them, the
+        guarantee includes them, and as many fewer are left, so that the budget holds.
+        """
+        if self._has_begun:
+            raise PlanError("resume a training before its first batch is drawn")
+        state = checkpoint.read(path)
+        if state["plan"] != repr(self.plan):
+            raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._estimate.load(state["estimate"])
+        torch.set_rng_state(state["torch_generator"])
+        self._run, self.steps_done = state["run"], state["steps_done"]
+        self._assumptions = [assumed(text) for text in state["assumptions"]]
+        self.steps_spent = self._processes.agreed(self._booked(path, state["steps_spent"]))
+        self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
+        self._fingerprint = Fingerprint.of(self._parameters)
+        return state["extra"]
+
+    def _booked(self, path: str | os.PathLike[str], saved: int) -> int:
+        """Return the steps that the journal of a file counts, and take the journal over."""
+        if not self._processes.is_first:
+            return saved
+        if not checkpoint.Journal.beside(path, self._run).exists():
+            raise FileNotFoundError(
+                f"{checkpoint.Journal.beside(path, self._run).name}, the journal of this training, is not beside its "
+                "file: without it nobody knows what was released after the file was written"
+            )
+        journal = self._journal(path)
+        if journal.steps < saved:
+            raise ValueError(f"{journal.path.name} counts {journal.steps} steps, its file {saved}: it is not complete")
+        return journal.steps
+
+    def _journal(self, path: str | os.PathLike[str]) -> checkpoint.Journal:
+        place = checkpoint.Journal.beside(path, self._run)
+        if str(place) not in self._journals:
+            self._journals[str(place)] = checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
+        return self._journals[str(place)]
+
+    def _book(self) -> None:
+        """Count the step that is about to be released, on disk first if the run has files."""
+        for journal in self._journals.values():
+            journal.book(self.steps_spent + 1)
+        self.steps_spent += 1
 
     # --------------------------------------------------------------------------------------------------- guarantees
 
     @property
     def guarantee(self) -> Guarantee:
         """What the steps made so far promise; before the first, what the whole training will."""
-        plan = replace(self.plan, steps=self.steps_done or self.plan.steps)
-        bound = enforced(f"each example's gradient is clipped to l2 norm {plan.clip_norm:.6g}, all parameters together")
-        guarantee = plan.guarantee(self._delta, bound=bound, released="every noisy gradient and all weights")
+        guarantee = self._estimate.guarantee(self.steps_spent, self._delta)
         if self._n_is_public:
             guarantee = guarantee.assuming(assumed("the number of examples, from which the rate is made, is public"))
-        return guarantee.assuming(self._source.assumption())
+        return guarantee.assuming(self._source.assumption(), *self._assumptions)
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model without its wrapper for several processes."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
+    """Return the processes that train together; only Poisson batches are those of their shares."""
+    processes = Processes.joined()
+    if processes.size > 1 and not isinstance(plan.sampler, Poisson):
+        raise ValueError(f"several processes draw Poisson batches, each its share; {plan.sampler!r} cannot be shared")
+    return processes
+
+
+def _torch_type(parameters: Sequence[nn.Parameter]) -> torch.dtype:
+    """Return the type of sums: double if the model is, else single."""
+    return torch.float64 if any(each.dtype is torch.float64 for each in parameters) else torch.float32
+
+
+def _numpy_type(parameters: Sequence[nn.Parameter]) -> type[np.floating[Any]]:
+    return np.float64 if _torch_type(parameters) is torch.float64 else np.float32
 
 
 def _per_example(loss: Loss) -> Loss:
@@ -199,14 +449,3 @@ def _per_example(loss: Loss) -> Loss:
     reducing.reduction = "none"
     unreduced: Loss = reducing
     return unreduced
-
-
-def _collated(dataset: Any, indices: Any) -> tuple[Any, ...]:
-    """Return the examples of a batch as tensors; of an empty one tensors of no examples."""
-    if isinstance(dataset, torch.utils.data.TensorDataset):
-        chosen = torch.as_tensor(indices)
-        return tuple(tensor[chosen] for tensor in dataset.tensors)
-    if len(indices) == 0:
-        return tuple(part[:0] for part in default_collate([dataset[0]]))
-    examples: Sequence[Any] = [dataset[int(index)] for index in indices]
-    return tuple(default_collate(examples))

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive, whole, within
+from privet.files import written_whole
 from privet.linear.defaults import CLIPPING_METHODS, choose_method, default_delta
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
@@ -239,17 +239,8 @@ def load(path: str | os.PathLike[str]) -> PrivateLinearModel:
 
 def write_json(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Write a JSON file atomically: a reader sees the old file or the whole new one."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(fields, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with written_whole(path) as file:
+        file.write(json.dumps(fields, indent=1, allow_nan=False).encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:

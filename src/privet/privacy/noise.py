@@ -4,7 +4,7 @@ A :class:`NoiseSource` is a ChaCha20 stream (randomgen) keyed with 256 bits from
 torch's own generators are not cryptographic: whoever sees enough of their output can predict the rest, and with it the
 noise. Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
 
-Normals are drawn in float64 by the ziggurat method and rounded to the asked type. They are floating-point numbers: the
+Normals are drawn by the ziggurat method in the precision that is asked for. They are floating-point numbers: the
 attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy") on the exact bits of a
 release is not closed here; docs/sharp_edges.md says what follows.
 """
@@ -21,8 +21,6 @@ from privet.checks import count, nonnegative, positive, probability, whole
 from privet.privacy.guarantee import Assumption, assumed, enforced
 
 Indices = NDArray[np.int64]
-
-_CHUNK = 1 << 18
 
 
 class NoiseSource:
@@ -75,18 +73,11 @@ class NoiseSource:
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system")
 
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
+        """Return independent N(0, std^2) draws of the given shape."""
         std = nonnegative("std", std)
-        result = np.empty(shape, dtype=_float_type(dtype, std))
-        flat = result.reshape(-1)
-        generator = self._live()
-        if result.dtype == np.float64:
-            generator.standard_normal(out=flat)
-            flat *= std
-            return result
-        for start in range(0, flat.size, _CHUNK):  # float32: round chunk by chunk, without a float64 copy of the whole
-            piece = flat[start : start + _CHUNK]
-            piece[:] = generator.standard_normal(piece.size) * std
+        result: NDArray[Any] = np.empty(shape, dtype=_float_type(dtype, std))
+        self._live().standard_normal(out=result, dtype=result.dtype.type)
+        result *= std
         return result
 
     def k_norm(self, shape: int | tuple[int, ...], scale: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:

@@ -1,10 +1,6 @@
-"""One forward and one backward pass over a batch, and from them the clipped sum of its examples' gradients.
+"""One forward and one backward pass over a batch, and from them the clipped sum of its examples' gradients."""
 
-Parameters are off during both passes: what is kept is what went into each layer and the gradient of what came out.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from privet.deep.clipping.gradients import PerExample, together
-from privet.deep.clipping.rules import has_rule, own_parameters, rule_of
+from privet.deep.clipping.recording import changed_in_place, recorded
+from privet.deep.clipping.rules import has_rule, own_parameters
 
 _MIXES_EXAMPLES = (nn.modules.batchnorm._BatchNorm,)
+_TRANSFORMERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _TINY = 1e-12
 
 
@@ -28,6 +26,10 @@ class BatchGradients:
     def norms(self) -> Tensor:
         """Return the norm of each example's gradient, all parameters together."""
         return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(0).clamp_min(0).sqrt()
+
+    def minus(self, other: "BatchGradients") -> "BatchGradients":
+        """Return each example's gradient here less its gradient at other parameters: DP-SRM clips that difference."""
+        return BatchGradients(self.losses, {each: part.minus(other.parts[each]) for each, part in self.parts.items()})
 
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the examples' gradients, each scaled down to norm at most ``clip_norm``.
@@ -49,33 +51,25 @@ def batch_gradients(
     model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: tuple[Any, ...], targets: Any
 ) -> BatchGradients:
     """Return the per-example gradients of ``loss(model(*inputs), targets)``, which has one number an example."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with _parameters_off(trainable), _calls_of(model, trainable) as calls, torch.enable_grad():
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with recorded(layers_of(model)) as record, torch.enable_grad():
         losses = loss(_outputs(model, inputs), targets)
         _check_losses(losses, targets)
-        _check_in_place(calls)
-        outputs = [call.output for call in calls]
-        grads = torch.autograd.grad(losses.sum(), outputs, allow_unused=True) if outputs else ()
+        record.check_in_place()
+        calls = tuple(record.calls)  # those so far: checkpoints run layers again in the backward pass
+        grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
+    _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
     with torch.no_grad():
-        for call, grad in zip(calls, grads, strict=True):
+        for call, grad in zip(calls, grads, strict=False):
             if grad is None:  # a branch that the loss does not see
                 continue
-            for name, part in rule_of(call.layer)(call.layer, call.inputs, grad).items():
+            call.check(len(losses))
+            for name, part in call.gradients(grad).items():
                 parameter = call.layer.get_parameter(name)
-                if any(parameter is each for each in trainable):
+                if parameter.requires_grad:
                     found.setdefault(parameter, []).append(part)
     return BatchGradients(losses.detach(), {parameter: together(parts) for parameter, parts in found.items()})
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One use of a layer."""
-
-    layer: nn.Module
-    inputs: Tensor
-    output: Tensor
-    version: int
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
@@ -83,70 +77,53 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
     A layer that mixes examples is refused: no clip of one example's gradient would bound what the example does.
     """
-    found: list[nn.Module] = []
+    for layer in model.modules():
+        _check_layer(layer)
+    found: dict[int, nn.Module] = {}  # each once, wherever else in the model it is
     waiting = [model]
     while waiting:
         layer = waiting.pop()
-        if isinstance(layer, _MIXES_EXAMPLES):
-            raise ValueError(
-                f"{type(layer).__name__} normalises over the batch, so every example's output depends on all others, "
-                "and no clip bounds that: use nn.GroupNorm(min(32, channels), channels) or nn.LayerNorm instead"
-            )
         if has_rule(layer) or own_parameters(layer):
-            if any(parameter.requires_grad for parameter in layer.parameters()):
-                found.append(layer)
+            if _is_trained(layer):
+                found[id(layer)] = layer
         else:
             waiting += layer.children()
+    return list(found.values())
+
+
+def _is_trained(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters())
+
+
+def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    try:
+        return model(*inputs)
+    except RuntimeError as error:
+        if "in-place" in str(error):
+            raise changed_in_place("the output of a layer") from error
+        raise
+
+
+def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Return the gradients of the summed losses; None for what they do not depend on."""
+    if not losses.requires_grad:
+        return [None] * len(tensors)
+    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
     return found
 
 
-@contextmanager
-def _calls_of(model: nn.Module, trainable: list[nn.Parameter]) -> Iterator[list[_Call]]:
-    """Keep what goes into and comes out of each layer that is trained."""
-    calls: list[_Call] = []
-    chosen = {id(parameter) for parameter in trainable}
-
-    def keep(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if not isinstance(output, Tensor) or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
-            raise ValueError(
-                f"{type(layer).__name__} has parameters and takes or gives more than one tensor: build it from "
-                "nn.Linear, nn.Conv, nn.Embedding and normalisations, which have rules"
-            )
-        if not output.requires_grad:
-            output.requires_grad_()
-        calls.append(_Call(layer, inputs[0].detach(), output, output._version))
-
-    layers = [layer for layer in _all_layers(model) if any(id(parameter) in chosen for parameter in layer.parameters())]
-    handles = [layer.register_forward_hook(keep) for layer in layers]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
+# ----------------------------------------------------------------------------------------------------------- checks
 
 
-def _all_layers(model: nn.Module) -> list[nn.Module]:
-    """Return :func:`layers_of`, whatever is switched off for the moment."""
-    states = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    for parameter, _ in states:
-        parameter.requires_grad_(True)
-    try:
-        return layers_of(model)
-    finally:
-        for parameter, state in states:
-            parameter.requires_grad_(state)
-
-
-@contextmanager
-def _parameters_off(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Take parameters out of the graph: their plain gradients are not wanted."""
-    for parameter in parameters:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad_(True)
+def _check_layer(layer: nn.Module) -> None:
+    name = type(layer).__name__
+    if isinstance(layer, _MIXES_EXAMPLES):
+        raise ValueError(
+            f"{name} normalises over the batch, so every example's output depends on all others, "
+            "and no clip bounds that: use nn.GroupNorm(min(32, channels), channels) or nn.LayerNorm instead"
+        )
+    if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
+        raise ValueError(f"{name} gives its linear layers times before examples: set batch_first=True")
 
 
 def _check_losses(losses: Tensor, targets: Any) -> None:
@@ -158,19 +135,10 @@ def _check_losses(losses: Tensor, targets: Any) -> None:
         )
 
 
-_IN_PLACE = "was changed in place, which loses what its gradient belongs to: set inplace=False in what follows it"
-
-
-def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    try:
-        return model(*inputs)
-    except RuntimeError as error:
-        if "in-place" in str(error):
-            raise ValueError(f"the output of a layer {_IN_PLACE}") from error
-        raise
-
-
-def _check_in_place(calls: list[_Call]) -> None:
-    for call in calls:
-        if call.output._version != call.version:
-            raise ValueError(f"the output of {type(call.layer).__name__} {_IN_PLACE}")
+def _check_outside(names: list[str]) -> None:
+    if names:
+        raise ValueError(
+            f"{', '.join(names)} took part in the loss outside the forward of the layer they belong to, where the "
+            "gradients of single examples are not known: call the layer itself; to tie weights, give an nn.Linear the "
+            "other layer's weight; for a penalty on weights use the optimizer's weight_decay"
+        )

@@ -1,54 +1,167 @@
-"""Convolutions: a linear map of each patch, with groups of channels each by itself."""
+"""Convolutions: a linear map of each patch, with groups of channels each by itself.
+
+Patches repeat each number as often as the kernel is large. They are made for a few examples at a time, used while they
+are in the cache, and never kept.
+"""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
+from privet.deep.clipping.gradients import (
+    Direct,
+    OuterSum,
+    PerExample,
+    places_are_few,
+    squared_norms_by_places,
+)
 from privet.deep.clipping.rules import rule
+
+Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+_CHUNK = 1 << 18
+"""How many numbers of patches are made at a time: they fit the cache of one core."""
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
-def convolution(
-    layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor, output_grads: Tensor
-) -> dict[str, PerExample]:
-    """Return the gradients of weight and bias: a patch is what went in, a place of the output what came back."""
-    batch, groups = len(inputs), layer.groups
-    left = _patches(layer, inputs)
-    right = output_grads.reshape(batch, groups, layer.out_channels // groups, -1).transpose(2, 3)
-    found: dict[str, PerExample] = {"weight": OuterSum(left, right, layer.weight.shape)}
+def convolution(layer: Convolution, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
+    """Return the gradients of weight and bias."""
+    found: dict[str, PerExample] = {"weight": PatchSum(layer, _padded(layer, inputs), output_grads)}
     if layer.bias is not None:
         found["bias"] = Direct(output_grads.flatten(2).sum(2))
     return found
 
 
-def _patches(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor) -> Tensor:
-    """Return what each place of the output sees, of shape (B, groups, places, channels of a group times kernel).
+@dataclass(frozen=True)
+class PatchSum(PerExample):
+    """The gradients of a convolution's weight: the sum over places of output gradient times patch.
 
-    A view that overlaps itself, copied once: torch's own unfold goes through the batch one example at a time.
+    Parameters
+    ----------
+    layer : nn.Conv1d, nn.Conv2d or nn.Conv3d
+        Its kernel, stride, dilation and groups.
+    inputs : tensor of shape (B, channels, *sizes)
+        What went in, with its padding around it; in any memory format.
+    grads : tensor of shape (B, channels, *places)
+        The gradient of what came out.
     """
-    padded = _padded(layer, inputs).contiguous()
-    batch, channels, *sizes = padded.shape
-    first, channel, *steps = padded.stride()
-    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    outs = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)]
-    each = channels // layer.groups
-    view = padded.as_strided(
-        (batch, layer.groups, each, *kernel, *outs),
-        (
-            first,
-            each * channel,
-            channel,
-            *(step * d for step, d in zip(steps, dilation, strict=True)),
-            *(step * s for step, s in zip(steps, stride, strict=True)),
-        ),
-    )
-    # Places last: long runs are copied at once.
-    return view.reshape(batch, layer.groups, each * math.prod(kernel), math.prod(outs)).transpose(2, 3)
+
+    layer: Convolution
+    inputs: Tensor
+    grads: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """Return the squared norms: of gradients that are written out, or by products of places if those are few."""
+        if not self._places_are_few:
+            return Direct(self._outer).squared_norms()
+        return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum: of what is written out, or as torch itself differentiates a convolution."""
+        if not self._places_are_few:
+            return self._in_shape(Direct(self._outer).weighted_sum(weights))
+        layer, dimensions = self.layer, self.inputs.ndim - 2
+        scaled = self.grads * weights.view(-1, *[1] * (dimensions + 1))
+        _, total, _ = torch.ops.aten.convolution_backward(
+            scaled,
+            self.inputs,
+            layer.weight,
+            None,
+            layer.stride,
+            [0] * dimensions,
+            layer.dilation,
+            False,
+            [0] * dimensions,
+            layer.groups,
+            [False, True, False],
+        )
+        return total
+
+    def written_out(self) -> Tensor:
+        """Return them."""
+        return self._in_shape(self._outer)
+
+    def only(self, chosen: Tensor) -> "PatchSum":
+        """Return some of them."""
+        return PatchSum(self.layer, self.inputs[chosen], self.grads[chosen])
+
+    def minus(self, other: PerExample) -> PerExample:
+        """Return the differences."""
+        if self._places_are_few and isinstance(other, PatchSum):
+            return self.as_outer_sum().minus(other.as_outer_sum())
+        return super().minus(other)
+
+    def as_outer_sum(self) -> OuterSum:
+        """Return the same with all patches made, in the order of the weight's numbers."""
+        left, right = (torch.cat(factors) for factors in zip(*self._factors(), strict=True))
+        kernel = math.prod(self.layer.kernel_size)
+        return OuterSum(left.unflatten(3, (kernel, -1)).transpose(3, 4).flatten(3), right, self.layer.weight.shape)
+
+    # ------------------------------------------------------------------------------------------------------ patches
+
+    @property
+    def _places_are_few(self) -> bool:
+        """Whether products of places beat written-out gradients, in time and in room."""
+        places, p, q = self._sizes
+        return places_are_few(places, p, q)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """The numbers of places, of one patch and of one place's output, of one group."""
+        weight = self.layer.weight
+        return math.prod(self.grads.shape[2:]), math.prod(weight.shape[1:]), len(weight) // self.layer.groups
+
+    @cached_property
+    def _outer(self) -> Tensor:
+        """The gradients of shape (B, groups, outputs, patch), the numbers of a patch in the order of its memory."""
+        _, p, q = self._sizes
+        outer = self.grads.new_empty(len(self.grads), self.layer.groups, q, p)
+        start = 0
+        for left, right in self._factors():
+            out = outer[start : start + len(left)].flatten(0, 1)
+            torch.bmm(right.flatten(0, 1).transpose(1, 2), left.flatten(0, 1), out=out)
+            start += len(left)
+        return outer
+
+    def _in_shape(self, outer: Tensor) -> Tensor:
+        """Return (..., groups, outputs, patch) in the weight's shape: channels before the kernel."""
+        _, each, *kernel = self.layer.weight.shape
+        return outer.reshape(*outer.shape[:-3], -1, *kernel, each).movedim(-1, -1 - len(kernel))
+
+    def _factors(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield patches and output gradients, each of shape (b, groups, places, .), for a few examples at a time."""
+        places, p, _ = self._sizes
+        groups = self.layer.groups
+        size = max(1, _CHUNK // max(1, places * p * groups))
+        for inputs, grads in zip(self.inputs.split(size), self.grads.split(size), strict=True):
+            yield self._patches(inputs), grads.unflatten(1, (groups, -1)).flatten(3).transpose(2, 3)
+
+    def _patches(self, inputs: Tensor) -> Tensor:
+        """Return what each place of the output sees, kernel before channels: a view that overlaps itself, copied once.
+
+        What is longer in memory, a row of places or a row of the kernel with its channels, comes last in the copy.
+        """
+        layer, outs, kernel = self.layer, self.grads.shape[2:], self.layer.kernel_size
+        first, channel, *steps = inputs.stride()
+        groups, each = layer.groups, inputs.shape[1] // layer.groups
+        at_place = [step * s for step, s in zip(steps, layer.stride, strict=True)]
+        in_kernel = [step * d for step, d in zip(steps, layer.dilation, strict=True)]
+        places, patch = (outs, at_place), ((*kernel, each), (*in_kernel, channel))
+        rows_of_places = outs[-1] > kernel[-1] * each
+        order = (patch, places) if rows_of_places else (places, patch)
+        shape = (len(inputs), groups, *order[0][0], *order[1][0])
+        view = inputs.as_strided(shape, (first, each * channel, *order[0][1], *order[1][1]), inputs.storage_offset())
+        copied = view.reshape(len(inputs), groups, math.prod(order[0][0]), math.prod(order[1][0]))
+        return copied.transpose(2, 3) if rows_of_places else copied
 
 
-def _padded(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor) -> Tensor:
+def _padded(layer: Convolution, inputs: Tensor) -> Tensor:
     """Return the inputs with the layer's padding around them."""
     widths = layer._reversed_padding_repeated_twice
     if not any(widths):

@@ -32,9 +32,13 @@ class PerExample(ABC):
     def only(self, chosen: Tensor) -> "PerExample":
         """Return those of some examples, by a mask."""
 
-    def inner_products(self, other: "PerExample") -> Tensor:
-        """Return the inner product of each example's gradient with its counterpart."""
-        return (self.written_out().flatten(1) * other.written_out().flatten(1)).sum(1)
+    def minus(self, other: "PerExample") -> "PerExample":
+        """Return each example's gradient less its counterpart at other parameters, of the same batch."""
+        return Direct(self.written_out() - other.written_out())
+
+    def as_outer_sum(self) -> "OuterSum | None":
+        """Return the same gradients by their factors, if they have any."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,7 @@ class Direct(PerExample):
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms."""
-        flat = self.values.flatten(1)
-        return torch.einsum("bi,bi->b", flat, flat)
+        return torch.linalg.vector_norm(self.values.flatten(1), dim=1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the weighted sum: one product."""
@@ -79,41 +82,39 @@ class OuterSum(PerExample):
     right: Tensor
     shape: Sequence[int]
 
-    @property
-    def _is_written_out(self) -> bool:
-        """Whether the gradients take no more room than their factors: then they are cheapest as they are."""
-        _, _, places, p = self.left.shape
-        q = self.right.shape[-1]
-        return bool(places > 1 and p * q <= places * (p + q))
-
     @cached_property
     def _outer(self) -> Tensor:
         batch, groups = self.left.shape[:2]
         outer = torch.bmm(self.right.flatten(0, 1).transpose(1, 2), self.left.flatten(0, 1))
         return outer.view(batch, groups, *outer.shape[1:])
 
-    def squared_norms(self) -> Tensor:
-        """Return the squared norms: at one place |left|^2 |right|^2; at several by products of T x T places.
+    @property
+    def _is_written_out(self) -> bool:
+        _, _, places, p = self.left.shape
+        return places > 1 and not places_are_few(places, p, self.right.shape[3])
 
-        |sum_t r_t (x) l_t|^2 = sum_{t,u} <r_t, r_u> <l_t, l_u>, which takes T^2 (p + q) steps in the place of T p q.
-        """
-        left, right = self.left, self.right
-        places, p, q = left.shape[2], left.shape[3], right.shape[3]
-        if places == 1:
-            return (left.square().sum(3) * right.square().sum(3)).sum((1, 2))
-        if self._is_written_out or places * (p + q) > p * q:
-            outer = self._outer
-            return outer.flatten(1).square().sum(1)
-        return ((left @ left.transpose(2, 3)) * (right @ right.transpose(2, 3))).sum((1, 2, 3))
+    def squared_norms(self) -> Tensor:
+        """Return the squared norms: at one place |left|^2 |right|^2, at few by products of places."""
+        if self._is_written_out:
+            return Direct(self._outer).squared_norms()
+        if self.left.shape[2] == 1:
+            lengths = torch.linalg.vector_norm(self.left, dim=3) * torch.linalg.vector_norm(self.right, dim=3)
+            return lengths.square().sum((1, 2))
+        return squared_norms_by_places(self.left, self.right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the weighted sum: one product over examples and places."""
-        if "_outer" in self.__dict__:
-            return (weights @ self._outer.flatten(1)).view(*self.shape)
-        right = self.right * weights[:, None, None, None]
-        groups = self.left.shape[1]
-        flat_left = self.left.transpose(0, 1).reshape(groups, -1, self.left.shape[3])
-        flat_right = right.transpose(0, 1).reshape(groups, -1, right.shape[3])
+        if self._is_written_out:
+            return Direct(self._outer).weighted_sum(weights).view(*self.shape)
+        scale, left, right = weights[:, None, None, None], self.left, self.right
+        if left.numel() < right.numel():
+            left = left * scale
+        else:
+            right = right * scale
+        if left.shape[1] == 1:
+            return (right.reshape(-1, right.shape[3]).T @ left.reshape(-1, left.shape[3])).view(*self.shape)
+        by_group = (each.transpose(0, 1).reshape(each.shape[1], -1, each.shape[3]) for each in (right, left))
+        flat_right, flat_left = by_group
         return (flat_right.transpose(1, 2) @ flat_left).reshape(*self.shape)
 
     def written_out(self) -> Tensor:
@@ -124,15 +125,33 @@ class OuterSum(PerExample):
         """Return some of them."""
         return OuterSum(self.left[chosen], self.right[chosen], self.shape)
 
-    def inner_products(self, other: PerExample) -> Tensor:
-        """Return the inner products, by places where that is cheaper."""
-        if not isinstance(other, OuterSum) or self.left.shape[1:] != other.left.shape[1:]:
-            return super().inner_products(other)
-        places, p, q = self.left.shape[2], self.left.shape[3], self.right.shape[3]
-        if places > 1 and places * (p + q) > p * q:
-            return torch.einsum("bgqp,bgqp->b", self._outer, other._outer)
-        lefts, rights = self.left @ other.left.transpose(2, 3), self.right @ other.right.transpose(2, 3)
-        return (lefts * rights).sum((1, 2, 3))
+    def minus(self, other: PerExample) -> PerExample:
+        """Return the differences r l - s m as (r - s) l + s (l - m): nothing large cancels in their norms."""
+        if not isinstance(other, OuterSum) or self.left.shape != other.left.shape or self._is_written_out:
+            return super().minus(other)
+        left = torch.cat([self.left, self.left - other.left], dim=2)
+        return OuterSum(left, torch.cat([self.right - other.right, other.right], dim=2), self.shape)
+
+    def as_outer_sum(self) -> "OuterSum":
+        """Return them."""
+        return self
+
+
+def places_are_few(places: int, p: int, q: int) -> bool:
+    """Whether products of places, T^2 (p + q) steps, are cheaper than outer products of p and q, T p q steps."""
+    return places * (p + q) < p * q
+
+
+def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
+    """Return |sum_t r_t (x) l_t|^2 = sum_{t,u} <r_t, r_u> <l_t, l_u>, for factors of shape (B, G, T, .).
+
+    Terms may cancel, and then rounding could hide the norm: what it can hide at most, a small multiple of
+    (sum_t |r_t| |l_t|)^2, is added, so that no clip relies on a norm that is too small.
+    """
+    lefts, rights = left @ left.transpose(2, 3), right @ right.transpose(2, 3)
+    sizes = lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)
+    rounding = 4 * torch.finfo(left.dtype).eps * sizes.clamp_min(0).sqrt().sum(2).square()
+    return (torch.einsum("bgtu,bgtu->bg", lefts, rights) + rounding).sum(1)
 
 
 @dataclass(frozen=True)
@@ -172,15 +191,21 @@ class RowSum(PerExample):
         """Return some of them."""
         return RowSum(self.indices[chosen], self.right[chosen], self.shape)
 
+    def minus(self, other: PerExample) -> PerExample:
+        """Return the differences: the same batch uses the same rows."""
+        if not isinstance(other, RowSum) or not torch.equal(self.indices, other.indices):
+            return super().minus(other)
+        return RowSum(self.indices, self.right - other.right, self.shape)
+
 
 def together(parts: Sequence[PerExample]) -> PerExample:
     """Return the sum of several contributions to one parameter: of a layer used twice, or of tied weights."""
     if len(parts) == 1:
         return parts[0]
-    outers = [part for part in parts if isinstance(part, OuterSum)]
-    if len(outers) == len(parts) and len({(part.left.shape[1], part.left.shape[3]) for part in outers}) == 1:
-        left = torch.cat([part.left for part in outers], dim=2)
-        return OuterSum(left, torch.cat([part.right for part in outers], dim=2), outers[0].shape)
+    outers = [outer for part in parts if (outer := part.as_outer_sum()) is not None]
+    if len(outers) == len(parts) and len({(outer.left.shape[1], outer.left.shape[3]) for outer in outers}) == 1:
+        left = torch.cat([outer.left for outer in outers], dim=2)
+        return OuterSum(left, torch.cat([outer.right for outer in outers], dim=2), outers[0].shape)
     rows = [part for part in parts if isinstance(part, RowSum)]
     if len(rows) == len(parts):
         indices = torch.cat([part.indices for part in rows], dim=1)

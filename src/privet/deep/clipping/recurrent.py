@@ -1,0 +1,171 @@
+"""nn.RNN, nn.GRU, nn.LSTM and their cells: a linear map of what is read and one of what is remembered, at every time.
+
+The sum of both maps is made from the first, for all times in one product: its gradient is that of either map's output,
+and serves all weights and biases. The loop over time is autograd's to reverse.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+
+from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
+from privet.deep.clipping.rules import Keep, inside
+
+State = tuple[Tensor, ...]
+"""What is remembered: the hidden state first, then an LSTM's cell."""
+
+Step = Callable[[Tensor, Tensor, State], State]
+"""From the maps of what is read and of what is remembered, and the state, to the next state."""
+
+
+@inside(nn.RNN, nn.GRU, nn.LSTM)
+def recurrent(layer: nn.RNNBase, keep: Keep, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    """Run over whole sequences, layer upon layer, each in one direction or in two."""
+    _check(layer, input, 3)
+    times = input if layer.batch_first else input.transpose(0, 1)
+    ways = ("", "_reverse") if layer.bidirectional else ("",)
+    if hx is None:
+        hx = _zeros(layer, times, layer.num_layers * len(ways), layer.proj_size or layer.hidden_size)
+    layer.check_forward_args(input, hx, None)
+    starts = zip(*(state.unbind(0) for state in _as_state(hx)), strict=True)
+    ends = []
+    for depth in range(layer.num_layers):
+        if depth:
+            times = functional.dropout(times, layer.dropout, layer.training)
+        outputs = []
+        for way in ways:
+            output, end = _one_way(layer, keep, times.flip(1) if way else times, f"_l{depth}{way}", next(starts))
+            outputs.append(output.flip(1) if way else output)
+            ends.append(end)
+        times = torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
+    last = tuple(torch.stack(states) for states in zip(*ends, strict=True))
+    return times if layer.batch_first else times.transpose(0, 1), last if len(last) > 1 else last[0]
+
+
+@inside(nn.RNNCell, nn.GRUCell, nn.LSTMCell)
+def cell(layer: nn.RNNCellBase, keep: Keep, input: Tensor, hx: Any = None) -> Any:
+    """Run one time."""
+    _check(layer, input, 2)
+    if hx is None:
+        hx = tuple(state[0] for state in _as_state(_zeros(layer, input, 1, layer.hidden_size)))
+    _, end = _one_way(layer, keep, input[:, None], "", _as_state(hx))
+    return end if len(end) > 1 else end[0]
+
+
+def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
+    """Return the outputs at all times and the last state, of one layer in one direction."""
+    step, maps_add_up = _step(layer)
+    read_weight, memory_weight = getattr(layer, f"weight_ih{suffix}"), getattr(layer, f"weight_hh{suffix}")
+    read_bias, memory_bias = (getattr(layer, f"bias_{kind}{suffix}", None) for kind in ("ih", "hh"))
+    projection = getattr(layer, f"weight_hr{suffix}", None)
+    batch, length, _ = times.shape
+    hidden, unprojected = [state[0]], list[Tensor]()
+
+    def of_reading(grads: Tensor) -> dict[str, PerExample]:
+        return _of_map(f"ih{suffix}", times.detach(), grads, read_weight, read_bias)
+
+    def of_memory(grads: Tensor) -> dict[str, PerExample]:
+        return _of_map(f"hh{suffix}", torch.stack(hidden[:-1], 1), grads, memory_weight, memory_bias)
+
+    def of_both(grads: Tensor) -> dict[str, PerExample]:
+        return of_reading(grads) | of_memory(grads)
+
+    def of_projection(grads: Tensor) -> dict[str, PerExample]:
+        return _of_map(f"hr{suffix}", torch.stack(unprojected, 1), grads, projection, None)
+
+    if maps_add_up:
+        bias = None if read_bias is None else read_bias + memory_bias
+        read = functional.linear(times, read_weight, bias)
+        keep(read, batch, of_both)
+        memories = reads = read.unbind(1)
+    else:
+        read = functional.linear(times, read_weight, read_bias)
+        keep(read, batch, of_reading)
+        memory = torch.zeros_like(read) if memory_bias is None else memory_bias.expand_as(read).clone()
+        keep(memory, batch, of_memory)
+        reads, memories = read.unbind(1), memory.unbind(1)
+    if projection is not None:
+        projected = times.new_zeros(batch, length, len(projection))  # nothing, but in it the projection's gradient
+        keep(projected, batch, of_projection)
+        shifts = projected.unbind(1)
+    for time in range(length):
+        state = step(reads[time], torch.addmm(memories[time], state[0], memory_weight.t()), state)
+        if projection is not None:
+            unprojected.append(state[0])
+            state = (torch.addmm(shifts[time], state[0], projection.t()), *state[1:])
+        hidden.append(state[0])
+    return torch.stack(hidden[1:], 1), state
+
+
+def _of_map(name: str, left: Tensor, grads: Tensor, weight: Tensor, bias: Tensor | None) -> dict[str, PerExample]:
+    """Return the gradients of a linear map at all times."""
+    found: dict[str, PerExample] = {f"weight_{name}": OuterSum(left[:, None], grads[:, None], weight.shape)}
+    if bias is not None:
+        found[f"bias_{name}"] = Direct(grads.sum(1))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ steps
+
+
+def _step(layer: nn.Module) -> tuple[Step, bool]:
+    """Return a layer's step, and whether it takes the sum of both maps in the place of the second."""
+    if isinstance(layer, nn.LSTM | nn.LSTMCell):
+        return _lstm, True
+    if isinstance(layer, nn.GRU | nn.GRUCell):
+        return _gru, False
+    return (_relu if layer.nonlinearity == "relu" else _tanh), True
+
+
+def _lstm(_: Tensor, gates: Tensor, state: State) -> State:
+    enter, forget, new, out = gates.unsafe_chunk(4, 1)
+    kept = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
+    return out.sigmoid() * kept.tanh(), kept
+
+
+def _gru(read: Tensor, memory: Tensor, state: State) -> State:
+    size = state[0].shape[1]
+    reset, update = (read[:, : 2 * size] + memory[:, : 2 * size]).sigmoid().unsafe_chunk(2, 1)
+    new = (read[:, 2 * size :] + reset * memory[:, 2 * size :]).tanh()
+    return (torch.lerp(new, state[0], update),)
+
+
+def _tanh(_: Tensor, total: Tensor, __: State) -> State:
+    return (total.tanh(),)
+
+
+def _relu(_: Tensor, total: Tensor, __: State) -> State:
+    return (total.relu(),)
+
+
+# ----------------------------------------------------------------------------------------------------------- states
+
+
+def _as_state(hx: Any) -> State:
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
+
+
+def _zeros(layer: nn.Module, like: Tensor, layers: int, size: int) -> Any:
+    """Return the state of those who remember nothing."""
+    hidden = like.new_zeros(layers, len(like), size)
+    if isinstance(layer, nn.LSTM | nn.LSTMCell):
+        return hidden, like.new_zeros(layers, len(like), layer.hidden_size)
+    return hidden
+
+
+def _check(layer: nn.Module, given: Any, dimensions: int) -> None:
+    name = type(layer).__name__
+    if isinstance(given, PackedSequence):
+        raise ValueError(
+            f"nn.{name} was given a packed sequence, in which no dimension is that of the examples: give it padded "
+            "sequences (torch.nn.utils.rnn.pad_sequence) and leave the padded places out of the loss by a mask"
+        )
+    if given.ndim != dimensions:
+        raise ValueError(
+            f"nn.{name} needs a dimension of examples, so inputs of {dimensions} dimensions, got {given.ndim}: "
+            "give it a whole batch"
+        )

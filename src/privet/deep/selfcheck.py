@@ -1,0 +1,122 @@
+"""The first batch under suspicion: clipped gradients are compared with torch's own, one example at a time.
+
+A rule bounds what one example does only if its loss depends on that example alone. A model that normalises over the
+batch, a loss that compares examples, a layer that is used past its own forward: each shows as a difference here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.deep.clipping import batch_gradients
+
+Loss = Callable[[Any, Any], Tensor]
+Inputs = tuple[Any, ...]
+Layout = Callable[[Inputs], Inputs]
+
+EXAMPLES = 4
+"""How many examples are checked: their gradients are written out."""
+
+_TOLERANCE = 1e-3
+
+
+def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
+    """Raise unless every example's gradient is what torch computes for that example alone."""
+    parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    with _dropout_off(model):
+        alone = [
+            _alone(model, loss, tuple(each[i : i + 1] for each in inputs), targets[i : i + 1], parameters)
+            for i in range(len(targets))
+        ]
+        found = batch_gradients(model, loss, inputs, targets)
+    losses, grads = torch.stack([one for one, _ in alone]), [grad for _, grad in alone]
+    if not bool(torch.isfinite(losses).all()):
+        return  # such examples count as zero
+    if not _agree(found.losses, losses):
+        raise ValueError(
+            "an example's loss changes with the other examples of its batch: the model or the loss mixes examples "
+            "(a normalisation over the batch, a loss that compares examples), and then no clip bounds what one example "
+            "does; or it is random by other means than nn.Dropout, which is known here: use that for masks"
+        )
+    sizes = torch.stack([torch.stack([grad.norm() for grad in one]).norm() for one in grads])
+    for place, (name, parameter) in enumerate(parameters.items()):
+        expected = torch.stack([one[place] for one in grads])
+        part = found.parts.get(parameter)
+        written = torch.zeros_like(expected) if part is None else part.written_out().to(expected)
+        errors = (written - expected).flatten(1).norm(dim=1)
+        if bool((errors > _TOLERANCE * (sizes + 1e-3 * sizes.max())).any()):
+            raise ValueError(
+                f"the gradient of {name} is not what torch computes for one example at a time: the model mixes "
+                "examples, or uses this parameter outside of its layer's own forward (weight_norm and other "
+                "parametrizations, functional calls): build it from layers that are called as they are"
+            )
+
+
+def chosen_layout(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> Layout:
+    """Check the gradients, and return the memory format in which the model is fastest and works.
+
+    Convolutions and poolings on a CPU are up to twice as fast with channels last in memory. It changes no value; but a
+    model that calls ``view`` on an image may refuse it, and is then given what it knows.
+    """
+    images = any(isinstance(each, Tensor) and each.ndim == 4 for each in inputs)
+    if images and any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
+        try:
+            check_gradients(model, loss, channels_last(inputs), targets)
+        except RuntimeError:
+            pass
+        else:
+            return channels_last
+    check_gradients(model, loss, inputs, targets)
+    return as_given
+
+
+def as_given(inputs: Inputs) -> Inputs:
+    """Return the inputs as they are."""
+    return inputs
+
+
+def channels_last(inputs: Inputs) -> Inputs:
+    """Return the inputs with images' channels last in memory; also of one channel, where torch sees no difference."""
+    return tuple(_channels_last(each) if isinstance(each, Tensor) and each.ndim == 4 else each for each in inputs)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    _, channels, height, width = images.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return images.contiguous(memory_format=torch.channels_last).as_strided(images.shape, strides)
+
+
+def _alone(
+    model: nn.Module, loss: Loss, inputs: Inputs, target: Any, parameters: dict[str, nn.Parameter]
+) -> tuple[Tensor, list[Tensor]]:
+    """Return one example's loss and gradient, in the plainest way."""
+    with torch.enable_grad():
+        value = loss(model(*inputs), target).sum()
+        grads = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+    return value.detach(), [
+        torch.zeros_like(parameter) if grad is None else grad
+        for parameter, grad in zip(parameters.values(), grads, strict=True)
+    ]
+
+
+def _agree(found: Tensor, expected: Tensor) -> bool:
+    return bool(((found - expected).abs() <= _TOLERANCE * (1 + expected.abs())).all())
+
+
+@contextmanager
+def _dropout_off(model: nn.Module) -> Iterator[None]:
+    """Switch off what draws other masks for one example than for several."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
+    for layer in layers:
+        layer.training = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = True
+
+
+_DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
