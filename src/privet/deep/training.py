@@ -11,7 +11,6 @@ private.guarantee
 import copy
 import math
 import os
-import secrets
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -98,7 +97,7 @@ def make_private(
         model,
         optimizer,
         dataset,
-        estimate=estimate,
+        plan=estimate,
         loss=loss,
         delta=budget.delta,
         denoiser=denoiser,
@@ -136,7 +135,7 @@ class PrivateTraining:
         optimizer: torch.optim.Optimizer,
         dataset: Any,
         *,
-        estimate: Estimate | GradientPlan,
+        plan: GradientPlan | Estimate,
         loss: Loss,
         delta: float,
         denoiser: Denoiser | None = None,
@@ -148,7 +147,7 @@ class PrivateTraining:
         layers_of(model)  # refuses what mixes examples
         self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
-        self._estimate = Fresh(estimate) if isinstance(estimate, GradientPlan) else estimate
+        self._estimate = Fresh(plan) if isinstance(plan, GradientPlan) else plan
         self._loss, self._delta, self._denoiser, self._max_move = _per_example(loss), delta, denoiser, max_move
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         self._n_is_public = n_is_public
@@ -158,7 +157,7 @@ class PrivateTraining:
         self._processes.begin_alike(model.parameters())
         self._seed = random_state
         self._source = self._new_source("make_private")
-        self._run = secrets.token_hex(4)
+        self._run = f"{NoiseSource().below(1 << 32):08x}"
         self._journals: dict[str, checkpoint.Journal] = {}
         self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
