@@ -9,6 +9,7 @@ for every step that may have been released, on disk before the step's noise is d
 
 import json
 import os
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def write(path: str | os.PathLike[str], state: State) -> None:
     """Write a state in one piece or not at all."""
     arrays: dict[str, NDArray[Any]] = {}
     text = json.dumps({"format": _FORMAT, "state": _encoded(state, arrays)})
-    with written_whole(path) as file:
+    with written_whole(Path(path).resolve()) as file:  # the journal lies beside the file itself, not beside a link
         np.savez(file, header=np.array(text), **arrays)  # type: ignore[arg-type]
 
 
@@ -56,7 +57,8 @@ def _encoded(value: State, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, dict):
         return {"dict": [[_encoded(key, arrays), _encoded(each, arrays)] for key, each in value.items()]}
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_encoded(each, arrays) for each in value]}
+        kind = "list" if isinstance(value, list) else "tuple"  # also of their subclasses: a torch.Size is a tuple
+        return {kind: [_encoded(each, arrays) for each in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"a {type(value).__name__} cannot be saved: a state holds numbers, texts and tensors")
@@ -90,7 +92,10 @@ class Journal:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _locked(self._handle):
             os.close(self._handle)
-            raise RuntimeError(f"{path.name} is in use: another process goes on with this training")
+            raise RuntimeError(
+                f"{path.name} is in use: another process goes on with this training, or another object of this one"
+            )
+        self._closing = weakref.finalize(self, os.close, self._handle)
 
     @staticmethod
     def beside(path: str | os.PathLike[str], run: str) -> Path:
@@ -118,7 +123,7 @@ class Journal:
 
     def close(self) -> None:
         """Let another process have it."""
-        os.close(self._handle)
+        self._closing()
 
 
 def _locked(handle: int) -> bool:

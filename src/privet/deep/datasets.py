@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset, default_collate
 
 def collated(dataset: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
     """Return the examples of a batch as tensors; of an empty one tensors of no examples."""
-    if isinstance(dataset, TensorDataset):
+    if type(dataset) is TensorDataset:  # a subclass may make its examples otherwise
         chosen = torch.as_tensor(indices)
         return tuple(tensor[chosen] for tensor in dataset.tensors)
     if len(indices) == 0:

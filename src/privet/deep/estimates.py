@@ -49,10 +49,11 @@ class Estimate(ABC):
     plan: GradientPlan | RecursivePlan
 
     @abstractmethod
-    def sums(self, gradients: Callable[[], BatchGradients]) -> tuple[Sums, Tensor]:
+    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
         """Return the sum of what the examples add, and their losses; ``gradients`` computes at the parameters as are.
 
-        A parameter that no example used has no entry.
+        No example adds more than ``bound``, for which the step's noise was made. A parameter that no example used has
+        no entry.
         """
 
     @abstractmethod
@@ -103,10 +104,10 @@ class Fresh(Estimate):
     def __init__(self, plan: GradientPlan) -> None:
         self.plan: GradientPlan = plan
 
-    def sums(self, gradients: Callable[[], BatchGradients]) -> tuple[Sums, Tensor]:
+    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
         """Return the sum of clipped gradients."""
         found = gradients()
-        return found.clipped_sum(self.plan.clip_norm), found.losses
+        return found.clipped_sum(bound), found.losses
 
     def gradient(self, mean: Tensor) -> Tensor:
         """Return it as it is."""
@@ -139,13 +140,17 @@ class Recursive(Estimate):
         self._before: list[Tensor] | None = None
         self._estimate: Tensor | None = None
 
-    def sums(self, gradients: Callable[[], BatchGradients]) -> tuple[Sums, Tensor]:
-        """Return the sum of clipped gradients, mixed from the second step on with that of clipped differences."""
+    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
+        """Return the sum of clipped gradients, mixed from the second step on with that of clipped differences.
+
+        A step that remembers nothing need not be the first: a crash may have lost that. Its noise is then a later
+        step's, and so is the bound.
+        """
         plan, mask = self.plan, torch.get_rng_state()
         here = gradients()
-        fresh = here.clipped_sum(plan.clip_norm)
         if self._before is None:
-            return fresh, here.losses
+            return here.clipped_sum(bound), here.losses
+        fresh = here.clipped_sum(plan.clip_norm)
         with _moved_to(self._before, self._parameters), _random_state(mask):  # the same dropout at both points
             there = gradients()
         changes = here.minus(there).clipped_sum(plan.difference_norm)
@@ -157,7 +162,7 @@ class Recursive(Estimate):
         remembered = 0.0 if self._estimate is None else (1 - self.plan.refresh) * self._estimate
         self._estimate = mean + remembered
         self._before = [parameter.detach().clone() for parameter in self._parameters]
-        return self._estimate
+        return self._estimate.clone()  # an optimizer may write over its gradients
 
     def remaining(self, spent: int) -> GradientPlan | RecursivePlan | None:
         """Return the whole plan at the beginning, then what is left of the releases after the first."""

@@ -56,6 +56,7 @@ class Processes:
         return int(self.from_first(torch.tensor(number)))
 
     def begin_alike(self, tensors: Iterable[Tensor]) -> None:
-        """Give all processes the first one's parameters."""
-        for tensor in tensors:
-            self.from_first(tensor.detach())
+        """Give all processes the first one's parameters and buffers."""
+        with torch.no_grad():
+            for tensor in tensors if self.size > 1 else ():
+                tensor.copy_(self.from_first(tensor.detach().contiguous()))

@@ -24,7 +24,7 @@ from privet.checks import count, positive, probability
 from privet.deep import checkpoint, selfcheck
 from privet.deep.clipping import batch_gradients, layers_of
 from privet.deep.datasets import collated
-from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_for
+from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, Sums, estimate_for
 from privet.deep.processes import Processes
 from privet.deep.watching import Fingerprint, Spent
 from privet.denoise import Denoiser
@@ -154,7 +154,7 @@ class PrivateTraining:
         self._parameters = _trained(model)
         self._check_optimizer()
         self._processes = _checked_processes(self._estimate.plan)
-        self._processes.begin_alike(model.parameters())
+        self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._run = f"{NoiseSource().below(1 << 32):08x}"
@@ -212,36 +212,43 @@ class PrivateTraining:
         step, self._step = self._step, None
         if step is None:
             raise PlanError("step() takes a batch of batches(), once")
+        plan = self._estimate.at(self.steps_spent)
+        self._book()  # whatever fails from here on: noise and bounds of the next batch are those of the next step
         *inputs, targets = batch
         self._check_parameters()
         self._check_first_batch(tuple(inputs), targets)
-        plan = self._estimate.at(self.steps_spent)
         if self._processes.is_first:
             step.prepare(sum(each.numel() for each in self._parameters), _numpy_type(self._parameters))
-        total, losses = self._total(tuple(inputs), targets)
+        total, losses = self._total(tuple(inputs), targets, plan)
         self._note_losses(losses)
-        self._book()
         divisor = plan.divisor(len(self.dataset))
         mean = self._noisy(step, total).div_(divisor)
         self._apply(self._estimate.gradient(mean), plan.noise_std / divisor)
         self.steps_done += 1
         return losses
 
-    def _total(self, inputs: tuple[Any, ...], targets: Any) -> tuple[Tensor, Tensor]:
+    def _total(
+        self, inputs: tuple[Any, ...], targets: Any, plan: GradientPlan | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the sum over a batch of what its examples add, flat, and the losses; in parts if memory is bounded."""
+        bound = (plan or self._estimate.at(self.steps_spent)).clip_norm
         size, part = len(targets), self._max_batch or max(len(targets), 1)
-        total = torch.zeros(sum(each.numel() for each in self._parameters), dtype=_torch_type(self._parameters))
-        losses = [torch.zeros(0)]
+        total, losses = self._flat({}) if size == 0 else None, [torch.zeros(0)]
         for start in range(0, size, part):
             chosen = slice(start, start + part)
             in_part = (self._layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
             gradients = partial(batch_gradients, self.model, self._loss, in_part, targets[chosen])
-            sums, found = self._estimate.sums(gradients)
-            for parameter, slot in zip(self._parameters, self._split(total), strict=True):
-                if parameter in sums:
-                    slot.add_(sums[parameter].flatten().to(slot))
-            losses.append(found)
-        return total, torch.cat(losses[1:] or losses)
+            with torch.no_grad():
+                sums, found = self._estimate.sums(gradients, bound)
+            total = self._flat(sums) if total is None else total.add_(self._flat(sums))
+            losses.append(found.cpu())
+        assert total is not None
+        return total, torch.cat(losses)
+
+    def _flat(self, sums: Sums) -> Tensor:
+        """Return the sums of all parameters in one vector; of those that no example used, zeros."""
+        parts = (sums[each] if each in sums else torch.zeros_like(each) for each in self._parameters)
+        return torch.cat([part.detach().flatten().cpu() for part in parts]).to(_torch_type(self._parameters))
 
     def _noisy(self, step: Step, total: Tensor) -> Tensor:
         """Return the sum over all processes with one noise for all."""
@@ -338,7 +345,7 @@ class PrivateTraining:
         """
         if not self._processes.is_first:
             return
-        journal = self._journal(path)
+        journal = self._journal(path, self._run)
         journal.settle(self.steps_spent)
         state = {
             "run": self._run,
@@ -366,33 +373,35 @@ class PrivateTraining:
         state = checkpoint.read(path)
         if state["plan"] != repr(self.plan):
             raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
+        # what was spent comes first: whatever fails after that, no weights of the file are here without their price
+        self.steps_spent = self._processes.agreed(self._booked(path, state["run"], state["steps_spent"]))
+        self._run, self.steps_done = state["run"], state["steps_done"]
+        self._assumptions = [assumed(text) for text in state["assumptions"]]
+        self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._estimate.load(state["estimate"])
         torch.set_rng_state(state["torch_generator"])
-        self._run, self.steps_done = state["run"], state["steps_done"]
-        self._assumptions = [assumed(text) for text in state["assumptions"]]
-        self.steps_spent = self._processes.agreed(self._booked(path, state["steps_spent"]))
-        self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self._fingerprint = Fingerprint.of(self._parameters)
         return state["extra"]
 
-    def _booked(self, path: str | os.PathLike[str], saved: int) -> int:
+    def _booked(self, path: str | os.PathLike[str], run: str, saved: int) -> int:
         """Return the steps that the journal of a file counts, and take the journal over."""
         if not self._processes.is_first:
             return saved
-        if not checkpoint.Journal.beside(path, self._run).exists():
-            raise FileNotFoundError(
-                f"{checkpoint.Journal.beside(path, self._run).name}, the journal of this training, is not beside its "
-                "file: without it nobody knows what was released after the file was written"
+        place = checkpoint.Journal.beside(path, run)
+        if not place.exists():  # no FileNotFoundError, which would be taken for a training that has not begun
+            raise ValueError(
+                f"{place.name}, the journal of this training, is not beside its file: without it nobody knows what was "
+                "released after the file was written"
             )
-        journal = self._journal(path)
-        if journal.steps < saved:
-            raise ValueError(f"{journal.path.name} counts {journal.steps} steps, its file {saved}: it is not complete")
-        return journal.steps
+        counted = place.stat().st_size
+        if counted < saved:
+            raise ValueError(f"{place.name} counts {counted} steps, its file {saved}: it is not complete")
+        return min(self._journal(path, run).steps, self.plan.steps)  # no more were ever drawn, if booked ahead
 
-    def _journal(self, path: str | os.PathLike[str]) -> checkpoint.Journal:
-        place = checkpoint.Journal.beside(path, self._run)
+    def _journal(self, path: str | os.PathLike[str], run: str) -> checkpoint.Journal:
+        place = checkpoint.Journal.beside(path, run)
         if str(place) not in self._journals:
             self._journals[str(place)] = checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
         return self._journals[str(place)]

@@ -29,6 +29,8 @@ class BatchGradients:
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return each example's gradient here less its gradient at other parameters: DP-SRM clips that difference."""
+        if self.parts.keys() != other.parts.keys():
+            raise ValueError("the model uses other layers at other parameters: such gradients have no difference")
         return BatchGradients(self.losses, {each: part.minus(other.parts[each]) for each, part in self.parts.items()})
 
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:

@@ -71,7 +71,7 @@ class PatchSum(PerExample):
         _, total, _ = torch.ops.aten.convolution_backward(
             scaled,
             self.inputs,
-            layer.weight,
+            layer.weight.detach(),
             None,
             layer.stride,
             [0] * dimensions,
