@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,7 @@ LAX = 0.05  # a delta at which error rates of few runs say something: for claims
 PURE = Budget(1.5)
 CLIP = 0.05
 STEP = 0.5
+HAS_TORCH = find_spec("torch") is not None
 
 Key = tuple[str, ...]
 """What a scenario is about: a solver's name, or an estimator's and its method."""
@@ -122,7 +125,8 @@ def required() -> set[Key]:
     """Return all that must have a scenario, found by looking."""
     kinds = [kind for name, kind in PrivateLinearModel.kinds.items() if name in privet.__all__]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
-    return solvers_of(solvers) | methods_of(kinds, TRAINERS) | scalers
+    networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
+    return solvers_of(solvers) | methods_of(kinds, TRAINERS) | scalers | networks
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
@@ -191,7 +195,7 @@ def _scenario(
 
 # ------------------------------------------------------------------------------------------------ noise in every step
 
-_SAMPLED = "the claim is a curve of sampled Gaussians, held against Clopper-Pearson limits at one delta"
+SAMPLED = "the claim is a curve of sampled Gaussians, held against Clopper-Pearson limits at one delta"
 
 
 def _noisy_gradients() -> list[Scenario]:
@@ -232,7 +236,7 @@ def _noisy_gradients() -> list[Scenario]:
             one_more,
             GradientPlan(Poisson(0.5), 1, CLIP, 0.6, **added),
             share=0.6,
-            why=_SAMPLED,
+            why=SAMPLED,
             delta=LAX,
             **every,
         ),
@@ -242,7 +246,7 @@ def _noisy_gradients() -> list[Scenario]:
             _against(),
             GradientPlan(FixedSize(1, 2), 1, CLIP, 1.2),
             share=0.6,
-            why=_SAMPLED,
+            why=SAMPLED,
             delta=LAX,
             **every,
         ),
@@ -289,14 +293,14 @@ def _recursive() -> list[Scenario]:
     fixed = RecursivePlan(FixedSize(1, 2), 2, noise_multiplier=1.2, **fields)
     return [
         _scenario(name, "full batch", flip, full, share=0.65, **options),
-        _scenario(name, "Poisson batches", _one_more(), poisson, share=0.4, why=_SAMPLED, delta=LAX, **options),
+        _scenario(name, "Poisson batches", _one_more(), poisson, share=0.4, why=SAMPLED, delta=LAX, **options),
         _scenario(
             name,
             "fixed-size batches",
             _against(),
             fixed,
             share=0.4,
-            why=_SAMPLED,
+            why=SAMPLED,
             delta=LAX,
             **options,
         ),
@@ -333,7 +337,7 @@ def _random_round() -> list[Scenario]:
             _against(),
             one,
             share=0.1,
-            why=f"{why}; {_SAMPLED}",
+            why=f"{why}; {SAMPLED}",
             seen=seen,
             delta=LAX,
             **step,
@@ -528,6 +532,10 @@ def _scalers() -> list[Scenario]:
     return found
 
 
+def _networks() -> list[Scenario]:
+    return import_module("deep_scenarios").scenarios() if HAS_TORCH else []
+
+
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """Return all audits."""
@@ -542,5 +550,6 @@ def scenarios() -> tuple[Scenario, ...]:
         _estimators,
         _with_intercepts,
         _scalers,
+        _networks,
     )
     return tuple(scenario for part in parts for scenario in part())

@@ -6,16 +6,18 @@ numbers carry one noise in several places, the attacker computes first what is f
 
 import importlib
 import math
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.audit import Distinguished, distinguish, from_outputs, pairs
+from privet.audit import Distinguished, pairs
 from privet.denoise import beta, laplacian_smoothing
 from privet.objectives import L2, BoundedRows, Logistic, Multinomial, glm
 from privet.plans import (
@@ -32,12 +34,16 @@ from privet.plans import (
 from privet.plans.descent import Descent
 from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
-from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, accounting
+from privet.privacy import Adjacency, Budget, NoiseSource, accounting
 from privet.privacy.events import PoissonGaussian
 from privet.solvers import Problem, noisy_gradient_descent, output_perturbation
 from privet.solvers.centred_gradient import centred_gradient_descent
 from privet.solvers.output_perturbation import descent_stability
 from privet.solvers.recursive_momentum import recursive_momentum
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from games import Bugs, Game, fixed_seed, scaled_noise
 
 CLIP, DELTA = 0.1, 1e-5
 STILL = 1e-3  # a step so short that gradients stay what they are at zero weights
@@ -45,43 +51,8 @@ hidden_steps = importlib.import_module("privet.solvers.projected_sgd")  # the pa
 centring = importlib.import_module("privet.solvers.centred_gradient")
 
 
-@dataclass(frozen=True)
-class Game:
-    """A mechanism, two neighbours, and what is claimed; ``outputs`` makes all runs at once."""
-
-    guarantee: Guarantee
-    first: Any
-    second: Any
-    mechanism: Callable[[Any, NoiseSource], Any] | None = None
-    outputs: Callable[[Any, NoiseSource, int], Any] | None = None
-    runs: int = 1000
-
-    def play(self, name: str) -> Distinguished:
-        source = NoiseSource(2024, purpose=f"planted bugs: {name}")
-        options: dict[str, Any] = {"guarantee": self.guarantee, "confidence": 1 - 0.05 / len(BUGS), "name": name}
-        if self.outputs is not None:
-            made = [self.outputs(dataset, source, self.runs) for dataset in (self.first, self.second)]
-            return from_outputs(*made, **options)
-        return distinguish(self.mechanism, self.first, self.second, runs=self.runs, source=source, **options)
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A scenario, and what plants the bug in it: patches, and arguments of the scenario that it returns."""
-
-    scenario: Callable[..., Game]
-    plant: Callable[[pytest.MonkeyPatch], dict[str, Any] | None]
-
-
-BUGS: dict[str, Bug] = {}
-
-
-def planted(scenario: Callable[..., Game]) -> Callable[..., Any]:
-    def register(plant: Callable[[pytest.MonkeyPatch], dict[str, Any] | None]) -> Any:
-        BUGS[plant.__name__] = Bug(scenario, plant)
-        return plant
-
-    return register
+BUGS = Bugs()
+planted = BUGS.planted
 
 
 @pytest.fixture(autouse=True)
@@ -347,15 +318,6 @@ def hard_threshold(epsilon: float = 10.0, noise_multiplier: float | None = None)
 # ------------------------------------------------------------------------------------------------- bugs: the noise
 
 
-def scaled_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    gaussian = NoiseSource.gaussian
-
-    def less(self: NoiseSource, shape: Any, std: float, dtype: Any = np.float64) -> Any:
-        return gaussian(self, shape, factor * std, dtype)
-
-    monkeypatch.setattr(NoiseSource, "gaussian", less)
-
-
 @planted(full_batch)
 def noise_dropped(monkeypatch):
     scaled_noise(monkeypatch, 0.0)
@@ -392,14 +354,7 @@ def noise_reused_across_steps(monkeypatch):
 
 @planted(fresh_noise)
 def seed_fixed(monkeypatch):
-    start = NoiseSource._start
-
-    def always_the_same(self: NoiseSource) -> None:
-        if not self._purpose.startswith("planted"):
-            self._seed = 0
-        start(self)
-
-    monkeypatch.setattr(NoiseSource, "_start", always_the_same)
+    fixed_seed(monkeypatch)
 
 
 @planted(pure_output)
@@ -662,13 +617,12 @@ def public_record_is_private(_):
 
 @cache
 def without_bug(scenario: Callable[..., Game]) -> Distinguished:
-    return scenario().play(scenario.__name__)
+    return BUGS.play_without(scenario)
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_bug_is_flagged(name, monkeypatch):
-    bug = BUGS[name]
-    found = bug.scenario(**(bug.plant(monkeypatch) or {})).play(name)
+    found = BUGS.play(name, monkeypatch)
     assert found.is_violation, str(found)
 
 

@@ -218,7 +218,7 @@ class PrivateTraining:
         self._check_parameters()
         self._check_first_batch(tuple(inputs), targets)
         if self._processes.is_first:
-            step.prepare(sum(each.numel() for each in self._parameters), _numpy_type(self._parameters))
+            step.prepare(sum(each.numel() for each in self._parameters))
         total, losses = self._total(tuple(inputs), targets, plan)
         self._note_losses(losses)
         divisor = plan.divisor(len(self.dataset))
@@ -227,9 +227,7 @@ class PrivateTraining:
         self.steps_done += 1
         return losses
 
-    def _total(
-        self, inputs: tuple[Any, ...], targets: Any, plan: GradientPlan | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _total(self, inputs: tuple[Any, ...], targets: Any, plan: GradientPlan | None = None) -> tuple[Tensor, Tensor]:
         """Return the sum over a batch of what its examples add, flat, and the losses; in parts if memory is bounded."""
         bound = (plan or self._estimate.at(self.steps_spent)).clip_norm
         size, part = len(targets), self._max_batch or max(len(targets), 1)
@@ -443,10 +441,6 @@ def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
 def _torch_type(parameters: Sequence[nn.Parameter]) -> torch.dtype:
     """Return the type of sums: double if the model is, else single."""
     return torch.float64 if any(each.dtype is torch.float64 for each in parameters) else torch.float32
-
-
-def _numpy_type(parameters: Sequence[nn.Parameter]) -> type[np.floating[Any]]:
-    return np.float64 if _torch_type(parameters) is torch.float64 else np.float32
 
 
 def _per_example(loss: Loss) -> Loss:

@@ -4,7 +4,7 @@ A :class:`NoiseSource` is a ChaCha20 stream (randomgen) keyed with 256 bits from
 torch's own generators are not cryptographic: whoever sees enough of their output can predict the rest, and with it the
 noise. Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
 
-Normals are drawn by the ziggurat method in the precision that is asked for. They are floating-point numbers: the
+Normals are drawn in float64 by the ziggurat method and rounded to the asked type. They are floating-point numbers: the
 attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy") on the exact bits of a
 release is not closed here; docs/sharp_edges.md says what follows.
 """
@@ -73,12 +73,13 @@ class NoiseSource:
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system")
 
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """Return independent N(0, std^2) draws of the given shape."""
+        """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
         std = nonnegative("std", std)
-        result: NDArray[Any] = np.empty(shape, dtype=_float_type(dtype, std))
-        self._live().standard_normal(out=result, dtype=result.dtype.type)
-        result *= std
-        return result
+        kind = _float_type(dtype, std)
+        drawn = np.empty(shape)
+        self._live().standard_normal(out=drawn)
+        drawn *= std
+        return drawn.astype(kind, copy=False)
 
     def k_norm(self, shape: int | tuple[int, ...], scale: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return one vector with density proportional to exp(-||z||_2 / scale), in the given shape.

@@ -1,0 +1,350 @@
+"""Audits of deep networks: tiny ones, with or without one more example whose gradient is as long as the clip allows.
+
+The loss is what the last layer says, times a target: an example with target zero pulls at nothing, and one with a large
+target pulls with all that the clip leaves of it, in a direction that the attacker knows. At rate 1 a claim is Gaussian,
+which few runs measure well; a run of a network takes thousands of times as long as one of its sums.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scenarios import BUDGET, CLIP, LAX, SAMPLED, Key, Scenario
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from privet import deep
+from privet.deep import PrivateTraining, RecursiveMomentum, processes, selfcheck
+from privet.deep.estimates import Estimate, Recursive
+from privet.denoise import LaplacianSmoothing
+from privet.plans import GradientPlan, Poisson, RecursivePlan
+from privet.privacy import Guarantee, NoiseSource
+
+STILL = 1e-3  # a step so short that gradients keep their direction
+FAR = 1e4
+Pair = tuple[TensorDataset, TensorDataset]
+
+# ------------------------------------------------------------------------------------------------- what there must be
+
+
+def entries_of(module: Any) -> set[str]:
+    """Return the public functions of a module that prepare a private training."""
+    functions = {name: getattr(module, name) for name in module.__all__ if inspect.isfunction(getattr(module, name))}
+    return {
+        name
+        for name, prepare in functions.items()
+        if inspect.signature(prepare, eval_str=True).return_annotation is PrivateTraining
+    }
+
+
+def kinds_of(base: type[Estimate]) -> set[type[Estimate]]:
+    """Return all kinds of an estimate that can be made, however far down."""
+    below = set().union(*(kinds_of(kind) for kind in base.__subclasses__()))
+    return below if inspect.isabstract(base) else below | {base}
+
+
+def trainings_of(entries: Iterable[str], kinds: Iterable[type[Estimate]]) -> set[Key]:
+    """Return what must have a scenario: each way to prepare a training, with each kind of estimate."""
+    names = [kind.__name__ for kind in kinds]
+    return {(entry, name) for entry in entries for name in names}
+
+
+def required() -> set[Key]:
+    """Return the same of the package, found by looking."""
+    kinds = [kind for kind in kinds_of(Estimate) if kind.__module__.startswith("privet.")]
+    return trainings_of(entries_of(deep), kinds)
+
+
+# ------------------------------------------------------------------------------------------------ networks and examples
+
+
+def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a loss whose gradient is the output's, times the target."""
+    return outputs[:, 0] * targets
+
+
+def steeper_off_zero(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a loss whose gradient is the longer the farther the output is from zero, on either side.
+
+    Wherever a first step from zero leads, gradients grow by it: their difference has their direction.
+    """
+    output = outputs[:, 0]
+    return targets * (output + FAR * output * output.abs())
+
+
+def one_more(others: int = 2, *, width: int = 1, value: float = 1.0, pull: float = 0.0) -> Pair:
+    """Return examples without and with one more, whose gradient is beyond the clip; the others' are ``pull`` long."""
+    X = torch.full((others + 1, width), value, dtype=torch.float64)
+    y = torch.full((others + 1,), pull, dtype=torch.float64)
+    y[-1] = FAR
+    return TensorDataset(X[:-1], y[:-1]), TensorDataset(X, y)
+
+
+def linear(width: int = 1, *, bias: bool = False) -> nn.Module:
+    """Return one layer."""
+    return nn.Linear(width, 1, bias=bias, dtype=torch.float64)
+
+
+def two_layers() -> nn.Module:
+    """Return one hidden unit."""
+    return nn.Sequential(linear(bias=True), nn.Tanh(), linear())
+
+
+def chain(length: int) -> nn.Module:
+    """Return layers of one unit each, one after the other: at weights of 1 their gradients are all alike."""
+    return nn.Sequential(*(linear() for _ in range(length)))
+
+
+# ------------------------------------------------------------------------------------------------------------ trainings
+
+
+@dataclass(frozen=True)
+class Training:
+    """One way to train: what :func:`privet.deep.make_private` is told, on pairs of which the first dataset is public_n.
+
+    With a ``plan`` it is not asked to make one, which takes longer than to carry it out where batches are sampled.
+    """
+
+    model: Callable[[], nn.Module]
+    start: float = 1.0
+    steps: int = 1
+    loss: Callable[[Tensor, Tensor], Tensor] = weighted
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
+    lr: float = STILL
+    plan: GradientPlan | RecursivePlan | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def prepared(self, model: nn.Module, dataset: TensorDataset, public_n: int, seed: int) -> PrivateTraining:
+        """Return a training that is about to begin, of a model as it is."""
+        optimizer = self.optimizer(model.parameters(), lr=self.lr)
+        if self.plan is None:
+            fields = {"budget": BUDGET, "epochs": self.steps, "batch_size": public_n, "public_n": public_n}
+            private = deep.make_private(
+                model,
+                optimizer,
+                dataset,
+                loss=self.loss,
+                clip_norm=CLIP,
+                random_state=seed,
+                **fields,
+                **self.options,
+            )
+        else:
+            is_recursive = isinstance(self.plan, RecursivePlan)
+            plan = Recursive(self.plan, list(model.parameters())) if is_recursive else self.plan
+            private = PrivateTraining(
+                model, optimizer, dataset, plan=plan, loss=self.loss, delta=LAX, random_state=seed, **self.options
+            )
+        private._layout = selfcheck.as_given  # the check of the first batch is no release, and takes as long as a step
+        return private
+
+    def begun(self) -> nn.Module:
+        """Return the model at its first weights."""
+        model = self.model()
+        self.begin(model)
+        return model
+
+    @torch.no_grad()
+    def begin(self, model: nn.Module) -> None:
+        """Bring a model back to its first weights."""
+        for parameter in model.parameters():
+            parameter.fill_(self.start)
+
+    def moves(self, private: PrivateTraining) -> NDArray[np.float64]:
+        """Train, and return what each step did to the weights, in units of the learning rate."""
+        weights = [_flat(private.model)]
+        for batch in private.batches():
+            private.step(*batch)
+            weights.append(_flat(private.model))
+        return -np.diff(weights, axis=0) / self.lr
+
+    def about(self, pair: Pair) -> tuple[Key, Guarantee]:
+        """Return what a training is one of, and what it promises."""
+        private = self.prepared(self.begun(), pair[0], len(pair[0]), 0)
+        return (deep.make_private.__name__, type(private._estimate).__name__), private.guarantee
+
+    def direction(self, pair: Pair) -> NDArray[np.float64]:
+        """Return where the last example's gradient points at the first weights, of length 1."""
+        model = self.begun()
+        X, y = (tensor[-1:] for tensor in pair[1].tensors)
+        self.loss(model(X), y).sum().backward()
+        gradient = np.concatenate([parameter.grad.numpy().ravel() for parameter in model.parameters()])
+        return gradient / np.linalg.norm(gradient)
+
+    def mechanism(self, pair: Pair) -> Callable[[Any, NoiseSource], NDArray[np.float64]]:
+        """Return one run after the other: the moves of all steps."""
+        model, public_n = self.begun(), len(pair[0])
+
+        def run(dataset: TensorDataset, source: NoiseSource) -> NDArray[np.float64]:
+            self.begin(model)
+            return self.moves(self.prepared(model, dataset, public_n, source.below(10**15)))
+
+        return run
+
+
+def _flat(model: nn.Module) -> NDArray[np.float64]:
+    with torch.no_grad():
+        return torch.cat([parameter.flatten() for parameter in model.parameters()]).numpy()
+
+
+def without_memory(moves: NDArray[np.float64], refresh: float) -> NDArray[np.float64]:
+    """Return every noisy mean of recursive momentum, the memory of those before it taken off."""
+    return np.vstack([moves[:1], moves[1:] - (1 - refresh) * moves[:-1]])
+
+
+# ---------------------------------------------------------------------------------------------------- several processes
+
+
+class Threads:
+    """What stands in for ``torch.distributed``: processes that are threads of this one, each with a rank."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._here, self._barrier = size, threading.local(), threading.Barrier(size)
+        self._sent: dict[int, Tensor] = {}
+
+    def run(self, work: Callable[[int], Any]) -> list[Any]:
+        """Return what each process makes of its rank."""
+        made: dict[int, Any] = {}
+
+        def one(rank: int) -> None:
+            self._here.rank = rank
+            try:
+                made[rank] = work(rank)
+            except BaseException:
+                self._barrier.abort()
+                raise
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(1, self._size)]
+        with patch.object(processes, "distributed", self):
+            for thread in threads:
+                thread.start()
+            try:
+                one(0)
+            finally:
+                for thread in threads:
+                    thread.join()
+        return [made[rank] for rank in range(self._size)]
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def get_rank(self) -> int:
+        return self._here.rank
+
+    def get_world_size(self) -> int:
+        return self._size
+
+    def reduce(self, tensor: Tensor, dst: int) -> None:
+        """Add up in one process."""
+        self._exchange(tensor)
+        if self.get_rank() == dst:
+            tensor.copy_(sum(self._sent.values()))
+        self._barrier.wait()
+
+    def broadcast(self, tensor: Tensor, src: int) -> None:
+        """Send from one process to all."""
+        self._exchange(tensor)
+        tensor.copy_(self._sent[src])
+        self._barrier.wait()
+
+    def _exchange(self, tensor: Tensor) -> None:
+        self._sent[self.get_rank()] = tensor.clone()
+        self._barrier.wait()
+
+
+def in_two_processes(training: Training, pair: Pair) -> Callable[[Any, NoiseSource], NDArray[np.float64]]:
+    """Return one run after the other: the moves in both processes."""
+    models, public_n = [training.begun() for _ in range(2)], len(pair[0])
+
+    def run(dataset: TensorDataset, source: NoiseSource) -> NDArray[np.float64]:
+        seed = source.below(10**15)
+
+        def process(rank: int) -> NDArray[np.float64]:
+            training.begin(models[rank])
+            return training.moves(training.prepared(models[rank], dataset, public_n, seed))
+
+        return np.hstack(Threads(2).run(process))
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------ scenarios
+
+
+def _scenario(
+    variant: str,
+    training: Training,
+    pair: Pair,
+    *,
+    share: float,
+    why: str = "",
+    seen: Callable[[NDArray[np.float64]], ArrayLike] | None = None,
+    run: Callable[[Any, NoiseSource], NDArray[np.float64]] | None = None,
+    runs: int = 400,
+) -> Scenario:
+    """Return an audit; if not told otherwise, of what each step moves in the direction of the last example."""
+    about, guarantee = training.about(pair)
+    direction = training.direction(pair)
+    see = seen or (lambda moves: moves @ direction)
+    run = run or training.mechanism(pair)
+    name = f"{' '.join(about)}, {variant}"
+    return Scenario(about, name, lambda data, source: see(run(data, source)), pair, guarantee, share, why, runs)
+
+
+def _adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Return Adam with so large an epsilon that the lengths of gradients show."""
+    return torch.optim.Adam(parameters, lr=lr, eps=1.0)
+
+
+REFRESH = 0.8
+MOMENTUM = {"difference_norm": CLIP / 2, "refresh": REFRESH}
+
+
+def recursive_training(**options: Any) -> Training:
+    """Return DP-SRM in two steps from zero, the second of which sees a difference beyond its clip."""
+    momentum = RecursiveMomentum(**MOMENTUM)
+    return Training(linear, 0.0, 2, steeper_off_zero, lr=1.0, options={"momentum": momentum, **options})
+
+
+def scenarios() -> list[Scenario]:
+    """Return all audits of deep networks."""
+    smooth = {"denoiser": LaplacianSmoothing(1.0)}
+    one, wide = one_more(), one_more(width=4)
+    sampled = GradientPlan(Poisson(0.5), 1, CLIP, 0.6, public_n=2)
+    fields = {"clip_norm": CLIP, "noise_multiplier": 0.6, "public_n": 2, **MOMENTUM}
+    recursive = RecursivePlan(Poisson(0.5), 2, **fields)
+
+    def fresh_parts(moves: NDArray[np.float64]) -> ArrayLike:
+        return without_memory(moves, REFRESH)
+
+    few, plain = one_more(1), Training(linear)
+    poisson = {"why": SAMPLED, "runs": 1000}
+    return [
+        _scenario("one hidden unit", Training(two_layers, steps=2), one, share=0.7),
+        _scenario("parts of one example", Training(linear, options={"max_batch": 1}), few, share=0.75),
+        _scenario("smoothed (DP-LSSGD)", Training(lambda: linear(4), steps=2, options=smooth), wide, share=0.7),
+        _scenario("Adam", Training(two_layers, steps=2, optimizer=_adam), one, share=0.7),
+        _scenario(
+            "Adam, smoothed (DP-LSAdam)", Training(lambda: linear(4), optimizer=_adam, options=smooth), wide, share=0.75
+        ),
+        _scenario("two processes", plain, few, share=0.75, run=in_two_processes(plain, few), seen=np.ravel, runs=300),
+        _scenario("Poisson batches", Training(linear, plan=sampled), one, share=0.6, **poisson),
+        _scenario("full batch", recursive_training(), one, share=0.7, seen=fresh_parts),
+        _scenario("full batch in parts", recursive_training(max_batch=1), few, share=0.7, seen=fresh_parts, runs=300),
+        _scenario(
+            "Poisson batches",
+            Training(linear, 0.0, 2, steeper_off_zero, lr=1.0, plan=recursive),
+            one,
+            share=0.4,
+            seen=fresh_parts,
+            **poisson,
+        ),
+    ]

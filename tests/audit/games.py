@@ -1,0 +1,91 @@
+"""The game of a planted bug: a scenario, what plants the bug in it, and the attack on both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.audit import Distinguished, distinguish, from_outputs
+from privet.privacy import Guarantee, NoiseSource
+
+
+@dataclass(frozen=True)
+class Game:
+    """A mechanism, two neighbours, and what is claimed; ``outputs`` makes all runs at once."""
+
+    guarantee: Guarantee
+    first: Any
+    second: Any
+    mechanism: Callable[[Any, NoiseSource], Any] | None = None
+    outputs: Callable[[Any, NoiseSource, int], Any] | None = None
+    runs: int = 1000
+
+    def play(self, name: str, confidence: float) -> Distinguished:
+        source = NoiseSource(2024, purpose=f"planted bugs: {name}")
+        options: dict[str, Any] = {"guarantee": self.guarantee, "confidence": confidence, "name": name}
+        if self.outputs is not None:
+            made = [self.outputs(dataset, source, self.runs) for dataset in (self.first, self.second)]
+            return from_outputs(*made, **options)
+        return distinguish(self.mechanism, self.first, self.second, runs=self.runs, source=source, **options)
+
+
+Plant = Callable[[pytest.MonkeyPatch], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A scenario, and what plants the bug in it: patches, and arguments of the scenario that it returns."""
+
+    scenario: Callable[..., Game]
+    plant: Plant
+
+
+class Bugs(dict[str, Bug]):
+    """The bugs of a file, by name."""
+
+    def planted(self, scenario: Callable[..., Game]) -> Callable[[Plant], Plant]:
+        """Register what plants a bug in a scenario."""
+
+        def register(plant: Plant) -> Plant:
+            self[plant.__name__] = Bug(scenario, plant)
+            return plant
+
+        return register
+
+    def play(self, name: str, monkeypatch: pytest.MonkeyPatch) -> Distinguished:
+        """Play with a bug."""
+        bug = self[name]
+        return bug.scenario(**(bug.plant(monkeypatch) or {})).play(name, self._confidence)
+
+    def play_without(self, scenario: Callable[..., Game]) -> Distinguished:
+        """Play the right code."""
+        return scenario().play(scenario.__name__, self._confidence)
+
+    @property
+    def _confidence(self) -> float:
+        """Of one game, so that of all together it is 95 %."""
+        return 1 - 0.05 / len(self)
+
+
+def scaled_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Draw less Gaussian noise, or none."""
+    gaussian = NoiseSource.gaussian
+
+    def less(self: NoiseSource, shape: Any, std: float, dtype: Any = np.float64) -> Any:
+        return gaussian(self, shape, factor * std, dtype)
+
+    monkeypatch.setattr(NoiseSource, "gaussian", less)
+
+
+def fixed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every source but the game's own from one seed."""
+    start = NoiseSource._start
+
+    def always_the_same(self: NoiseSource) -> None:
+        if not self._purpose.startswith("planted"):
+            self._seed = 0
+        start(self)
+
+    monkeypatch.setattr(NoiseSource, "_start", always_the_same)

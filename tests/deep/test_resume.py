@@ -1,0 +1,698 @@
+"""Save and resume: what comes back, what a killed process has spent, and files that must not be believed.
+
+Killed processes are real: the end of this file is the program that is killed.
+"""
+
+import copy
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+from torch import nn  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+from privet.deep import checkpoint  # noqa: E402
+from privet.deep.estimates import Recursive  # noqa: E402
+from privet.deep.training import PrivateTraining  # noqa: E402
+from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan  # noqa: E402
+
+DELTA = 1e-5
+
+
+def plan_of(kind, steps):
+    if kind == "recursive":
+        return RecursivePlan(Poisson(0.1), steps, 1.0, 0.2, 0.1, 3.0, 3.0, Poisson(0.2), public_n=100)
+    return GradientPlan(Poisson(0.1), steps, 1.0, 3.0, public_n=100)
+
+
+def network():
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.05)
+
+
+def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.float32, seed=None):
+    """Return a training of a plan that needs no search for its noise."""
+    X = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)  # of the weights
+    model = (network() if model is None else model).to(dtype)
+    plan = plan_of(kind, steps)
+    if kind == "recursive":
+        plan = Recursive(plan, [each for each in model.parameters() if each.requires_grad])
+    trained = (each for each in model.parameters() if each.requires_grad)
+    return PrivateTraining(
+        model,
+        optimizer(trained),
+        TensorDataset(X.to(dtype), (X[:, 0] > 0).long()),
+        plan=plan,
+        loss=nn.CrossEntropyLoss(),
+        delta=DELTA,
+        random_state=seed,
+    )
+
+
+def make(private, steps):
+    """Make some steps and leave the rest."""
+    for _, batch in zip(range(steps), private.batches(), strict=False):
+        private.step(*batch)
+
+
+def finish(private):
+    return sum(1 for batch in private.batches() if private.step(*batch) is not None)
+
+
+def saved(path, steps=3, extra=None, **options):
+    """Return a training that was saved after some steps, and has let go of its journal."""
+    private = prepared(**options)
+    make(private, steps)
+    private.save(path, extra)
+    for journal in private._journals.values():
+        journal.close()
+    return private
+
+
+def journal_of(path):
+    (found,) = Path(path).parent.glob("privet-*.journal")
+    return found
+
+
+def state_of(private):
+    return {
+        "model": dict(private.model.state_dict()),
+        "optimizer": private.optimizer.state_dict(),
+        "estimate": private._estimate.state(),
+    }
+
+
+def assert_same(one, other):
+    if isinstance(one, torch.Tensor):
+        assert one.dtype is other.dtype
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert type(one) is type(other)
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    else:
+        assert one == other or (one is None and other is None)
+
+
+# ------------------------------------------------------------------------------------------------- what comes back
+
+
+@pytest.mark.parametrize("kind", ["fresh", "recursive"])
+@pytest.mark.parametrize("optimizer", [sgd, adam])
+def test_weights_optimizer_estimate_and_steps_come_back(tmp_path, kind, optimizer):
+    before = saved(tmp_path / "run", steps=5, kind=kind, optimizer=optimizer)
+    after = prepared(kind=kind, optimizer=optimizer)
+    with torch.no_grad():
+        after.model[0].weight.zero_()
+    after.resume(tmp_path / "run")
+    assert_same(state_of(before), state_of(after))
+    assert (after.steps_done, after.steps_spent) == (5, 5)
+    assert after.guarantee.epsilon == before.guarantee.epsilon
+    assert finish(after) == 7
+    assert (after.steps_done, after.steps_spent) == (12, 12)
+    assert after.guarantee.epsilon == plan_of(kind, 12).guarantee(DELTA).epsilon
+
+
+def test_the_step_after_a_resume_is_the_step_that_would_have_been(tmp_path):
+    """But for noise and batch: so both trainings are given the same sum, and must make the same weights of it."""
+    before = prepared(kind="recursive", optimizer=adam)
+    make(before, 4)
+    before.save(tmp_path / "run")
+    before._journals.popitem()[1].close()
+    after = prepared(kind="recursive", optimizer=adam)
+    after.resume(tmp_path / "run")
+    mean = torch.randn(sum(each.numel() for each in after._parameters))
+    for private in (before, after):
+        X, y = private.dataset.tensors
+        total, _ = private._total((X[:10],), y[:10])
+        private._apply(private._estimate.gradient(mean + total), 0.0)
+    assert_same(state_of(before), state_of(after))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2),
+        lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4, 6]),
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=12),
+        lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    ],
+)
+def test_a_schedule_goes_on_where_it_was(tmp_path, schedule):
+    def advance(scheduler):
+        scheduler.step(*((1.0,) if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else ()))
+
+    before = prepared()
+    scheduler = schedule(before.optimizer)
+    for _, batch in zip(range(3), before.batches(), strict=False):
+        before.step(*batch)
+        advance(scheduler)
+    before.save(tmp_path / "run", {"schedule": scheduler.state_dict()})
+    before._journals.popitem()[1].close()
+    after = prepared()
+    again = schedule(after.optimizer)
+    again.load_state_dict(after.resume(tmp_path / "run")["schedule"])
+    for _ in range(4):
+        for private, each in ((before, scheduler), (after, again)):
+            private.optimizer.step()  # torch wants a step before a schedule's; there are no gradients
+            advance(each)
+        assert after.optimizer.param_groups[0]["lr"] == before.optimizer.param_groups[0]["lr"]
+
+
+def test_any_nesting_of_plain_values_comes_back(tmp_path):
+    state = {
+        "text": "é\x00\ud800 {'tensor': 't0'}",
+        "numbers": [0, -1, 1 << 80, 0.1, -0.0, float("inf"), True, None],
+        "pairs": ((1, 2), [], {}, ()),
+        7: {"tensor": "t0", "dict": [1]},
+        (1, "a"): torch.tensor(3),
+        "types": [torch.ones(3).to(each) for each in (torch.float16, torch.bfloat16, torch.float64, torch.bool)],
+        "empty": torch.zeros(0, 3),
+        "turned": torch.arange(6.0).reshape(2, 3).t(),
+    }
+    checkpoint.write(tmp_path / "state", state)
+    assert_same(checkpoint.read(tmp_path / "state"), state)
+    checkpoint.write(tmp_path / "state", {"not a number": float("nan"), "size": torch.Size([2, 3])})
+    found = checkpoint.read(tmp_path / "state")
+    assert np.isnan(found["not a number"])
+    assert found["size"] == (2, 3)  # what can be written can be read
+
+
+def test_what_cannot_be_saved_is_said_when_saving_and_the_old_file_stays(tmp_path):
+    private = prepared()
+    private.save(tmp_path / "run", "first")
+    with pytest.raises(TypeError, match="a function cannot be saved"):
+        private.save(tmp_path / "run", {"schedule": lambda step: step})
+    assert checkpoint.read(tmp_path / "run")["extra"] == "first"
+    assert not list(tmp_path.glob(".run*"))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+def frozen():
+    model = network()
+    model[0].requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize(("model", "dtype"), [(network, torch.bfloat16), (network, torch.float64), (Tied, None)])
+@pytest.mark.parametrize("kind", ["fresh", "recursive"])
+def test_other_precisions_and_tied_weights(tmp_path, model, dtype, kind):
+    options = {"kind": kind, "dtype": dtype or torch.float32, "optimizer": adam}
+    before = saved(tmp_path / "run", model=model(), **options)
+    after = prepared(model=model(), **options)
+    after.resume(tmp_path / "run")
+    assert_same(state_of(before), state_of(after))
+    finish(after)
+    if model is Tied:
+        assert after.model.first.weight is after.model.second.weight
+
+
+def test_frozen_layers_are_saved_too(tmp_path):
+    model = frozen()
+    with torch.no_grad():
+        model[0].weight.fill_(7.0)
+    saved(tmp_path / "run", model=model)
+    after = prepared(model=frozen())
+    after.resume(tmp_path / "run")
+    finish(after)
+    assert bool((after.model[0].weight == 7).all())
+
+
+def test_a_save_through_a_link_writes_where_the_journal_is(tmp_path):
+    (tmp_path / "runs").mkdir()
+    first = saved(tmp_path / "runs" / "run")
+    (tmp_path / "latest").symlink_to(tmp_path / "runs" / "run")
+    private = prepared()
+    private.resume(tmp_path / "latest")
+    make(private, 2)
+    private.save(tmp_path / "latest")
+    private._journals.popitem()[1].close()
+    again = prepared()
+    again.resume(tmp_path / "latest")
+    assert again.steps_done == first.steps_done + 2
+    assert (tmp_path / "latest").is_symlink()
+
+
+def test_changed_parameters_are_remembered(tmp_path):
+    private = prepared()
+    with torch.no_grad():
+        private.model[0].weight.add_(1)
+    with pytest.warns(UserWarning, match="changed between"):
+        make(private, 1)
+    private.save(tmp_path / "run")
+    private._journals.popitem()[1].close()
+    again = prepared()
+    again.resume(tmp_path / "run")
+    assert "what the caller changed" in again.guarantee.statement()
+
+
+# ----------------------------------------------------------------------------------------------------------- noise
+
+
+def noises(private, steps):
+    """Return what each step adds to the weights of a model that has no gradients: noise and nothing else."""
+    found, weight = [], private.model.weight
+    for _, batch in zip(range(steps), private.batches(), strict=False):
+        before = weight.detach().clone()
+        private.step(*batch)
+        found.append((weight.detach() - before).flatten())
+    return found
+
+
+def silent(seed):
+    """Return a seeded training that has no gradients: zero inputs and no bias."""
+    model = nn.Linear(5, 2, bias=False)
+    private = prepared(model=model, optimizer=lambda given: torch.optim.SGD(given, lr=1.0), seed=seed)
+    private.dataset = TensorDataset(torch.zeros(100, 5), torch.zeros(100).long())
+    with torch.no_grad():
+        model.weight.zero_()
+    private._fingerprint = type(private._fingerprint).of(private._parameters)
+    return private
+
+
+def test_a_seeded_run_that_is_resumed_repeats_no_noise(tmp_path):
+    """Noise that is used twice can be subtracted: the difference of two releases would be the data's own."""
+    everything = noises(silent(seed=3), 12)
+    before = silent(seed=3)
+    batches = before.batches()
+    for _ in range(5):
+        before.step(*next(batches))
+    before.save(tmp_path / "run")
+    for _ in range(2):  # lost, and spent
+        before.step(*next(batches))
+    before._journals.popitem()[1].close()
+    lives = [everything]
+    for _ in range(2):  # twice from the same file: each life has steps to lose
+        private = silent(seed=3)
+        private.resume(tmp_path / "run")
+        lives.append(noises(private, 2))
+        private._journals.popitem()[1].close()
+    drawn = [noise for life in lives for noise in life]
+    for i, one in enumerate(drawn):
+        for other in drawn[:i]:
+            assert not torch.isclose(one, other, rtol=1e-3, atol=1e-6).any()
+
+
+def test_the_generator_is_not_in_the_file(tmp_path):
+    private = saved(tmp_path / "run", seed=3)
+    written = (tmp_path / "run").read_bytes() + journal_of(tmp_path / "run").read_bytes()
+
+    def parts(value):
+        if isinstance(value, dict):
+            return [part for each in value.values() for part in parts(each)]
+        return [value] if isinstance(value, np.ndarray) else []
+
+    secrets = parts(private._source._generator.bit_generator.state)
+    assert secrets
+    for secret in secrets:
+        assert secret.size < 4 or secret.tobytes() not in written
+    names = {"run", "plan", "steps_done", "steps_spent", "assumptions", "guarantee", "model", "optimizer", "estimate"}
+    assert set(checkpoint.read(tmp_path / "run")) == names | {"torch_generator", "extra"}
+
+
+# ---------------------------------------------------------------------------------------------------------- journal
+
+
+def assert_refused_untouched(path, error, match, **options):
+    """A refused resume must leave nothing of the file: weights of it without what they cost would be free."""
+    private = prepared(**options)
+    before = copy.deepcopy(state_of(private))
+    with pytest.raises(error, match=match):
+        private.resume(path)
+    assert_same(state_of(private), before)
+    assert (private.steps_done, private.steps_spent) == (0, 0)
+    assert not private._journals
+
+
+def test_a_missing_journal_is_refused(tmp_path):
+    """And not as a missing file: who starts anew on a FileNotFoundError would start anew on a spent budget."""
+    saved(tmp_path / "run")
+    journal_of(tmp_path / "run").unlink()
+    assert_refused_untouched(tmp_path / "run", ValueError, "is not beside its file")
+    assert not list(tmp_path.glob("*.journal"))
+
+
+def test_a_file_that_was_moved_without_its_journal_is_refused(tmp_path):
+    saved(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").rename(tmp_path / "elsewhere" / "run")
+    assert_refused_untouched(tmp_path / "elsewhere" / "run", ValueError, "is not beside its file")
+
+
+def test_a_journal_that_is_too_short_is_refused(tmp_path):
+    saved(tmp_path / "run", steps=4)
+    os.truncate(journal_of(tmp_path / "run"), 3)
+    assert_refused_untouched(tmp_path / "run", ValueError, "counts 3 steps, its file 4")
+
+
+def test_all_files_of_a_run_share_its_journal(tmp_path):
+    """An old file of a longer run gives its weights, and not its steps back."""
+    private = prepared()
+    batches = private.batches()
+    private.save(tmp_path / "old")
+    for _ in range(6):
+        private.step(*next(batches))
+    private.save(tmp_path / "new")
+    private._journals.popitem()[1].close()
+    again = prepared()
+    again.resume(tmp_path / "old")
+    assert (again.steps_done, again.steps_spent) == (0, 6)
+    assert finish(again) == 6
+    assert again.guarantee.epsilon == plan_of("fresh", 12).guarantee(DELTA).epsilon
+
+
+def test_another_object_of_this_process_must_go_first(tmp_path):
+    """As in a notebook: the training that was saved is refused while it lives, and can be resumed when it is gone."""
+    private = prepared()
+    make(private, 2)
+    private.save(tmp_path / "run")
+    assert_refused_untouched(tmp_path / "run", RuntimeError, "in use")
+    del private
+    again = prepared()
+    again.resume(tmp_path / "run")
+    assert again.steps_spent == 2
+
+
+def test_resume_comes_before_the_first_batch(tmp_path):
+    saved(tmp_path / "run")
+    private = prepared()
+    make(private, 1)
+    with pytest.raises(PlanError, match="before its first batch"):
+        private.resume(tmp_path / "run")
+
+
+def test_a_finished_training_has_no_batches_left(tmp_path):
+    saved(tmp_path / "run", steps=12)
+    private = prepared()
+    private.resume(tmp_path / "run")
+    assert list(private.batches()) == []
+    assert private.guarantee.epsilon == plan_of("fresh", 12).guarantee(DELTA).epsilon
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_recursive_momentum_that_lost_its_first_step_is_bounded_like_the_later_ones(tmp_path, lost):
+    """The noise of a later step is made for less than C1: nothing is remembered, and yet C1 is too much."""
+    before = prepared(kind="recursive")
+    before.save(tmp_path / "run")
+    make(before, lost)
+    before._journals.popitem()[1].close()
+    private = prepared(kind="recursive")
+    private.resume(tmp_path / "run")
+    assert (private.steps_done, private.steps_spent) == (0, lost)
+    X, y = private.dataset.tensors
+    alone, _ = private._total((X[:1] * 100,), y[:1])
+    assert float(alone.norm()) <= private.plan.contribution_norm * (1 + 1e-5)
+    assert finish(private) == 12 - lost
+
+
+@pytest.mark.parametrize("kind", ["fresh", "recursive"])
+def test_a_step_that_fails_is_spent_and_the_next_has_its_own_bound(kind):
+    """Otherwise bound and noise of recursive momentum would belong to different steps from then on."""
+    private = prepared(kind=kind)
+    batches = private.batches()
+    X, y = next(batches)
+    with pytest.raises(RuntimeError):
+        private.step(X[:, :3], y)
+    assert private.steps_spent == 1
+    next(batches)
+    X, y = private.dataset.tensors
+    alone, _ = private._total((X[:1] * 100,), y[:1])
+    bound = private._step._noise_std / 3.0
+    assert float(alone.norm()) <= bound * (1 + 1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- files to mistrust
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("place", ["header", "t0", "pickle", "torch"])
+def test_a_file_with_a_pickle_in_it_executes_nothing(tmp_path, place):
+    path, sprung = tmp_path / "run", tmp_path / "sprung"
+    saved(path)
+    trap = np.empty((), dtype=object)
+    trap[()] = Trap(sprung)
+    if place == "pickle":
+        path.write_bytes(pickle.dumps(Trap(sprung)))
+    elif place == "torch":
+        torch.save(Trap(sprung), path)
+    else:
+        with np.load(path) as arrays:
+            kept = dict(arrays)
+        with path.open("wb") as file:
+            np.savez(file, **(kept | {place: trap}))
+    assert_refused_untouched(path, ValueError, "is no file of PrivateTraining.save")
+    assert not sprung.exists()
+    pickle.loads(pickle.dumps(Trap(sprung)))  # it would have
+    assert sprung.exists()
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "run"
+    saved(path)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    foreign = [b"", b"x", b"PK\x03\x04", b"\x93NUMPY", os.urandom(1000), bytes(flipped), b"{}"]
+    for content in [*foreign, *(whole[: len(whole) * part // 10] for part in range(1, 10)), whole[:-1]]:
+        path.write_bytes(content)
+        assert_refused_untouched(path, ValueError, "is no file of PrivateTraining.save")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    assert_refused_untouched(tmp_path / "array.npy", ValueError, "is no file of PrivateTraining.save")
+    np.savez(tmp_path / "other.npz", header=np.array("[1]"))
+    assert_refused_untouched(tmp_path / "other.npz", ValueError, "is no file of PrivateTraining.save")
+    with pytest.raises(FileNotFoundError):
+        prepared().resume(tmp_path / "nothing")
+
+
+def test_another_version_of_the_format_is_refused_by_name(tmp_path):
+    path = tmp_path / "run"
+    saved(path)
+    with np.load(path) as arrays:
+        kept = dict(arrays)
+    header = json.loads(str(kept["header"])) | {"format": "privet training 2"}
+    with path.open("wb") as file:
+        np.savez(file, **(kept | {"header": np.array(json.dumps(header))}))
+    assert_refused_untouched(path, ValueError, "has the format 'privet training 2', this version reads")
+
+
+def test_another_plan_is_refused(tmp_path):
+    saved(tmp_path / "run")
+    assert_refused_untouched(tmp_path / "run", ValueError, "another plan", steps=13)
+    assert_refused_untouched(tmp_path / "run", ValueError, "another plan", kind="recursive")
+
+
+def test_weights_of_another_model_are_refused_with_their_price(tmp_path):
+    """Nobody knows how many of them were copied before the error: what they cost stays."""
+    saved(tmp_path / "run")
+    other = prepared(model=nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.resume(tmp_path / "run")
+    assert other.steps_spent == 3
+
+
+# -------------------------------------------------------------------------------------------------- killed processes
+
+
+class Lives:
+    """Starts processes that train, from one that has imported everything already."""
+
+    def __init__(self):
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        command = [sys.executable, __file__]
+        self._server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def start(self, work, **settings):
+        """Start a process; return its number."""
+        self._server.stdin.write(json.dumps({"work": work} | settings) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
+
+    def ended(self):
+        """Wait for the end of the process; return the signal that ended it, or 0."""
+        return int(self._server.stdout.readline())
+
+    def close(self):
+        """End the server."""
+        self._server.stdin.close()
+        self._server.wait()
+
+
+@pytest.fixture(scope="module")
+def lives():
+    found = Lives()
+    yield found
+    found.close()
+
+
+def wait_for(side, size, seconds=60):
+    """Wait until a file has a size."""
+    end = time.monotonic() + seconds
+    while not side.exists() or side.stat().st_size < size:
+        assert time.monotonic() < end, "the process makes no steps"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", ["fresh", "recursive"])
+def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, kind):
+    """Each life writes down, on disk, what it has really released; the guarantee must count at least that."""
+    chance, planned = random.Random(kind), 120
+    path, side = tmp_path / "run", tmp_path / "released"
+    for life in range(5):
+        made = side.stat().st_size if side.exists() else 0
+        child = lives.start("train", path=str(path), side=str(side), kind=kind, steps=planned, save_every=7)
+        wait_for(side, made + chance.randrange(1, 20))
+        time.sleep(chance.random() * 0.01)
+        os.kill(child, signal.SIGKILL)
+        assert lives.ended() == signal.SIGKILL
+        made = side.stat().st_size
+        private = prepared(kind=kind, steps=planned)
+        private.resume(path)
+        assert made <= private.steps_spent <= made + life + 1  # at most one a life was booked and not made
+        spent = private.guarantee.epsilon
+        assert spent >= private._estimate.so_far(made).guarantee(DELTA).epsilon
+        private._journals.popitem()[1].close()
+    private = prepared(kind=kind, steps=planned)
+    private.resume(path)
+    assert private.steps_done < private.steps_spent  # something was lost
+    assert made + finish(private) <= planned
+    assert private.guarantee.epsilon <= private.plan.guarantee(DELTA).epsilon
+
+
+def test_what_is_booked_ahead_is_not_above_the_plan(tmp_path, lives):
+    """1001 steps are booked in twos: the last block is one too long, and a process can be killed just then."""
+    lives.start("last step", path=str(tmp_path / "run"), steps=1001)
+    assert lives.ended() == signal.SIGKILL
+    assert journal_of(tmp_path / "run").stat().st_size >= 1001
+    private = prepared(steps=1001)
+    private.resume(tmp_path / "run")
+    assert private.steps_spent == 1001
+    assert list(private.batches()) == []
+    assert private.guarantee.epsilon <= private.plan.guarantee(DELTA).epsilon
+
+
+def test_a_process_that_is_killed_while_saving_leaves_a_whole_file(tmp_path, lives):
+    chance = random.Random(0)
+    path, side = tmp_path / "run", tmp_path / "side"
+    for _ in range(6):
+        side.unlink(missing_ok=True)
+        child = lives.start("save", path=str(path), side=str(side))
+        wait_for(side, 2)
+        time.sleep(chance.random() * 0.05)
+        os.kill(child, signal.SIGKILL)
+        assert lives.ended() == signal.SIGKILL
+        state = checkpoint.read(path)
+        assert bool((state["extra"]["much"] == state["extra"]["number"]).all())
+        assert Path(tmp_path / f"privet-{state['run']}.journal").exists()
+
+
+def test_a_training_that_another_process_goes_on_with_is_refused(tmp_path, lives):
+    path, side = tmp_path / "run", tmp_path / "side"
+    child = lives.start("save", path=str(path), side=str(side))
+    wait_for(side, 1)
+    with pytest.raises(RuntimeError, match="in use: another process"):
+        prepared().resume(path)
+    os.kill(child, signal.SIGKILL)
+    lives.ended()
+    prepared().resume(path)
+
+
+# ------------------------------------------------------------------------------- the processes that are to be killed
+
+
+def train(path, side, kind, steps, save_every):
+    """Train, and write down on disk what was released."""
+    private = prepared(kind=kind, steps=steps)
+    if Path(path).exists():
+        private.resume(path)
+    else:
+        private.save(path)
+    released = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for batch in private.batches():
+        private.step(*batch)
+        os.write(released, b".")
+        os.fsync(released)
+        if private.steps_done % save_every == 0:
+            private.save(path)
+
+
+def last_step(path, steps):
+    """Train to the last step, and no further."""
+    private = prepared(steps=steps)
+    private.save(path)
+    for batch in private.batches():
+        private.step(*batch)
+        if private.steps_spent == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save(path, side):
+    """Save over and over."""
+    private = prepared()
+    written = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number in range(1_000_000):
+        private.save(path, {"number": number, "much": torch.full((300_000,), number)})
+        os.write(written, b".")
+
+
+def serve():
+    """Fork a process for each line of input; tell its number, and how it ended."""
+    torch.set_num_threads(1)
+    works = {"train": train, "last step": last_step, "save": save}
+    for line in sys.stdin:
+        settings = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            works[settings.pop("work")](**settings)
+            os._exit(0)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

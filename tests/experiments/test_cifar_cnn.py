@@ -1,0 +1,48 @@
+"""The CNNs on the subset of CIFAR-10 train by all methods, and the subset is told."""
+
+import importlib
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
+
+pytest.importorskip("torch", reason="networks need PyTorch: pip install 'privet[deep]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setenv("PRIVET_DATA", str(DATA))
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    yield importlib.import_module("cifar_cnn")
+    importlib.import_module("deep_runs").images.cache_clear()
+
+
+@pytest.mark.skipif(
+    not (DATA / "cifar10_15k_3k.npz").exists(),
+    reason="cifar10_15k_3k.npz is not at hand: set PRIVET_DATA to its folder",
+)
+def test_quick_run(experiment, tmp_path, capsys):
+    results = experiment.main(["--quick", "--workers", "1"])
+    written = {path.name for path in (tmp_path / "results").iterdir()}
+    assert written == {f"cifar_cnn_quick.{kind}" for kind in ("json", "png")}
+    assert {each["method"] for each in results["figure6"]} == set(experiment.OPTIMISERS)
+    assert {row["paper_error"] for row in results["cnn5"]} == {49.3, 47.1}
+    assert all(math.isfinite(row["error"][0]) and row["spent_epsilon"] <= 10 for row in results["cnn5"])
+    assert "15,000 of the papers' 50,000" in capsys.readouterr().out
+
+
+def test_full_is_the_papers(experiment):
+    preset = experiment.PRESETS["full"]
+    jobs = experiment.planned(preset)
+    assert {(job.noise_multiplier, job.clip_norm, job.batch) for job in jobs} == {(2.0, 3.0, 256)}
+    assert {job.learning_rate for job in jobs} == {0.15, 0.001}
+    assert preset.study.epsilons == (6.0, 8.0, 10.0)
+    assert {method: len(each) for method, each in preset.study.candidates.items()} == {"DP-SGD": 15, "DP-SRM": 315}
