@@ -90,6 +90,12 @@ class BoundedRows:
         """Number of columns, the constant one not included."""
         return int(self._X.shape[1])
 
+    @property
+    def largest_entry(self) -> float:
+        """The largest absolute value of a feature, before rows are scaled down. Not private: for checks."""
+        values = self._X.data if sparse.issparse(self._X) else self._X
+        return float(np.max(np.abs(values), initial=0.0))
+
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features

@@ -157,6 +157,37 @@ class Purse:
         self._pay(price)
         return int(np.argmin(sums - self._source.gumbel(sums.size, scale)))
 
+    def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
+        """Return the places of large scores, sorted, by peeling: one exponential mechanism after the other.
+
+        Parameters
+        ----------
+        scores : array of shape (k,)
+            Absolute values of sums over all records, each plus any number that does not depend on the data.
+        bound : float
+            Bound on the absolute value of what one record contributes to a sum.
+        mu : float
+            The price of all places together.
+        number : int
+            How many places to return, at most k.
+
+        Formal guarantees
+        -----------------
+        mu-GDP. Gumbel noise of scale 4 ``bound`` / e is added to all scores once, e = ``selection_epsilon(mu /
+        sqrt(number))``, and the largest are taken: that is in law the same as to choose one place after the other by
+        exponential mechanisms of range e, each without those chosen before (Durfee and Rogers, "Practical
+        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2), and each is
+        ``selection_mu(e)``-GDP. Squared prices add up.
+        """
+        bound, scores = positive("bound", bound), _finite("the scores", scores)
+        if scores.ndim != 1 or not 1 <= number <= scores.size:
+            raise ValueError(f"{number} places cannot be chosen out of scores of shape {scores.shape}")
+        epsilon = selection_epsilon(positive("mu", mu) / math.sqrt(number))
+        scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
+        self._pay(mu)
+        noisy = scores + self._source.gumbel(scores.size, scale)
+        return np.sort(np.argpartition(-noisy, number - 1)[:number])
+
     def close(self) -> None:
         """End the run: nothing more can be released."""
         self._left = Fraction(0)

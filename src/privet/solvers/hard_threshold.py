@@ -1,0 +1,227 @@
+"""Sparse models by gradient steps and hard thresholds: DP-IGHT, and the same with features chosen by peeling.
+
+Algorithm 1 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), with noise
+2 G sqrt(T) / (n mu) in the place of its Theorem 2.5.2, which misses a factor sqrt(2), and gradients that are clipped to
+G in the place of an assumption. It adds noise to all d coordinates of a gradient. Peeling (Dwork, Su and Zhang,
+"Differentially Private False Discovery Rate Control"; Cai, Wang and Zhang, "The Cost of Privacy") needs noise only on
+the s that are kept, and on the choice of them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import count, positive
+from privet.plans import AdaptivePlan, GradientPlan
+from privet.plans.adaptive import Purse
+from privet.privacy.guarantee import enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+from privet.solvers.steps import StepSize, as_step_size
+
+CHOICE, VALUES, CURVATURE = 0.55, 0.40, 0.05
+"""How the squared price of a round is shared among its three releases."""
+
+
+def hard_threshold(
+    problem: Problem,
+    plan: GradientPlan,
+    *,
+    n_nonzero: int,
+    step_size: float | StepSize,
+    delta: float,
+    source: NoiseSource,
+    keep_iterates: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Descend along noisy gradients, and keep the largest weights after each step: DP-IGHT.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise, with one score a record.
+    plan : GradientPlan
+        Batches, clip, noise and number of steps.
+    n_nonzero : int
+        How many features keep a weight. An intercept has one besides.
+    step_size : float or StepSize
+        A constant, or a rule that looks at noisy gradients only.
+    delta : float
+        At which the guarantee is stated.
+    source : NoiseSource
+        Of batches and noise.
+    keep_iterates : bool
+        Whether the trace holds every iterate; they are all covered by the guarantee.
+    progress : callable or None
+        Called with steps done and planned.
+
+    Formal guarantees
+    -----------------
+    The plan's: each step sees the data through one noisy sum of gradients of norm at most ``plan.clip_norm``. The
+    threshold comes after the noise, so it is post-processing. It is no contraction, so that amplification by iteration
+    does not hold, and a plan of ``release="last"`` is refused: all iterates count as released.
+    """
+    rows, n = problem.rows, problem.rows.n
+    _check(problem, n_nonzero)
+    divisor = plan.divisor(n)
+    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
+    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
+    choose = as_step_size(step_size).start(plan.noise_std / divisor)
+    weights, iterates = problem.start(), []
+    for done, step in enumerate(plan.run(n, source), start=1):
+        batch, targets = rows.take(step.batch), problem.targets[step.batch]
+        total = problem.objective.gradient_sum(weights, batch, targets, plan.clip_norm)
+        gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
+        weights = thresholded(weights - choose(gradient) * gradient, n_nonzero, rows.n_features)
+        if keep_iterates:
+            iterates.append(weights)
+        if progress is not None:
+            progress(done, plan.steps)
+    trace: dict[str, Any] = {"steps": plan.steps, "clip_norm": plan.clip_norm, "noise_std": plan.noise_std / divisor}
+    return Release(weights, guarantee.assuming(source.assumption()), trace | _kept(iterates))
+
+
+def peeled_threshold(
+    problem: Problem,
+    plan: AdaptivePlan,
+    *,
+    n_nonzero: int,
+    entry_bound: float,
+    residual_clips: Sequence[float],
+    delta: float,
+    source: NoiseSource,
+    keep_iterates: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Choose features privately, then measure the gradient of those alone, round by round.
+
+    A round of price mu_t, the plan's total over the square root of the number of rounds, makes three releases:
+
+    - the n_nonzero largest of |w - eta g|, by peeling: one record moves a coordinate of the gradient's sum by at most
+      its residual times ``entry_bound``, however many features there are;
+    - the gradient g of these (and of the intercept), with Gaussian noise;
+    - the mean of (row . g)^2, which tells how long a step to make: eta = |g|^2 / (curvature times that).
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise, with one score a record.
+    plan : AdaptivePlan
+        The budget.
+    n_nonzero : int
+        How many features keep a weight. An intercept has one besides.
+    entry_bound : float
+        Bound on the absolute value of every entry of the rows, which is checked.
+    residual_clips : sequence of float
+        One a round: residuals (of a regression; those of a logistic loss lie within 1) are clipped to it. It may fall
+        from round to round, as residuals do.
+    delta : float
+        At which the guarantee is stated.
+    source : NoiseSource
+        Of noise.
+    keep_iterates : bool
+        Whether the trace holds every iterate; they are all covered by the guarantee.
+    progress : callable or None
+        Called with rounds done and planned.
+
+    Formal guarantees
+    -----------------
+    The plan's, by adaptive composition: with B a round's clip, e the entry bound, s = n_nonzero, R the norm of rows
+    and b the intercept's column, one record contributes at most B e to each sum that is chosen from (its absolute value
+    moves no further), B sqrt(min(e^2 s, R^2) + b^2) to the gradient of the s chosen, and at most
+    (min(e |g|_1, R |g|_2) + b |g_b|)^2 to the sum of squares. All else is post-processing.
+    """
+    _check(problem, n_nonzero)
+    positive("entry_bound", entry_bound)
+    if problem.rows.largest_entry > entry_bound:
+        raise ValueError(f"an entry of the rows exceeds entry_bound = {entry_bound:g}: clip entries to it first")
+    clips = [positive("a residual clip", clip) for clip in residual_clips]
+    price = plan.mu / math.sqrt(len(clips)) * (1 - 1e-12)
+    guarantee = plan.guarantee(
+        delta,
+        bound=enforced(
+            f"entries are bounded by {entry_bound:.6g} and residuals clipped to "
+            f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
+        ),
+        released="the features chosen, their noisy gradients, all iterates and the final weights",
+    )
+    weights, step, iterates = problem.start(), math.inf, []
+    with plan.open(source) as purse:
+        for done, clip in enumerate(clips, start=1):
+            weights, step = _round(problem, purse, weights, step, clip, entry_bound, n_nonzero, price)
+            if keep_iterates:
+                iterates.append(weights)
+            if progress is not None:
+                progress(done, len(clips))
+    trace: dict[str, Any] = {"steps": len(clips), "step_size": step, "residual_clips": clips}
+    return Release(weights, guarantee.assuming(source.assumption()), trace | _kept(iterates))
+
+
+def _round(
+    problem: Problem,
+    purse: Purse,
+    weights: NDArray[Any],
+    step: float,
+    clip: float,
+    entry_bound: float,
+    n_nonzero: int,
+    price: float,
+) -> tuple[NDArray[Any], float]:
+    """Return the weights after one round, and the step that it took."""
+    rows, objective = problem.rows, problem.objective
+    n, d, margin = rows.n, rows.n_features, 1 + rows.rounding
+    residuals = np.clip(objective.residuals(rows.scores(weights), problem.targets), -clip, clip)
+    total = rows.combine(residuals) + n * problem.regulariser.gradient(weights)
+    # n |w - eta g| / eta: in the first round, where no step is known, all weights are zero.
+    scores = np.abs(total[:d] - (n / step) * weights[:d])
+    chosen = purse.noisy_top(scores, clip * entry_bound * margin, price * math.sqrt(CHOICE), n_nonzero)
+    support = np.append(chosen, np.arange(d, rows.dimension))
+    length = math.hypot(min(entry_bound * math.sqrt(n_nonzero), rows.row_norm), rows.intercept)
+    direction = np.zeros_like(weights)
+    direction[support] = purse.noisy(total[support], clip * length * margin, price * math.sqrt(VALUES)) / n
+    along = rows.scores(direction)
+    reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
+    # A square in [0, reach^2] differs from the middle by half of that.
+    squares = purse.noisy(np.atleast_1d(along @ along), reach**2 / 2, price * math.sqrt(CURVATURE))
+    curvature = objective.curvature_bound * max(float(squares[0]) / n, _least_square(reach, n, price))
+    size = float(direction @ direction) / (curvature + problem.regulariser.smoothness * float(direction @ direction))
+    moved = np.zeros_like(weights)
+    moved[support] = weights[support] - size * direction[support]
+    return moved, size
+
+
+def _reach(row_norm: float, intercept: float, entry_bound: float, direction: NDArray[Any], d: int) -> float:
+    """Return a bound on |row . direction|."""
+    features, rest = direction[:d], direction[d:]
+    return float(
+        min(entry_bound * np.abs(features).sum(), row_norm * np.linalg.norm(features)) + intercept * np.abs(rest).sum()
+    )
+
+
+def _least_square(reach: float, n: int, price: float) -> float:
+    """Return twice the standard deviation of the noise on the mean square: less of it is not to be trusted."""
+    return max(2 * reach**2 / (n * price * math.sqrt(CURVATURE)), 1e-300)
+
+
+def thresholded(weights: NDArray[Any], n_nonzero: int, n_features: int) -> NDArray[Any]:
+    """Return the weights with all features but the largest set to zero; what follows the features is kept."""
+    if n_nonzero >= n_features:
+        return weights
+    result = weights.copy()
+    result[np.argpartition(-np.abs(weights[:n_features]), n_nonzero - 1)[n_nonzero:]] = 0.0
+    return result
+
+
+def _check(problem: Problem, n_nonzero: int) -> None:
+    if problem.start().ndim != 1:
+        raise ValueError("sparse solvers take models of one score a record: binary classes, or a regression")
+    if count("n_nonzero", n_nonzero) > problem.rows.n_features:
+        raise ValueError(f"n_nonzero = {n_nonzero} features cannot be kept of {problem.rows.n_features}")
+
+
+def _kept(iterates: list[NDArray[Any]]) -> dict[str, Any]:
+    return {"iterates": iterates} if iterates else {}
