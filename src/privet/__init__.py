@@ -12,6 +12,8 @@ if TYPE_CHECKING:
         PrivateLinearSVC,
         PrivateLogisticRegression,
         PrivateRidge,
+        PrivateSparseLogisticRegression,
+        PrivateSparseRegression,
         TableModel,
         load,
     )
@@ -25,6 +27,8 @@ __all__ = [
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateScaler",
+    "PrivateSparseLogisticRegression",
+    "PrivateSparseRegression",
     "PublicScaler",
     "TableModel",
     "__version__",

@@ -237,10 +237,31 @@ def test_other_faults_are_named():
     running = nn.Sequential(nn.Conv1d(2, 2, 1), nn.InstanceNorm1d(2, affine=True, track_running_stats=True))
     with pytest.raises(ValueError, match="track_running_stats"):
         batch_gradients(running, squares, (torch.randn(3, 2, 4),), torch.zeros(3))
-    with pytest.raises(ValueError, match="inplace=False"):
-        batch_gradients(
-            nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True)), squares, (torch.randn(3, 3),), torch.zeros(3)
-        )
+
+
+def test_outputs_may_be_changed_in_place():
+    """As in plain training: a gradient belongs to a place in the graph, not to a tensor."""
+    layers = (nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2), nn.Hardtanh(inplace=True))
+    check(nn.Sequential(*layers), torch.randn(4, 3))
+
+
+class WritesOver(nn.Module):
+    """What a layer was given is changed after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        out = self.second(hidden)
+        hidden.mul_(2)
+        return out + hidden[:, :2]
+
+
+def test_inputs_that_are_changed_in_place_are_refused():
+    with pytest.raises(ValueError, match="changed in place"):
+        batch_gradients(WritesOver(), squares, (torch.randn(3, 3),), torch.zeros(3))
 
 
 @pytest.mark.parametrize("moved", [0.1, 1e-3])

@@ -9,6 +9,7 @@ for every step that may have been released, on disk before the step's noise is d
 
 import json
 import os
+import re
 import weakref
 import zipfile
 from pathlib import Path
@@ -40,11 +41,15 @@ def read(path: str | os.PathLike[str]) -> State:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
-            if header["format"] != _FORMAT:
-                raise ValueError(f"{path} has the format {header['format']!r}, this version reads {_FORMAT!r}")
-            return _decoded(header["state"], arrays)
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, EOFError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no file of PrivateTraining.save: {error}") from error
+            written = header["format"]
+            if written == _FORMAT:
+                return _decoded(header["state"], arrays)
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError) as error:
+        # without numpy's words, which tell how to have a pickle executed
+        raise ValueError(
+            f"{path} is no file of PrivateTraining.save, or it is damaged ({type(error).__name__})"
+        ) from error
+    raise ValueError(f"{path} has the format {written!r}, this version reads {_FORMAT!r}")
 
 
 def _encoded(value: State, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -98,9 +103,15 @@ class Journal:
         self._closing = weakref.finalize(self, os.close, self._handle)
 
     @staticmethod
-    def beside(path: str | os.PathLike[str], run: str) -> Path:
-        """Return where the journal of a run lies: in the folder of its files, which share it."""
-        return Path(path).resolve().parent / f"privet-{run}.journal"
+    def beside(path: str | os.PathLike[str], run: str, way: str = ".") -> Path:
+        """Return where the journal of a run lies, given one of its files and the way from there to its folder."""
+        if not re.fullmatch("[0-9a-f]{8}", run):
+            raise ValueError(f"{path} has no run number")
+        return (Path(path).resolve().parent / way).resolve() / f"privet-{run}.journal"
+
+    def way_from(self, path: str | os.PathLike[str]) -> str:
+        """Return the way from a file to the folder of the journal."""
+        return os.path.relpath(self.path.parent, Path(path).resolve().parent)
 
     @property
     def steps(self) -> int:

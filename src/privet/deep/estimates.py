@@ -17,7 +17,8 @@ from privet.deep.clipping import BatchGradients
 from privet.plans import GradientPlan, Poisson, RecursivePlan, Step
 from privet.privacy import Budget, Guarantee, NoiseSource, enforced
 
-Sums = dict[nn.Parameter, Tensor]
+Slots = dict[nn.Parameter, Tensor]
+"""Where the sums of parameters' gradients are added up: flat vectors."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,10 @@ class Estimate(ABC):
     plan: GradientPlan | RecursivePlan
 
     @abstractmethod
-    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
-        """Return the sum of what the examples add, and their losses; ``gradients`` computes at the parameters as are.
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add up what the examples give, and return their losses; ``gradients`` computes at the parameters as are.
 
-        No example adds more than ``bound``, for which the step's noise was made. A parameter that no example used has
-        no entry.
+        No example adds more than ``bound``, for which the step's noise was made.
         """
 
     @abstractmethod
@@ -104,10 +104,11 @@ class Fresh(Estimate):
     def __init__(self, plan: GradientPlan) -> None:
         self.plan: GradientPlan = plan
 
-    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
-        """Return the sum of clipped gradients."""
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add up clipped gradients."""
         found = gradients()
-        return found.clipped_sum(bound), found.losses
+        found.add_clipped_sum(bound, slots)
+        return found.losses
 
     def gradient(self, mean: Tensor) -> Tensor:
         """Return it as it is."""
@@ -140,8 +141,8 @@ class Recursive(Estimate):
         self._before: list[Tensor] | None = None
         self._estimate: Tensor | None = None
 
-    def sums(self, gradients: Callable[[], BatchGradients], bound: float) -> tuple[Sums, Tensor]:
-        """Return the sum of clipped gradients, mixed from the second step on with that of clipped differences.
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add up clipped gradients, mixed from the second step on with clipped differences.
 
         A step that remembers nothing need not be the first: a crash may have lost that. Its noise is then a later
         step's, and so is the bound.
@@ -149,13 +150,15 @@ class Recursive(Estimate):
         plan, mask = self.plan, torch.get_rng_state()
         here = gradients()
         if self._before is None:
-            return here.clipped_sum(bound), here.losses
-        fresh = here.clipped_sum(plan.clip_norm)
+            here.add_clipped_sum(bound, slots)
+            return here.losses
+        for parameter, total in here.clipped_sum(plan.clip_norm).items():
+            slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=plan.refresh)
         with _moved_to(self._before, self._parameters), _random_state(mask):  # the same dropout at both points
             there = gradients()
-        changes = here.minus(there).clipped_sum(plan.difference_norm)
-        mixed = {each: plan.refresh * fresh[each] + (1 - plan.refresh) * changes[each] for each in fresh}
-        return mixed, here.losses
+        for parameter, total in here.minus(there).clipped_sum(plan.difference_norm).items():
+            slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=1 - plan.refresh)
+        return here.losses
 
     def gradient(self, mean: Tensor) -> Tensor:
         """Return the estimate, which remembers the one before; and remember where it was taken."""

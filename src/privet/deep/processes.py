@@ -1,5 +1,6 @@
 """Training in several processes: each draws its share of a batch, one draws the noise for all (torch.distributed)."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -54,6 +55,15 @@ class Processes:
     def agreed(self, number: int) -> int:
         """Return the first process's number in all."""
         return int(self.from_first(torch.tensor(number)))
+
+    def check_alike(self, *given: object) -> None:
+        """Raise, in all processes, unless all were given the same: another bound in one would break the guarantee."""
+        if self.size > 1:
+            number = int.from_bytes(hashlib.sha256(repr(given).encode()).digest()[:7], "big")
+            ends = torch.tensor([number, -number])
+            distributed.all_reduce(ends, distributed.ReduceOp.MAX)
+            if int(ends[0]) != -int(ends[1]):
+                raise ValueError("the processes were given different plans or models: give all of them the same")
 
     def begin_alike(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the first one's parameters and buffers."""

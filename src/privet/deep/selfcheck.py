@@ -26,11 +26,12 @@ _TOLERANCE = 1e-3
 def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
     """Raise unless every example's gradient is what torch computes for that example alone."""
     parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    with _dropout_off(model):
-        alone = [
-            _alone(model, loss, tuple(each[i : i + 1] for each in inputs), targets[i : i + 1], parameters)
-            for i in range(len(targets))
-        ]
+    alone: list[tuple[Tensor, list[Tensor]]] = []
+    with _dropout_off(model), _buffers_kept(model) as changed:
+        for i in range(len(targets)):
+            one = tuple(each[i : i + 1] for each in inputs)
+            alone.append(_alone(model, loss, one, targets[i : i + 1], parameters))
+            changed()
         found = batch_gradients(model, loss, inputs, targets)
     losses, grads = torch.stack([one for one, _ in alone]), [grad for _, grad in alone]
     if not bool(torch.isfinite(losses).all()):
@@ -117,6 +118,35 @@ def _dropout_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = True
+
+
+@contextmanager
+def _buffers_kept(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Put buffers back, at the end and when called; then also raise if one is not what it was at the call before."""
+    places = [(owner, name) for owner in model.modules() for name, each in owner.named_buffers(recurse=False)]
+    kept = [owner.get_buffer(name) for owner, name in places]
+    values = [each.detach().clone() for each in kept]
+    before: dict[int, Tensor] = {}
+
+    def put_back() -> None:
+        for (owner, name), each, value in zip(places, kept, values, strict=True):
+            setattr(owner, name, each)
+            each.detach().copy_(value)
+
+    def changed() -> None:
+        for place, (owner, name) in enumerate(places):
+            now = owner.get_buffer(name).detach().clone()
+            if not torch.equal(before.setdefault(place, now), now):
+                raise ValueError(
+                    f"the buffer {name} of {type(owner).__name__} takes up what the examples are, without clip and "
+                    "noise, and would be released with the weights: turn that off (track_running_stats=False)"
+                )
+        put_back()
+
+    try:
+        yield changed
+    finally:
+        put_back()
 
 
 _DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)

@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from torch import Tensor, nn
 
 from privet.checks import count, positive, probability
 from privet.deep import checkpoint, selfcheck
-from privet.deep.clipping import batch_gradients, layers_of
+from privet.deep.clipping import BatchGradients, batch_gradients, layers_of
 from privet.deep.datasets import collated
-from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, Sums, estimate_for
+from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_for
 from privet.deep.processes import Processes
 from privet.deep.watching import Fingerprint, Spent
 from privet.denoise import Denoiser
@@ -33,6 +34,9 @@ from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
 from privet.progress import telling_bar
 
 Loss = Callable[[Any, Any], Tensor]
+
+_LARGE = 640
+"""Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
 
 
 def make_private(
@@ -153,12 +157,15 @@ class PrivateTraining:
         self._n_is_public = n_is_public
         self._parameters = _trained(model)
         self._check_optimizer()
+        is_double = any(each.dtype is torch.float64 for each in self._parameters)
+        self._kind = np.float64 if is_double else np.float32  # of sums and noise
         self._processes = _checked_processes(self._estimate.plan)
+        self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._run = f"{NoiseSource().below(1 << 32):08x}"
-        self._journals: dict[str, checkpoint.Journal] = {}
+        self._journal: checkpoint.Journal | None = None
         self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
         self._has_begun = False
@@ -201,8 +208,8 @@ class PrivateTraining:
                     raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
                 if progress:
                     tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
-        for journal in self._journals.values():
-            journal.settle(self.steps_spent)
+        if self._journal is not None:
+            self._journal.settle(self.steps_spent)
 
     def step(self, *batch: Any) -> Tensor:
         """Take one private step on a batch of :meth:`batches`; return the losses of its examples, which are private.
@@ -217,9 +224,10 @@ class PrivateTraining:
         *inputs, targets = batch
         self._check_parameters()
         self._check_first_batch(tuple(inputs), targets)
-        if self._processes.is_first:
-            step.prepare(sum(each.numel() for each in self._parameters))
-        total, losses = self._total(tuple(inputs), targets, plan)
+        # Large batches leave time for the noise while gradients are added up; earlier it would lie beside activations.
+        if len(targets) < _LARGE:
+            self._prepare(step)
+        total, losses = self._total(tuple(inputs), targets, plan, while_summing=partial(self._prepare, step))
         self._note_losses(losses)
         divisor = plan.divisor(len(self.dataset))
         mean = self._noisy(step, total).div_(divisor)
@@ -227,26 +235,36 @@ class PrivateTraining:
         self.steps_done += 1
         return losses
 
-    def _total(self, inputs: tuple[Any, ...], targets: Any, plan: GradientPlan | None = None) -> tuple[Tensor, Tensor]:
+    def _total(
+        self,
+        inputs: tuple[Any, ...],
+        targets: Any,
+        plan: GradientPlan | None = None,
+        while_summing: Callable[[], None] = lambda: None,
+    ) -> tuple[Tensor, Tensor]:
         """Return the sum over a batch of what its examples add, flat, and the losses; in parts if memory is bounded."""
         bound = (plan or self._estimate.at(self.steps_spent)).clip_norm
         size, part = len(targets), self._max_batch or max(len(targets), 1)
-        total, losses = self._flat({}) if size == 0 else None, [torch.zeros(0)]
+        # numpy's zeros take memory only as they are written to, when activations are gone
+        total = torch.from_numpy(np.zeros(sum(each.numel() for each in self._parameters), self._kind))
+        slots, losses = dict(zip(self._parameters, self._split(total), strict=True)), [torch.zeros(0)]
         for start in range(0, size, part):
             chosen = slice(start, start + part)
             in_part = (self._layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
-            gradients = partial(batch_gradients, self.model, self._loss, in_part, targets[chosen])
+
+            def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
+                found = batch_gradients(self.model, self._loss, given, targets[chosen])
+                while_summing()
+                return found
+
             with torch.no_grad():
-                sums, found = self._estimate.sums(gradients, bound)
-            total = self._flat(sums) if total is None else total.add_(self._flat(sums))
-            losses.append(found.cpu())
-        assert total is not None
+                losses.append(self._estimate.add_sums(slots, gradients, bound).cpu())
         return total, torch.cat(losses)
 
-    def _flat(self, sums: Sums) -> Tensor:
-        """Return the sums of all parameters in one vector; of those that no example used, zeros."""
-        parts = (sums[each] if each in sums else torch.zeros_like(each) for each in self._parameters)
-        return torch.cat([part.detach().flatten().cpu() for part in parts]).to(_torch_type(self._parameters))
+    def _prepare(self, step: Step) -> None:
+        """Have the noise drawn in another thread."""
+        if self._processes.is_first:
+            step.prepare(sum(each.numel() for each in self._parameters), self._kind)
 
     def _noisy(self, step: Step, total: Tensor) -> Tensor:
         """Return the sum over all processes with one noise for all."""
@@ -285,9 +303,12 @@ class PrivateTraining:
         if self._layout is not None or len(targets) == 0:
             return
         if len(targets) == 1 and len(self.dataset) > 1:  # one alone mixes with nobody: some other for company
-            *others, other_targets = collated(self.dataset, np.arange(2))
-            inputs = tuple(torch.cat([each, other]) for each, other in zip(inputs, others, strict=True))
-            targets = torch.cat([targets, other_targets])
+            company = collated(self.dataset, np.arange(2))
+            if _kinds((*inputs, targets)) != _kinds(company):
+                return  # the caller made something else of the dataset's examples: a batch of two will come
+            pairs = zip((*inputs, targets), company, strict=True)
+            *joined, targets = (torch.cat([each, other]) for each, other in pairs)
+            inputs = tuple(joined)
         few = slice(0, selfcheck.EXAMPLES)
         self._layout = selfcheck.chosen_layout(
             self.model, self._loss, tuple(each[few] for each in inputs), targets[few]
@@ -326,8 +347,9 @@ class PrivateTraining:
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
         """Write the training to one file, whole or not at all, from which :meth:`resume` goes on.
 
-        From then on each step is booked in a journal beside the file before its noise is drawn, so that a process that
-        is killed leaves word of all that it may have released. Keep the two together.
+        From then on each step is booked in a journal before its noise is drawn, so that a process that is killed leaves
+        word of all that it may have released. A run has one journal, beside its first file; other files know the way
+        there. Keep them together.
 
         Parameters
         ----------
@@ -343,10 +365,12 @@ class PrivateTraining:
         """
         if not self._processes.is_first:
             return
-        journal = self._journal(path, self._run)
-        journal.settle(self.steps_spent)
+        if self._journal is None:
+            self._journal = self._new_journal(checkpoint.Journal.beside(path, self._run))
+        self._journal.settle(self.steps_spent)
         state = {
             "run": self._run,
+            "journal": self._journal.way_from(path),
             "plan": repr(self.plan),
             "steps_done": self.steps_done,
             "steps_spent": self.steps_spent,
@@ -372,7 +396,7 @@ class PrivateTraining:
         if state["plan"] != repr(self.plan):
             raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
         # what was spent comes first: whatever fails after that, no weights of the file are here without their price
-        self.steps_spent = self._processes.agreed(self._booked(path, state["run"], state["steps_spent"]))
+        self.steps_spent = self._processes.agreed(self._booked(path, state))
         self._run, self.steps_done = state["run"], state["steps_done"]
         self._assumptions = [assumed(text) for text in state["assumptions"]]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
@@ -383,31 +407,30 @@ class PrivateTraining:
         self._fingerprint = Fingerprint.of(self._parameters)
         return state["extra"]
 
-    def _booked(self, path: str | os.PathLike[str], run: str, saved: int) -> int:
+    def _booked(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
         """Return the steps that the journal of a file counts, and take the journal over."""
+        saved: int = state["steps_spent"]
         if not self._processes.is_first:
             return saved
-        place = checkpoint.Journal.beside(path, run)
+        place = checkpoint.Journal.beside(path, state["run"], state["journal"])
         if not place.exists():  # no FileNotFoundError, which would be taken for a training that has not begun
             raise ValueError(
-                f"{place.name}, the journal of this training, is not beside its file: without it nobody knows what was "
-                "released after the file was written"
+                f"{place.name}, the journal of this training, is not in {place.parent}, where its file looks for it: "
+                "without it nobody knows what was released after the file was written"
             )
         counted = place.stat().st_size
         if counted < saved:
             raise ValueError(f"{place.name} counts {counted} steps, its file {saved}: it is not complete")
-        return min(self._journal(path, run).steps, self.plan.steps)  # no more were ever drawn, if booked ahead
+        self._journal = self._new_journal(place)
+        return min(self._journal.steps, self.plan.steps)  # no more were ever drawn, if booked ahead
 
-    def _journal(self, path: str | os.PathLike[str], run: str) -> checkpoint.Journal:
-        place = checkpoint.Journal.beside(path, run)
-        if str(place) not in self._journals:
-            self._journals[str(place)] = checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
-        return self._journals[str(place)]
+    def _new_journal(self, place: Path) -> checkpoint.Journal:
+        return checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
 
     def _book(self) -> None:
         """Count the step that is about to be released, on disk first if the run has files."""
-        for journal in self._journals.values():
-            journal.book(self.steps_spent + 1)
+        if self._journal is not None:
+            self._journal.book(self.steps_spent + 1)
         self.steps_spent += 1
 
     # --------------------------------------------------------------------------------------------------- guarantees
@@ -438,9 +461,9 @@ def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
     return processes
 
 
-def _torch_type(parameters: Sequence[nn.Parameter]) -> torch.dtype:
-    """Return the type of sums: double if the model is, else single."""
-    return torch.float64 if any(each.dtype is torch.float64 for each in parameters) else torch.float32
+def _kinds(batch: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+    """Return what examples have in common: shapes and types."""
+    return [(each.shape[1:], each.dtype) for each in batch]
 
 
 def _per_example(loss: Loss) -> Loss:

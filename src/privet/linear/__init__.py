@@ -3,6 +3,7 @@
 from privet.linear.base import load
 from privet.linear.logistic import PrivateLogisticRegression
 from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
+from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.svc import PrivateLinearSVC
 from privet.linear.table_model import TableModel
 
@@ -11,6 +12,8 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
+    "PrivateSparseLogisticRegression",
+    "PrivateSparseRegression",
     "TableModel",
     "load",
 ]

@@ -3,20 +3,21 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive, whole, within
 from privet.files import written_whole
-from privet.linear.defaults import CLIPPING_METHODS, choose_method, default_delta
+from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method, default_delta
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
@@ -33,6 +34,7 @@ class PrivateLinearModel(BaseEstimator):
     Subclasses declare the parameters, choose an objective and call :meth:`_train`.
     """
 
+    _methods: ClassVar[Collection[str]] = METHODS
     kinds: ClassVar[dict[str, type["PrivateLinearModel"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -49,11 +51,15 @@ class PrivateLinearModel(BaseEstimator):
         within("feature_norm", self.feature_norm, SMALLEST_NORM, LARGEST_NORM)
         within("intercept_scaling", self.intercept_scaling, 1e-6, 1e6)
         nonnegative("alpha", self.alpha)
-        nonnegative("smoothing", self.smoothing)
         if self.max_iter is not None:
             count("max_iter", self.max_iter)
         if self.random_state is not None:
             whole("random_state", self.random_state)
+        self._check_method()
+
+    def _check_method(self) -> None:
+        """Raise on a method that is not offered, or on settings that do not fit it."""
+        nonnegative("smoothing", self.smoothing)
         if self.clip_norm is not None:
             within("clip_norm", self.clip_norm, 1e-100, 1e100)
         choose_method(self.method, is_pure=self.delta == 0)
@@ -104,7 +110,7 @@ class PrivateLinearModel(BaseEstimator):
 
         ``known`` are rows and targets that need no protection.
         """
-        intercept = self.feature_norm * self.intercept_scaling * bool(self.fit_intercept)
+        intercept = self._intercept_column()
         rows = BoundedRows(X, self.feature_norm, intercept)
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         problem = Problem(objective, L2(self.alpha), rows, targets)
@@ -135,20 +141,28 @@ class PrivateLinearModel(BaseEstimator):
         self.n_iter_ = int(release.trace.get("steps", 1))
         return release
 
+    def _intercept_column(self) -> float:
+        """Return the value of the constant column whose weight is the intercept; 0 for none."""
+        return float(self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
+
+    def _coefficients(self) -> NDArray[Any]:
+        """Return the coefficients, one row an output."""
+        return self.coef_.toarray() if sparse.issparse(self.coef_) else np.atleast_2d(self.coef_)
+
     def _split(self, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return coefficients of shape (k, d) and intercepts of shape (k,)."""
         columns = weights.reshape(weights.shape[0], -1).T
         if not self.fit_intercept:
             return columns.copy(), np.zeros(columns.shape[0], dtype=columns.dtype)
-        return columns[:, :-1].copy(), columns[:, -1] * (self.feature_norm * self.intercept_scaling)
+        return columns[:, :-1].copy(), columns[:, -1] * self._intercept_column()
 
     def _scores(self, X: Any) -> NDArray[Any]:
         """Return the scores of rows, one column an output."""
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         # Rows are scaled into the ball as they were in training; here that is no more than consistency.
-        coefficients = np.atleast_2d(self.coef_)
-        return np.asarray(BoundedRows(X, self.feature_norm).scores(coefficients.T) + self.intercept_, dtype=X.dtype)
+        scores = BoundedRows(X, self.feature_norm).scores(self._coefficients().T)
+        return np.asarray(scores + self.intercept_, dtype=X.dtype)
 
     @property
     def partial_fit(self) -> Any:
@@ -158,8 +172,10 @@ class PrivateLinearModel(BaseEstimator):
             "budget again; fit all records at once"
         )
 
-    def _check_public(self, X: Any, y: Any) -> tuple[Any, Any] | None:
-        """Return public rows and targets, checked, or None if none were given."""
+    def _check_public(
+        self, X: Any, y: Any, encode: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> tuple[Any, NDArray[Any]] | None:
+        """Return public rows and targets, checked and encoded, or None if none were given."""
         if X is None and y is None:
             return None
         if X is None or y is None:
@@ -170,7 +186,7 @@ class PrivateLinearModel(BaseEstimator):
                 "would leave them unused"
             )
         X, y = self._validated(X, y, reset=False)
-        return X, y
+        return X, encode(y)
 
     @staticmethod
     def _refuse(options: Mapping[str, Any]) -> None:
@@ -219,7 +235,7 @@ class PrivateLinearModel(BaseEstimator):
     def _check_learned(self) -> None:
         """Raise if what was read from a file does not fit together."""
         check_is_fitted(self)
-        coefficients = np.atleast_2d(self.coef_)
+        coefficients = self._coefficients()
         weights = np.column_stack([coefficients, self.intercept_])
         if not np.isfinite(weights).all() or coefficients.shape[1] != self.n_features_in_:
             raise ValueError("its weights are not finite, or not one a feature")
@@ -260,6 +276,10 @@ def _plain(value: Any) -> Any:
         return {"__guarantee__": value.to_dict()}
     if isinstance(value, np.ndarray):
         return {"__array__": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else value.dtype.str}
+    if sparse.issparse(value):
+        value = sparse.csr_array(value)
+        parts = {name: _plain(getattr(value, name)) for name in ("data", "indices", "indptr")}
+        return {"__csr__": parts, "shape": list(value.shape)}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -278,4 +298,9 @@ def _restored(value: Any) -> Any:
         return Guarantee.from_dict(value["__guarantee__"])
     if isinstance(value, dict) and "__array__" in value:
         return np.array(value["__array__"], dtype=value["dtype"])
+    if isinstance(value, dict) and "__csr__" in value:
+        parts = _restored_all(value["__csr__"])
+        matrix = sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(value["shape"]))
+        matrix.check_format(full_check=True)
+        return matrix
     return value

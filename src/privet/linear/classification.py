@@ -36,9 +36,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             self.classes_, codes, labels_are = self._encode(y)
             objective = self._objective(len(self.classes_))
             targets = codes.astype(np.float64) if len(self.classes_) == 2 else codes
-            known = self._check_public(X_public, y_public)
-            if known is not None:
-                known = known[0], self._codes(known[1]).astype(targets.dtype)
+            known = self._check_public(X_public, y_public, lambda labels: self._codes(labels).astype(targets.dtype))
             release = self._train(X, targets, objective, public=(labels_are,), known=known)
             self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
         except BaseException:

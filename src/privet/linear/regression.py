@@ -37,11 +37,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             self._check_settings()
             X, y = self._validated(X, y, reset=True)
             bound = float(self.target_bound)
-            targets = np.clip(_numbers(y), -bound, bound)
+            targets = self._clipped(y)
             clipped = enforced(f"targets beyond target_bound = {bound:g} are clipped to it, each by itself")
-            known = self._check_public(X_public, y_public)
-            if known is not None:
-                known = known[0], np.clip(_numbers(known[1]), -bound, bound)
+            known = self._check_public(X_public, y_public, self._clipped)
             release = self._train(
                 X, targets, self._objective(), public=(clipped,), scale=bound, worth=bound / 5, known=known
             )
@@ -51,6 +49,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             self._forget()
             raise
         return self
+
+    def _clipped(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        return np.clip(_numbers(y), -self.target_bound, self.target_bound)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted number of each row, within the bounds of the target."""

@@ -1,6 +1,6 @@
 """Losses and regularisers that know their own Lipschitz, smoothness and convexity constants."""
 
-from privet.objectives.classification import Logistic, Multinomial, SmoothedHinge
+from privet.objectives.classification import Logistic, Multinomial, SmoothedHinge, TamedLogistic
 from privet.objectives.convolved import GaussianAbsolute, GaussianHinge
 from privet.objectives.glm import GeneralisedLinear
 from privet.objectives.regression import Huber, Squared
@@ -20,4 +20,5 @@ __all__ = [
     "SaturatingPenalty",
     "SmoothedHinge",
     "Squared",
+    "TamedLogistic",
 ]

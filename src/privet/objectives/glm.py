@@ -58,6 +58,11 @@ class GeneralisedLinear(ABC):
         return self.residual_bound
 
     @property
+    def start_curvature(self) -> float:
+        """What to expect of the second derivative at scores of zero, for the length of a first step: no bound."""
+        return self.curvature_bound
+
+    @property
     def clips_to_convex(self) -> bool:
         """Whether clipped gradients are again those of a convex loss, no less smooth than this one.
 

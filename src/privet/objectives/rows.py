@@ -92,9 +92,13 @@ class BoundedRows:
 
     @property
     def largest_entry(self) -> float:
-        """The largest absolute value of a feature, before rows are scaled down. Not private: for checks."""
+        """The largest absolute value of a feature, before rows are scaled down. Not private: for checks.
+
+        For centred rows a bound on it.
+        """
         values = self._X.data if sparse.issparse(self._X) else self._X
-        return float(np.max(np.abs(values), initial=0.0))
+        largest = max(float(np.max(values, initial=0.0)), -float(np.min(values, initial=0.0)))
+        return largest + (0.0 if self._centre is None else float(np.max(np.abs(self._centre), initial=0.0)))
 
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
@@ -184,6 +188,15 @@ class BoundedRows:
         """The ``norm_bound`` of these rows once centred on a point of their ball and scaled back into it."""
         stretch = float(np.hypot(2 * self.row_norm, self.intercept)) / self.intercept
         return self.largest_norm * (1 + 2 * self.rounding * stretch)
+
+    def columns(self, chosen: NDArray[np.int64], row_norm: float) -> "BoundedRows":
+        """Return some of the columns, and the constant one: rows of these, scaled down anew to ``row_norm``.
+
+        A row that was scaled down for the sake of all columns may be longer here than it is there.
+        """
+        if self._centre is not None:
+            raise ValueError("these rows are centred: take columns of the rows that they were made from")
+        return BoundedRows(self._X[:, chosen], row_norm, self.intercept)
 
     def norms(self) -> NDArray[np.float64]:
         """Return the norm of each bounded row, the constant column included; rows of next to nothing count as more."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from privet.checks import count, positive
 from privet.plans.descent import Descent
@@ -221,26 +222,25 @@ class Step:
         self._is_open = True
         self._noise: _Drawn | None = None
 
-    def prepare(self, shape: int | tuple[int, ...]) -> None:
+    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
         """Begin to draw the noise in another thread: it owes nothing to the sum, which may be computed meanwhile."""
         if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std))
+            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
 
     def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for.
-
-        Noise is added in float64 and the result rounded to the sum's type: a sum of float32 numbers would show in its
-        last bits which sums it can have come from.
-        """
+        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for."""
         if not self._is_open:
             raise PlanError("the plan accounts for one noisy sum a step, while the step lasts; this asks for another")
         self._is_open = False
         drawn = self._noise
-        noise = self._source.gaussian(total.shape, self._noise_std) if drawn is None else drawn.result()
-        if noise.shape != total.shape:
-            raise PlanError(f"the noise was prepared for a sum of shape {noise.shape}, not for {total.shape}")
+        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
+        if noise.shape != total.shape or noise.dtype != total.dtype:
+            raise PlanError(
+                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, not for "
+                f"{total.shape} and {total.dtype}"
+            )
         noise += total
-        return noise.astype(total.dtype, copy=False)
+        return noise
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""

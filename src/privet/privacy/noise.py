@@ -22,6 +22,8 @@ from privet.privacy.guarantee import Assumption, assumed, enforced
 
 Indices = NDArray[np.int64]
 
+_CHUNK = 1 << 14
+
 
 class NoiseSource:
     """A stream of secure randomness.
@@ -75,11 +77,17 @@ class NoiseSource:
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
         std = nonnegative("std", std)
-        kind = _float_type(dtype, std)
-        drawn = np.empty(shape)
-        self._live().standard_normal(out=drawn)
-        drawn *= std
-        return drawn.astype(kind, copy=False)
+        result: NDArray[Any] = np.empty(shape, dtype=_float_type(dtype, std))
+        flat = result.reshape(-1)
+        generator = self._live()
+        if result.dtype == np.float64:
+            generator.standard_normal(out=flat)
+            flat *= std
+            return result
+        for start in range(0, flat.size, _CHUNK):  # float32: round chunk by chunk, without a float64 copy of the whole
+            piece = flat[start : start + _CHUNK]
+            piece[:] = generator.standard_normal(piece.size) * std
+        return result
 
     def k_norm(self, shape: int | tuple[int, ...], scale: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return one vector with density proportional to exp(-||z||_2 / scale), in the given shape.

@@ -19,12 +19,24 @@ from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
 from privet.privacy.guarantee import enforced
 from privet.privacy.noise import NoiseSource
+from privet.solvers.noisy_gradient import check_run
 from privet.solvers.problem import Problem
 from privet.solvers.release import Progress, Release
+from privet.solvers.sparsity import (
+    check_finite,
+    check_support,
+    checked_entry_bound,
+    clipped_total,
+    kept,
+    rounding_of,
+    thresholded,
+)
 from privet.solvers.steps import StepSize, as_step_size
 
 CHOICE, VALUES, CURVATURE = 0.55, 0.40, 0.05
 """How the squared price of a round is shared among its three releases."""
+
+_BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
 
 def hard_threshold(
@@ -66,7 +78,8 @@ def hard_threshold(
     does not hold, and a plan of ``release="last"`` is refused: all iterates count as released.
     """
     rows, n = problem.rows, problem.rows.n
-    _check(problem, n_nonzero)
+    check_support(problem, n_nonzero)
+    check_run(n, plan, delta=delta, step_size=step_size)
     divisor = plan.divisor(n)
     bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
     guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
@@ -82,7 +95,7 @@ def hard_threshold(
         if progress is not None:
             progress(done, plan.steps)
     trace: dict[str, Any] = {"steps": plan.steps, "clip_norm": plan.clip_norm, "noise_std": plan.noise_std / divisor}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | _kept(iterates))
+    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
 
 
 def peeled_threshold(
@@ -135,20 +148,16 @@ def peeled_threshold(
     moves no further), B sqrt(min(e^2 s, R^2) + b^2) to the gradient of the s chosen, and at most
     (min(e |g|_1, R |g|_2) + b |g_b|)^2 to the sum of squares. All else is post-processing.
     """
-    _check(problem, n_nonzero)
-    positive("entry_bound", entry_bound)
-    if problem.rows.largest_entry > entry_bound:
-        raise ValueError(f"an entry of the rows exceeds entry_bound = {entry_bound:g}: clip entries to it first")
-    clips = [positive("a residual clip", clip) for clip in residual_clips]
-    price = plan.mu / math.sqrt(len(clips)) * (1 - 1e-12)
-    guarantee = plan.guarantee(
-        delta,
-        bound=enforced(
-            f"entries are bounded by {entry_bound:.6g} and residuals clipped to "
-            f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
-        ),
-        released="the features chosen, their noisy gradients, all iterates and the final weights",
+    check_support(problem, n_nonzero)
+    entry_bound = checked_entry_bound(problem, entry_bound)
+    clips = [min(positive("a residual clip", clip), problem.objective.residual_bound) for clip in residual_clips]
+    price = plan.mu / math.sqrt(count("the number of rounds", len(clips))) * (1 - 1e-12)
+    bound = enforced(
+        f"entries are bounded by {entry_bound:.6g} and residuals clipped to "
+        f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
     )
+    released = "the features chosen, their noisy gradients, all iterates and the final weights"
+    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
     weights, step, iterates = problem.start(), math.inf, []
     with plan.open(source) as purse:
         for done, clip in enumerate(clips, start=1):
@@ -158,7 +167,7 @@ def peeled_threshold(
             if progress is not None:
                 progress(done, len(clips))
     trace: dict[str, Any] = {"steps": len(clips), "step_size": step, "residual_clips": clips}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | _kept(iterates))
+    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
 
 
 def _round(
@@ -174,20 +183,22 @@ def _round(
     """Return the weights after one round, and the step that it took."""
     rows, objective = problem.rows, problem.objective
     n, d, margin = rows.n, rows.n_features, 1 + rows.rounding
-    residuals = np.clip(objective.residuals(rows.scores(weights), problem.targets), -clip, clip)
-    total = rows.combine(residuals) + n * problem.regulariser.gradient(weights)
+    total, penalty = clipped_total(problem, weights, clip), problem.regulariser.gradient(weights)
     # n |w - eta g| / eta: in the first round, where no step is known, all weights are zero.
-    scores = np.abs(total[:d] - (n / step) * weights[:d])
-    chosen = purse.noisy_top(scores, clip * entry_bound * margin, price * math.sqrt(CHOICE), n_nonzero)
+    shift = n * penalty[:d] - (n / step) * weights[:d]
+    one = clip * entry_bound * margin + rounding_of(shift)
+    chosen = purse.noisy_top(np.abs(total[:d] + shift), one, price * math.sqrt(CHOICE), n_nonzero)
     support = np.append(chosen, np.arange(d, rows.dimension))
     length = math.hypot(min(entry_bound * math.sqrt(n_nonzero), rows.row_norm), rows.intercept)
     direction = np.zeros_like(weights)
-    direction[support] = purse.noisy(total[support], clip * length * margin, price * math.sqrt(VALUES)) / n
+    noisy = purse.noisy(total[support], clip * length * margin, price * math.sqrt(VALUES))
+    direction[support] = noisy / n + penalty[support]
     along = rows.scores(direction)
     reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
     # A square in [0, reach^2] differs from the middle by half of that.
-    squares = purse.noisy(np.atleast_1d(along @ along), reach**2 / 2, price * math.sqrt(CURVATURE))
-    curvature = objective.curvature_bound * max(float(squares[0]) / n, _least_square(reach, n, price))
+    in_blocks = np.add.reduceat(along * along, np.arange(0, n, _BLOCK)).sum(keepdims=True)
+    squares = purse.noisy(in_blocks, reach**2 / 2, price * math.sqrt(CURVATURE))
+    curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, price))
     size = float(direction @ direction) / (curvature + problem.regulariser.smoothness * float(direction @ direction))
     moved = np.zeros_like(weights)
     moved[support] = weights[support] - size * direction[support]
@@ -198,30 +209,10 @@ def _reach(row_norm: float, intercept: float, entry_bound: float, direction: NDA
     """Return a bound on |row . direction|."""
     features, rest = direction[:d], direction[d:]
     return float(
-        min(entry_bound * np.abs(features).sum(), row_norm * np.linalg.norm(features)) + intercept * np.abs(rest).sum()
+        min(entry_bound * np.abs(features).sum(), row_norm * np.linalg.norm(features)) + np.abs(intercept * rest).sum()
     )
 
 
 def _least_square(reach: float, n: int, price: float) -> float:
     """Return twice the standard deviation of the noise on the mean square: less of it is not to be trusted."""
     return max(2 * reach**2 / (n * price * math.sqrt(CURVATURE)), 1e-300)
-
-
-def thresholded(weights: NDArray[Any], n_nonzero: int, n_features: int) -> NDArray[Any]:
-    """Return the weights with all features but the largest set to zero; what follows the features is kept."""
-    if n_nonzero >= n_features:
-        return weights
-    result = weights.copy()
-    result[np.argpartition(-np.abs(weights[:n_features]), n_nonzero - 1)[n_nonzero:]] = 0.0
-    return result
-
-
-def _check(problem: Problem, n_nonzero: int) -> None:
-    if problem.start().ndim != 1:
-        raise ValueError("sparse solvers take models of one score a record: binary classes, or a regression")
-    if count("n_nonzero", n_nonzero) > problem.rows.n_features:
-        raise ValueError(f"n_nonzero = {n_nonzero} features cannot be kept of {problem.rows.n_features}")
-
-
-def _kept(iterates: list[NDArray[Any]]) -> dict[str, Any]:
-    return {"iterates": iterates} if iterates else {}

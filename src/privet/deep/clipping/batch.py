@@ -25,7 +25,8 @@ class BatchGradients:
 
     def norms(self) -> Tensor:
         """Return the norm of each example's gradient, all parameters together."""
-        return torch.stack([part.squared_norms() for part in self.parts.values()]).sum(0).clamp_min(0).sqrt()
+        squares = [part.squared_norms() for part in self.parts.values()]
+        return torch.stack(squares or [torch.zeros_like(self.losses)]).sum(0).clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return each example's gradient here less its gradient at other parameters: DP-SRM clips that difference."""
@@ -41,12 +42,24 @@ class BatchGradients:
         An example whose gradient is not finite counts as zero: it must not decide what the noise is added to. All
         others contribute a vector of norm at most ``clip_norm``, up to the rounding of sums.
         """
-        norms, parts = self.norms(), self.parts
+        weights, parts = self._weighted(clip_norm)
+        return {parameter: part.weighted_sum(weights) for parameter, part in parts.items()}
+
+    def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> None:
+        """Add :meth:`clipped_sum` to flat vectors, one a parameter; the gradients are used up, to free their memory."""
+        weights, parts = self._weighted(clip_norm)
+        self.parts.clear()
+        while parts:
+            parameter, part = parts.popitem()
+            part.add_weighted_sum(weights, slots[parameter])
+
+    def _weighted(self, clip_norm: float) -> tuple[Tensor, dict[nn.Parameter, PerExample]]:
+        """Return the factors that clip, and the gradients they belong to: without those of examples that count not."""
+        norms, parts = self.norms(), dict(self.parts)
         is_finite = torch.isfinite(norms)
         if not is_finite.all():  # zero times infinity is no number: such examples are taken out
             norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
-        weights = (clip_norm / (norms + _TINY)).clamp_max(1.0)
-        return {parameter: part.weighted_sum(weights) for parameter, part in parts.items()}
+        return (clip_norm / (norms + _TINY)).clamp_max(1.0), parts
 
 
 def batch_gradients(

@@ -24,6 +24,10 @@ class PerExample(ABC):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the sum over examples of weight times gradient, in the parameter's shape."""
 
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor) -> None:
+        """Add the weighted sum to a flat vector."""
+        slot += self.weighted_sum(weights).flatten().to(slot)
+
     @abstractmethod
     def written_out(self) -> Tensor:
         """Return all of them, of shape (B, *parameter)."""
@@ -106,16 +110,20 @@ class OuterSum(PerExample):
         """Return the weighted sum: one product over examples and places."""
         if self._is_written_out:
             return Direct(self._outer).weighted_sum(weights).view(*self.shape)
-        scale, left, right = weights[:, None, None, None], self.left, self.right
-        if left.numel() < right.numel():
-            left = left * scale
-        else:
-            right = right * scale
-        if left.shape[1] == 1:
-            return (right.reshape(-1, right.shape[3]).T @ left.reshape(-1, left.shape[3])).view(*self.shape)
-        by_group = (each.transpose(0, 1).reshape(each.shape[1], -1, each.shape[3]) for each in (right, left))
-        flat_right, flat_left = by_group
-        return (flat_right.transpose(1, 2) @ flat_left).reshape(*self.shape)
+        right, left = _by_group(*_scaled(self.right, self.left, weights))
+        return (right.transpose(1, 2) @ left).reshape(*self.shape)
+
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor) -> None:
+        """Add the weighted sum in place, a few examples at a time: nothing but a few scaled factors is made for it."""
+        if self._is_written_out or slot.dtype != self.left.dtype or slot.device != self.left.device:
+            return super().add_weighted_sum(weights, slot)
+        groups, p, q = self.left.shape[1], self.left.shape[3], self.right.shape[3]
+        size = max(1, _CHUNK // max(1, self.left[:1].numel(), self.right[:1].numel()))
+        pieces = (each.split(size) for each in (self.right, self.left, weights))
+        for some_right, some_left, some_weights in zip(*pieces, strict=True):
+            right, left = _by_group(*_scaled(some_right, some_left, some_weights))
+            slot.view(groups, q, p).baddbmm_(right.transpose(1, 2), left)
+        return None
 
     def written_out(self) -> Tensor:
         """Return them."""
@@ -135,6 +143,21 @@ class OuterSum(PerExample):
     def as_outer_sum(self) -> "OuterSum":
         """Return them."""
         return self
+
+
+_CHUNK = 1 << 17
+"""How many numbers of a factor are scaled at a time."""
+
+
+def _scaled(right: Tensor, left: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both factors, the smaller one with each example's weight."""
+    scale = weights[:, None, None, None]
+    return (right, left * scale) if left.numel() < right.numel() else (right * scale, left)
+
+
+def _by_group(*factors: Tensor) -> tuple[Tensor, ...]:
+    """Return factors of shape (B, G, T, .) as (G, B T, .)."""
+    return tuple(each.transpose(0, 1).reshape(each.shape[1], -1, each.shape[3]) for each in factors)
 
 
 def places_are_few(places: int, p: int, q: int) -> bool:

@@ -13,16 +13,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from privet.deep.clipping.rules import Gradients, inside_of, rule_of
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tensor that a layer made, and what its gradient tells of the layer's parameters."""
+    """A tensor that a layer made, by its place in the graph, and what its gradient tells of the layer's parameters.
+
+    The tensor itself is not kept: it would lie in memory that plain training has freed by then. Nor need it stay as it
+    is: a gradient belongs to the place, and what is changed in place afterwards has another.
+    """
 
     layer: nn.Module
-    output: Tensor
+    output: GradientEdge
     batch: int
     gradients: Gradients
 
@@ -50,6 +55,8 @@ class Record:
         keep = partial(self._keep, layer)
 
         def plain(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and _is_one_tensor(args):
+                args = (_in_graph(args[0]),)
             output = own(*args, **kwargs)
             if kwargs or not _is_one_tensor(args) or not _is_one_tensor((output,)):
                 raise ValueError(
@@ -79,8 +86,7 @@ class Record:
     def _keep(self, layer: nn.Module, output: Tensor, batch: int, gradients: Gradients) -> None:
         if not output.requires_grad:
             output.requires_grad_()
-        self.calls.append(Call(layer, output, batch, gradients))
-        self._kept.append((f"the output of {type(layer).__name__}", output, output._version))
+        self.calls.append(Call(layer, get_gradient_edge(output), batch, gradients))
 
     def check_in_place(self) -> None:
         """Refuse a pass that changed what gradients are made of."""
@@ -125,6 +131,16 @@ def _off(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
+
+
+def _in_graph(given: Tensor) -> Tensor:
+    """Return a layer's input with a place in the graph, so that its output has one of its own.
+
+    No gradient is computed for the input by this: the backward pass ends at outputs.
+    """
+    if given.requires_grad or not given.is_floating_point():
+        return given
+    return given.detach().requires_grad_()
 
 
 def _is_one_tensor(values: tuple[Any, ...]) -> bool:

@@ -1,0 +1,111 @@
+"""Frank-Wolfe on the l1 ball, its corners chosen by the exponential mechanism.
+
+Algorithm 2 of Talwar, Thakurta and Zhang, "Nearly-Optimal Private LASSO" (2015), with residuals that are clipped in the
+place of an assumption on them, and choices that pay for their range in Gaussian privacy in the place of Laplace noise
+under strong composition.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import count, positive
+from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
+from privet.privacy.guarantee import enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+from privet.solvers.sparsity import (
+    check_finite,
+    check_one_score,
+    checked_entry_bound,
+    clipped_total,
+    kept,
+    rounding_of,
+)
+
+
+def frank_wolfe(
+    problem: Problem,
+    plan: AdaptivePlan,
+    *,
+    l1_radius: float,
+    steps: int,
+    entry_bound: float,
+    residual_clip: float,
+    delta: float,
+    source: NoiseSource,
+    keep_iterates: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Walk towards privately chosen corners of the l1 ball: one more weight a step, and none is ever measured.
+
+    Step t = 1, 2, ... chooses a corner v, plus or minus l1_radius times a unit vector, of little <gradient, v>, and
+    takes the weights to (1 - a) w + a v with a = 2/(t + 2).
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise, with one score a record. An intercept is one more coordinate of the ball: its weight is chosen
+        and bounded like the others, so its column should be no larger than ``entry_bound``, which the noise follows.
+    plan : AdaptivePlan
+        The budget.
+    l1_radius : float
+        Of the ball: bound on the sum of absolute weights.
+    steps : int
+        How many corners are chosen, and at most how many weights differ from zero.
+    entry_bound : float
+        Bound on the absolute value of every entry of the rows, which is checked.
+    residual_clip : float
+        Residuals are clipped to it; those of a logistic loss lie within 1 anyway.
+    delta : float
+        At which the guarantee is stated.
+    source : NoiseSource
+        Of noise.
+    keep_iterates : bool
+        Whether the trace holds every iterate; they are all covered by the guarantee.
+    progress : callable or None
+        Called with steps done and planned.
+
+    Formal guarantees
+    -----------------
+    The plan's, by adaptive composition. The data is seen through the choices alone. One record contributes at most its
+    clipped residual times its largest entry to a coordinate of the gradient's sum, so at most B = residual_clip times
+    max(entry_bound, intercept) in absolute value to each of the 2d sums that are compared, of which half are the
+    negatives of the others. Each choice is an exponential mechanism (:meth:`~privet.plans.adaptive.Purse.noisy_min`)
+    at the price of plan.mu / sqrt(steps).
+    """
+    check_one_score(problem)
+    radius, steps = positive("l1_radius", l1_radius), count("steps", steps)
+    clip = min(positive("residual_clip", residual_clip), problem.objective.residual_bound)
+    largest = max(checked_entry_bound(problem, entry_bound), abs(problem.rows.intercept))
+    bound = enforced(f"entries are bounded by {largest:.6g} and residuals clipped to {clip:.6g}")
+    released = "the corners chosen, all iterates and the final weights"
+    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
+    epsilon = selection_epsilon(plan.mu / math.sqrt(steps) * (1 - 1e-12))
+    weights, iterates = problem.start(), []
+    with plan.open(source) as purse:
+        for done in range(1, steps + 1):
+            place, sign = _corner(problem, purse, weights, clip, largest, epsilon)
+            share = 2 / (done + 2)
+            weights = (1 - share) * weights
+            weights[place] += sign * share * radius
+            if keep_iterates:
+                iterates.append(weights)
+            if progress is not None:
+                progress(done, steps)
+    trace: dict[str, Any] = {"steps": steps, "l1_radius": radius, "residual_clip": clip, "epsilon_of_a_choice": epsilon}
+    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
+
+
+def _corner(
+    problem: Problem, purse: Purse, weights: NDArray[Any], clip: float, largest: float, epsilon: float
+) -> tuple[int, float]:
+    """Return the coordinate and the sign of the corner that is chosen."""
+    shift = problem.rows.n * problem.regulariser.gradient(weights)
+    total = clipped_total(problem, weights, clip) + shift
+    bound = clip * largest * (1 + problem.rows.rounding) + rounding_of(shift)
+    place = purse.noisy_min(np.concatenate([total, -total]), bound, epsilon)
+    return place % total.size, 1.0 if place < total.size else -1.0

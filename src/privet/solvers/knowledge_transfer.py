@@ -1,0 +1,193 @@
+"""Knowledge transfer: a teacher learns from private records and scores public rows, a sparse student learns from that.
+
+DPSL-KT, Algorithm 2 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021). Its
+teacher is sparse and not private, and how far it can move between neighbours is not what Theorem 3.3.3 says. Two forms
+whose guarantees hold: the teacher is private itself, and its scores are free (:func:`student_of`); or it is the
+minimiser of a strongly convex objective, whose scores move little, and get noise (:func:`knowledge_transfer`).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from privet.checks import count
+from privet.objectives import L2, BoundedRows, Squared
+from privet.objectives.operator_norm import operator_norm
+from privet.objectives.rows import LARGEST_NORM
+from privet.plans.output import OutputPlan
+from privet.plans.transfer import PaperTransferStability, TransferStability
+from privet.privacy.guarantee import Assumption, assumed, enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.ight import ight
+from privet.solvers.minimise import minimise
+from privet.solvers.minimiser_perturbation import minimiser_stability
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+from privet.solvers.sparsity import check_finite, check_support
+
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class PublicFeatures:
+    """Rows that a teacher scores and a student learns from: public, or synthetic. They owe nothing to private records.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (m, d), float32 or float64
+        Must not be changed afterwards. A sparse matrix is never densified.
+    intercept : float
+        Value of the constant column, which must be that of the private rows; 0 for none.
+    """
+
+    X: Any
+    intercept: float = 0.0
+
+    @cached_property
+    def rows(self) -> BoundedRows:
+        """The rows with their constant column, at their full length."""
+        return BoundedRows(self.X, LARGEST_NORM, self.intercept)
+
+    @cached_property
+    def operator_norm(self) -> float:
+        """Certified bound on |X v| / |v|, constant column included (for which a copy is made). Computed once."""
+        if not self.intercept:
+            return operator_norm(self.X)
+        column = np.full((self.X.shape[0], 1), self.intercept)
+        if sparse.issparse(self.X):
+            return operator_norm(sparse.hstack([self.X, sparse.csr_array(column)], format="csr"))
+        return operator_norm(np.hstack([self.X, column]))
+
+
+def knowledge_transfer(
+    problem: Problem,
+    plan: OutputPlan,
+    *,
+    features: PublicFeatures,
+    n_nonzero: int,
+    delta: float,
+    source: NoiseSource,
+    steps: int = 100,
+    unsafe_paper_calibration: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Release a teacher's scores of public rows with noise, once, and the sparse weights that fit them.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the teacher: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
+    plan : OutputPlan
+        Of a :class:`~privet.plans.transfer.TransferStability`, which :func:`transfer_stability` makes.
+    features : PublicFeatures
+        What is scored. With the unit matrix, this is a thresholded :func:`minimiser_perturbation`.
+    n_nonzero : int
+        How many features of the student have a weight. An intercept has one besides.
+    delta : float
+        At which the guarantee is stated.
+    source : NoiseSource
+        Of noise.
+    steps : int
+        At most so many of the student.
+    unsafe_paper_calibration : bool
+        Whether the teacher is sparse, as in the paper, and the plan that of its
+        :class:`~privet.plans.transfer.PaperTransferStability`. There are tables for which that guarantee is false.
+    progress : callable or None
+        Called with models learnt and planned.
+
+    Formal guarantees
+    -----------------
+    The plan's, for a problem and public rows with the constants of its stability; a mismatch is refused. The teacher is
+    certified to have a gradient within the tolerance, so that its scores move by at most the operator norm of the
+    public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student sees noisy scores and public rows
+    only. With ``unsafe_paper_calibration`` the guarantee is conditional on a claim about the data that may be false.
+    """
+    check_support(problem, n_nonzero)
+    count("steps", steps)
+    _check_features(problem, features)
+    bound = _checked_stability(problem, plan, features, n_nonzero, unsafe_paper_calibration)
+    released = "the teacher's scores of public rows, with noise added once, and the student that learnt from them"
+    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
+    labels = plan.noisy(features.rows.scores(_teacher(problem, plan, n_nonzero)), source)
+    if progress is not None:
+        progress(1, 2)
+    weights = _student(features, labels, n_nonzero, steps)
+    if progress is not None:
+        progress(2, 2)
+    trace = {"noise_scale": plan.scale, "sensitivity": plan.stability.sensitivity, "labels": labels}
+    return Release(weights, guarantee.assuming(source.assumption()), trace)
+
+
+def student_of(teacher: Release, features: PublicFeatures, *, n_nonzero: int, steps: int = 100) -> Release:
+    """Return the sparse student of a private teacher, which learns from its scores of public rows.
+
+    Formal guarantees
+    -----------------
+    The teacher's: its weights are private, and all the rest is post-processing of these and of public rows.
+    """
+    if teacher.weights.shape != (features.rows.dimension,):
+        raise ValueError(f"weights of shape {teacher.weights.shape} do not score {features.rows.dimension} columns")
+    labels = features.rows.scores(teacher.weights)
+    return Release(_student(features, labels, n_nonzero, steps), teacher.guarantee, {"labels": labels, **teacher.trace})
+
+
+def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: float | None = None) -> TransferStability:
+    """Return the stability of a convex teacher's scores, from public numbers and public rows.
+
+    Computed scores err by at most u (d + 8) |X~|_F |w|, and |w| <= (L + tolerance)/m for a penalty (m/2) |w|^2: as the
+    minimiser moves by at least that over n, 2 u (d + 8) n |X~|_F more than the operator norm makes room for it.
+    """
+    _check_features(problem, features)
+    if not isinstance(problem.regulariser, L2):
+        raise ValueError(f"a teacher has an L2 penalty, not a {type(problem.regulariser).__name__}")
+    minimiser, rows = minimiser_stability(problem, tolerance), features.rows
+    frobenius = float(np.linalg.norm(rows.norms()))
+    rounding = 2 * _UNIT_ROUNDOFF * (rows.dimension + 8) * problem.rows.n * frobenius
+    return TransferStability(minimiser, features.operator_norm + rounding)
+
+
+def _check_features(problem: Problem, features: PublicFeatures) -> None:
+    own, public = problem.rows, features.rows
+    if (public.n_features, public.intercept) != (own.n_features, own.intercept):
+        raise ValueError(
+            f"public rows of {public.n_features} features and intercept {public.intercept:g} do not fit private ones "
+            f"of {own.n_features} and {own.intercept:g}"
+        )
+
+
+def _checked_stability(
+    problem: Problem, plan: OutputPlan, features: PublicFeatures, n_nonzero: int, is_unsafe: bool
+) -> Assumption:
+    """Return what the guarantee rests on, or raise where the plan is not one for this problem."""
+    stability = plan.stability
+    if isinstance(stability, PaperTransferStability):
+        if not is_unsafe:
+            raise ValueError(
+                "the paper's calibration of a sparse teacher is not private for all data: use transfer_stability, or "
+                "set unsafe_paper_calibration=True to reproduce the paper with a conditional guarantee"
+            )
+        sizes = (problem.rows.n, features.rows.n, n_nonzero, problem.strong_convexity)
+        if (stability.n, stability.n_public, stability.n_nonzero, stability.alpha) != sizes:
+            raise ValueError("the plan was made for other data or constants than this problem's")
+        return assumed(stability.in_words())
+    if is_unsafe or not isinstance(stability, TransferStability):
+        kind = PaperTransferStability if is_unsafe else TransferStability
+        raise TypeError(f"knowledge_transfer runs a {kind.__name__} plan here, not {type(stability).__name__}")
+    if transfer_stability(problem, features, stability.minimiser.tolerance) != stability:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    return enforced(f"rows are bounded and the teacher is certified, so that {stability.in_words()}")
+
+
+def _teacher(problem: Problem, plan: OutputPlan, n_nonzero: int) -> NDArray[Any]:
+    """Return the teacher's weights, which are not private."""
+    if isinstance(plan.stability, TransferStability):
+        return minimise(problem, tolerance=plan.stability.minimiser.tolerance)
+    return ight(problem, n_nonzero=n_nonzero)
+
+
+def _student(features: PublicFeatures, labels: NDArray[Any], n_nonzero: int, steps: int) -> NDArray[Any]:
+    return ight(Problem(Squared(), L2(0.0), features.rows, labels), n_nonzero=n_nonzero, steps=steps)

@@ -1,0 +1,147 @@
+"""Two stages: blocks of records vote on the features, then a private model of the features that were chosen.
+
+Kifer, Smith and Thakurta, "Private Convex Empirical Risk Minimization and High-dimensional Regression" (2012):
+sample-and-aggregate for the support, then objective perturbation on it.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import count, positive
+from privet.plans.adaptive import AdaptivePlan
+from privet.plans.objective import ObjectivePlan
+from privet.privacy.accounting import epsilon as epsilon_of
+from privet.privacy.budget import Budget
+from privet.privacy.events import Composition
+from privet.privacy.guarantee import compose, enforced
+from privet.privacy.noise import NoiseSource
+from privet.solvers.ight import ight
+from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
+from privet.solvers.problem import Problem
+from privet.solvers.release import Progress, Release
+from privet.solvers.sparsity import check_support
+
+_HALVINGS = 12  # of the interval in which the second stage's epsilon is sought
+
+
+def two_stage(
+    problem: Problem,
+    budget: Budget,
+    *,
+    n_nonzero: int,
+    source: NoiseSource,
+    blocks: int | None = None,
+    vote_steps: int = 1,
+    selection_share: float = 0.5,
+    entry_bound: float | None = None,
+    added_alpha: float = 0.0,
+    progress: Progress | None = None,
+) -> Release:
+    """Choose features by the noisy votes of blocks of records, then fit these by objective perturbation.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
+    budget : Budget
+        Of both stages together, with a delta above 0.
+    n_nonzero : int
+        How many features are chosen, and for how many a block votes. An intercept has a weight besides.
+    source : NoiseSource
+        Of noise, and of the division into blocks.
+    blocks : int or None
+        How many blocks vote. None takes the square root of the number of records.
+    vote_steps : int
+        How many steps of (non-private) iterative hard thresholding a block makes before it votes for the features with
+        a weight. One step votes for those of the largest correlation with the targets.
+    selection_share : float
+        About which share of epsilon the choice takes.
+    entry_bound : float or None
+        Bound on the absolute value of entries. With it, rows of the chosen features are scaled down to
+        entry_bound sqrt(n_nonzero) where that is less than the rows' bound: it need not hold, but does harm where it
+        does not.
+    added_alpha : float
+        Further strong convexity for the sake of privacy, as in :class:`~privet.plans.ObjectivePlan`.
+    progress : callable or None
+        Called with stages done and planned.
+
+    Formal guarantees
+    -----------------
+    At most the budget, under replace-one. Records are divided into blocks at random, whatever they say. A replaced
+    record is in one block, and may change all votes of that block, but each feature has at most one vote of it: every
+    count moves by at most 1, some up and some down, which is the sensitivity that
+    :meth:`~privet.plans.adaptive.Purse.noisy_top` is told (a bound of 1/2 on what one record contributes). Given the
+    features, the second stage is objective perturbation of rows that are bounded anew, each by itself; its plan is made
+    of public constants, before anything is spent. The two events are composed by the accountant.
+    """
+    check_support(problem, n_nonzero)
+    number = count("the number of records", problem.rows.n)
+    blocks = round(math.sqrt(number)) if blocks is None else count("blocks", blocks)
+    if blocks > number:
+        raise ValueError(f"{number} records cannot be divided into {blocks} blocks")
+    count("vote_steps", vote_steps)
+    row_norm = problem.rows.row_norm
+    if entry_bound is not None:
+        row_norm = min(row_norm, positive("entry_bound", entry_bound) * math.sqrt(n_nonzero))
+    # Any features will do for a plan: it is made of constants that all have in common.
+    anybody = _restricted(problem, np.arange(n_nonzero), row_norm)
+    selection, plan = _plans(anybody, budget, selection_share, added_alpha)
+
+    counts = _votes(problem, source.permutation(number), blocks, n_nonzero, vote_steps)
+    with selection.open(source) as purse:
+        chosen = purse.noisy_top(counts, 0.5, selection.mu, n_nonzero)
+    if progress is not None:
+        progress(1, 2)
+    fitted = objective_perturbation(_restricted(problem, chosen, row_norm), plan, delta=budget.delta / 2, source=source)
+    if progress is not None:
+        progress(2, 2)
+    bound = enforced(f"each of {blocks} blocks of records has at most one vote for a feature")
+    choice = selection.guarantee(budget.delta / 2, bound=bound, released="the features chosen by noisy votes")
+    guarantee = compose([choice, fitted.guarantee], budget.delta)
+    weights = problem.start()
+    weights[np.append(chosen, np.arange(problem.rows.n_features, problem.rows.dimension))] = fitted.weights
+    trace = {"chosen": chosen, "blocks": blocks, "selection_mu": selection.mu, **fitted.trace}
+    return Release(weights, guarantee, trace)
+
+
+def _restricted(problem: Problem, chosen: NDArray[np.int64], row_norm: float) -> Problem:
+    return replace(problem, rows=problem.rows.columns(chosen, row_norm))
+
+
+def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -> tuple[AdaptivePlan, ObjectivePlan]:
+    """Return the plan of the choice, and the largest one of the second stage that the accountant certifies with it."""
+    if budget.is_pure:
+        raise ValueError("choices are paid for in Gaussian privacy: set delta > 0")
+    if not 0 < share < 1:
+        raise ValueError(f"selection_share must lie between 0 and 1, got {share!r}")
+    half = budget.delta / 2
+    selection = AdaptivePlan.for_budget(Budget(share * budget.epsilon, half))
+
+    def planned(epsilon: float) -> tuple[ObjectivePlan, bool]:
+        plan = objective_plan(problem, Budget(epsilon, half), added_alpha=added_alpha)
+        both = Composition((selection.event, plan.event_at(half)))
+        return plan, epsilon_of(both, selection.adjacency, budget.delta) <= budget.epsilon
+
+    low, high = (1 - share) * budget.epsilon * (1 - 1e-9), budget.epsilon
+    best, is_within = planned(low)
+    if not is_within:  # epsilons and deltas that add up to the budget keep within it
+        raise RuntimeError(f"calibration to {budget} did not settle; please report it")
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        plan, is_within = planned(middle)
+        low, high = (middle, high) if is_within else (low, middle)
+        best = plan if is_within else best
+    return selection, best
+
+
+def _votes(problem: Problem, order: NDArray[np.int64], blocks: int, n_nonzero: int, steps: int) -> NDArray[np.float64]:
+    """Return how many blocks voted for each feature. Not private by itself."""
+    d = problem.rows.n_features
+    counts = np.zeros(d)
+    for block in np.array_split(order, blocks):
+        part = replace(problem, rows=problem.rows.take(block), targets=problem.targets[block])
+        counts[np.flatnonzero(ight(part, n_nonzero=n_nonzero, steps=steps)[:d])] += 1
+    return counts

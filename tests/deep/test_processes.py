@@ -1,0 +1,275 @@
+"""Training in several processes: real ones, over gloo. They are started once, and tell all that is asked."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+from torch import distributed, nn  # noqa: E402
+from torch.utils.data import Dataset, TensorDataset  # noqa: E402
+
+from privet.deep.estimates import Recursive  # noqa: E402
+from privet.deep.processes import Processes  # noqa: E402
+from privet.deep.training import PrivateTraining  # noqa: E402
+from privet.plans import FixedSize, GradientPlan, Poisson, RecursivePlan  # noqa: E402
+
+DELTA = 1e-5
+N, RATE, STEPS = 101, 0.2, 100
+
+pytestmark = pytest.mark.skipif(
+    not (distributed.is_available() and distributed.is_gloo_available()), reason="torch was built without gloo"
+)
+
+
+class Numbered(Dataset):
+    """Examples that say who they are, and have no gradients: zeros for inputs."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return torch.zeros(100), torch.tensor(index)
+
+
+def data():
+    X = torch.randn(N, 5, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(X, (X[:, 0] > 0).long())
+
+
+def gradient_plan(noise=1.0, steps=STEPS, rate=RATE):
+    return GradientPlan(Poisson(rate), steps, 1.0, noise, public_n=N)
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def prepared(plan, model=None, dataset=None, *, wrapped=None, loss=None, lr=0.5, **options):
+    model = network() if model is None else model
+    if isinstance(plan, RecursivePlan):
+        plan = Recursive(plan, list(model.parameters()))
+    return PrivateTraining(
+        wrapped or model,
+        torch.optim.SGD(model.parameters(), lr=lr, momentum=options.pop("momentum", 0.0)),
+        data() if dataset is None else dataset,
+        plan=plan,
+        loss=loss or nn.CrossEntropyLoss(),
+        delta=DELTA,
+        **options,
+    )
+
+
+def weights(private):
+    return torch.cat([each.detach().flatten() for each in private.model.parameters()]).tolist()
+
+
+def finish(private):
+    for batch in private.batches():
+        private.step(*batch)
+    return weights(private)
+
+
+def recursive_plan(noise, rate=1.0):
+    return RecursivePlan(Poisson(rate), 5, 1.0, 0.1, 0.3, noise, public_n=N)
+
+
+# ------------------------------------------------------------------------------------- what each process does and tells
+
+
+def silent(seed):
+    """Train a model that has no gradients; tell who was drawn, and the noise."""
+    model = nn.Linear(100, 40, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    zero = lambda outputs, numbers: 0 * outputs.sum(1)  # noqa: E731
+    private = prepared(gradient_plan(), model, Numbered(), loss=zero, lr=1.0, random_state=seed)
+    batches, updates = [], []
+    for X, numbers in private.batches():
+        before = model.weight.detach().clone()
+        private.step(X, numbers)
+        batches.append(numbers.tolist())
+        updates.append(float((model.weight.detach() - before).std()))
+    return {"batches": batches, "updates": updates, "weights": weights(private)}
+
+
+def everything(rank, folder):
+    """Tell all that two processes can."""
+    told = {"seeded": silent(1), "unseeded": silent(None)}
+    private = prepared(gradient_plan(steps=20), network(seed=rank))  # begins with other weights in each
+    told["alike"] = finish(private)
+    told["guarantee"] = [private.guarantee.epsilon, private.guarantee.statement()]
+    told["exact"] = finish(prepared(gradient_plan(1e-6, steps=5, rate=1.0)))
+    told["recursive"] = finish(prepared(recursive_plan(1e-6)))
+    told["parts"] = finish(prepared(gradient_plan(1e-6, steps=5, rate=1.0), max_batch=7))
+    wrapped = network()
+    private = prepared(
+        gradient_plan(1e-6, steps=5, rate=1.0), wrapped, wrapped=nn.parallel.DistributedDataParallel(wrapped)
+    )
+    told["wrapped"] = finish(private)
+    told["is_wrapped"] = isinstance(private.model, nn.parallel.DistributedDataParallel)
+    turned = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(12, 2)).to(memory_format=torch.channels_last)
+    turned.register_buffer("place", torch.full((2,), float(rank)))
+    prepared(gradient_plan(), turned)
+    told["turned"] = [
+        *torch.cat([each.detach().flatten() for each in turned.parameters()]).tolist(),
+        *turned.place.tolist(),
+    ]
+    few = TensorDataset(*(each[:1] for each in data().tensors))  # the second process has nothing to draw
+    told["few"] = finish(prepared(gradient_plan(steps=5), dataset=few))
+    try:
+        prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))
+    except ValueError as error:
+        told["refused"] = str(error)
+    for name, model, noise in (("plans", network(), 1.0 + rank), ("models", nn.Linear(5, 2 + rank), 1.0)):
+        try:
+            prepared(gradient_plan(noise), model)
+        except ValueError as error:
+            told[f"different {name}"] = str(error)
+    private = prepared(recursive_plan(1.0, rate=0.2), momentum=0.9)
+    batches = private.batches()
+    for _ in range(2):
+        private.step(*next(batches))
+    private.save(folder / "run", {"written by": rank})
+    told["saved"] = weights(private)
+    private.step(*next(batches))  # lost, and spent
+    return told
+
+
+def resumed(folder):
+    """Resume what was saved, in both processes."""
+    private = prepared(recursive_plan(1.0, rate=0.2), network(seed=7), momentum=0.9)
+    told = {"extra": private.resume(folder / "run"), "saved": weights(private)}
+    told |= {"done": private.steps_done, "spent": private.steps_spent}
+    told["end"] = finish(private)
+    told |= {"done at the end": private.steps_done, "spent at the end": private.steps_spent}
+    told["epsilon"] = private.guarantee.epsilon
+    return told
+
+
+def run(rank, folder):
+    """Join the other process, and write down what is to be told."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2)
+    told = everything(rank, folder)
+    distributed.barrier()  # the first has written its file, and let go of it
+    told["resumed"] = resumed(folder)
+    (folder / f"{rank}.json").write_text(json.dumps(told))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+# --------------------------------------------------------------------------------------------------------------- tests
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Start two processes; return what they tell."""
+    folder = tmp_path_factory.mktemp("processes")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    started = [subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment) for rank in (0, 1)]
+    try:
+        assert [each.wait(timeout=300) for each in started] == [0, 0]
+    finally:
+        for each in started:
+            each.kill()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_both_end_with_the_same_weights(told):
+    one, other = told
+    for name in ("alike", "exact", "recursive", "parts", "wrapped", "turned", "few", "saved"):
+        assert one[name] == other[name], name
+    for name in ("seeded", "unseeded"):
+        assert one[name]["weights"] == other[name]["weights"]
+
+
+def test_they_begin_with_the_buffers_of_the_first(told):
+    assert [each["turned"][-2:] for each in told] == [[0.0, 0.0]] * 2
+
+
+@pytest.mark.parametrize("name", ["seeded", "unseeded"])
+def test_noise_is_added_once(told, name):
+    divisor = RATE * N
+    assert np.mean(told[0][name]["updates"]) == pytest.approx(1.0 / divisor, rel=0.01)
+    spread = np.std(told[0][name]["weights"])
+    assert spread == pytest.approx(math.sqrt(STEPS) / divisor, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["seeded", "unseeded"])
+def test_the_shares_are_one_poisson_batch(told, name):
+    drawn = [one + other for one, other in zip(*(each[name]["batches"] for each in told), strict=True)]
+    assert len(drawn) == STEPS
+    assert all(len(set(batch)) == len(batch) for batch in drawn)
+    sizes = [len(batch) for batch in drawn]
+    variance = N * RATE * (1 - RATE)
+    assert np.mean(sizes) == pytest.approx(N * RATE, abs=4 * math.sqrt(variance / STEPS))
+    assert np.var(sizes) == pytest.approx(variance, rel=4 * math.sqrt(2 / STEPS))
+    often = Counter(number for batch in drawn for number in batch)
+    assert set(often) == set(range(N))
+    spread = math.sqrt(STEPS * RATE * (1 - RATE))
+    assert all(abs(often[number] - STEPS * RATE) < 4.5 * spread for number in range(N))
+    one, other = ([len(batch) for batch in each[name]["batches"]] for each in told)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(STEPS)  # two streams, not one twice
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"), [("exact", gradient_plan(1e-6, 5, 1.0)), ("recursive", recursive_plan(1e-6))]
+)
+def test_sums_are_those_of_one_process(told, name, plan):
+    """All examples in every batch, and next to no noise: nothing is left to chance."""
+    alone = finish(prepared(plan))
+    np.testing.assert_allclose(told[0][name], alone, rtol=1e-3, atol=1e-4)
+
+
+def test_parts_and_the_wrapper_for_several_processes_change_nothing(told):
+    assert not told[0]["is_wrapped"]
+    np.testing.assert_allclose(told[0]["wrapped"], told[0]["exact"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(told[0]["parts"], told[0]["exact"], rtol=1e-3, atol=1e-4)
+
+
+def test_the_guarantee_is_that_of_one_process(told):
+    alone = prepared(gradient_plan(steps=20)).guarantee
+    for each in told:
+        assert each["guarantee"] == [alone.epsilon, alone.statement()]
+
+
+def test_other_samplers_are_refused(told):
+    for each in told:
+        assert "cannot be shared" in each["refused"]
+    prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # alone it may
+
+
+@pytest.mark.parametrize("name", ["plans", "models"])
+def test_different_settings_are_refused_in_both(told, name):
+    for each in told:
+        assert "give all of them the same" in each[f"different {name}"]
+
+
+def test_both_resume_what_the_first_saved(told):
+    both = [each["resumed"] for each in told]
+    for each in both:
+        assert each["extra"] == {"written by": 0}
+        assert each["saved"] == told[0]["saved"]
+        assert (each["done"], each["spent"]) == (2, 3)
+        assert (each["done at the end"], each["spent at the end"]) == (4, 5)
+        assert each["epsilon"] == recursive_plan(1.0, rate=0.2).guarantee(DELTA).epsilon
+    assert both[0]["end"] == both[1]["end"]
+
+
+def test_shares_are_a_partition():
+    for size in (1, 2, 3, 7):
+        shares = np.concatenate([Processes(rank, size).share(N) for rank in range(size)])
+        assert sorted(shares) == list(range(N))
+    assert len(Processes(2, 3).share(2)) == 0
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]), Path(sys.argv[2]))
