@@ -25,7 +25,7 @@ from privet.solvers import Release
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scenarios import methods_of, missing, required, scenarios, solvers_of
+from scenarios import HAS_TORCH, methods_of, missing, required, scenarios, solvers_of
 
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
 SEEDS = range(4) if IS_LONG else range(1)
@@ -138,6 +138,36 @@ def test_an_estimator_or_a_method_without_a_scenario_is_noticed(monkeypatch):
     assert {name for name, *_ in lacking} == {"PrivateNovelty"}
     monkeypatch.setattr("privet.linear.defaults.METHODS", ("novel",))
     assert ("PrivateRidge", "novel") in missing(methods_of([PrivateRidge], ["novel"]), SCENARIOS)
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
+def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_is_noticed():
+    from deep_scenarios import entries_of, kinds_of, trainings_of
+
+    from privet import deep
+    from privet.deep.estimates import Estimate, Fresh, Recursive
+
+    class Novel(Fresh):
+        pass
+
+    class Draft(Estimate):  # cannot be made yet
+        pass
+
+    def brand_new(model) -> deep.PrivateTraining:
+        raise NotImplementedError
+
+    assert {("make_private", "Fresh"), ("make_private", "Recursive")} <= required()
+    assert {Fresh, Recursive, Novel} <= kinds_of(Estimate)
+    assert not {Estimate, Draft} & kinds_of(Estimate)
+    assert missing(trainings_of(entries_of(deep), [Fresh, Recursive, Novel]), SCENARIOS) == {("make_private", "Novel")}
+    module = SimpleNamespace(__all__=["brand_new", "RecursiveMomentum"], brand_new=brand_new, RecursiveMomentum=int)
+    assert missing(trainings_of(entries_of(module), [Fresh]), SCENARIOS) == {("brand_new", "Fresh")}
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
+def test_a_removed_scenario_of_deep_networks_is_missed():
+    kept = [scenario for scenario in SCENARIOS if scenario.about != ("make_private", "Recursive")]
+    assert missing(required(), kept) == {("make_private", "Recursive")}
 
 
 def test_a_removed_scenario_is_missed():

@@ -11,7 +11,7 @@ def no_noise(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("noise was drawn")
 
-    for draw in ("gaussian", "k_norm", "poisson_batch", "fixed_batch"):
+    for draw in ("gaussian", "k_norm", "gumbel", "poisson_batch", "fixed_batch", "permutation"):
         monkeypatch.setattr(NoiseSource, draw, refuse)
 
 

@@ -168,6 +168,7 @@ class PrivateTraining:
         self._journal: checkpoint.Journal | None = None
         self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
+        self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
         self._last_loss = math.nan
         self._assumptions: list[Assumption] = []
@@ -202,8 +203,9 @@ class PrivateTraining:
         spent = Spent(self._estimate, self._delta)
         with telling_bar("training", self.plan.steps, progress and self._processes.is_first) as tell:
             for step in self._estimate.steps(len(share), self._source, self.steps_spent):
-                self._step = step
-                yield collated(self.dataset, share[step.batch])
+                self._step, chosen = step, share[step.batch]
+                self._drawn = len(chosen)
+                yield collated(self.dataset, chosen)
                 if self._step is not None:
                     raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
                 if progress:
@@ -219,6 +221,10 @@ class PrivateTraining:
         step, self._step = self._step, None
         if step is None:
             raise PlanError("step() takes a batch of batches(), once")
+        if os.getpid() != self._process:
+            raise PlanError("a training that was carried into a forked process would be counted once and made twice")
+        if len(batch[-1]) != self._drawn:
+            raise PlanError(f"the batch that was drawn has {self._drawn} examples, this one {len(batch[-1])}")
         plan = self._estimate.at(self.steps_spent)
         self._book()  # whatever fails from here on: noise and bounds of the next batch are those of the next step
         *inputs, targets = batch

@@ -101,13 +101,13 @@ _NUMBER_ROUNDS = ((5.0, 1), (8.0, 2), (30.0, 4), (1000.0, 6), (math.inf, 12))  #
 _CLASS_ROUNDS = ((12.0, 1), (50.0, 2), (1000.0, 3), (math.inf, 6))
 
 
-def peeling_rounds(legibility: float, is_bounded: bool) -> int:
+def peeling_rounds(reached: float, is_bounded: bool) -> int:
     """Return the number of rounds: each sees the data through more noise the more there are.
 
     Regressions gain more from later rounds, whose residuals, and so clips and noise, are smaller.
     """
     table = _CLASS_ROUNDS if is_bounded else _NUMBER_ROUNDS
-    return next(rounds for limit, rounds in table if legibility < limit)
+    return next((rounds for limit, rounds in table if reached < limit), table[-1][1])
 
 
 def residual_clips(rounds: int, scale: float) -> list[float]:

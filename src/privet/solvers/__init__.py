@@ -2,6 +2,9 @@
 
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
 from privet.solvers.centred_gradient import centred_gradient_descent
+from privet.solvers.frank_wolfe import frank_wolfe
+from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
+from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability
 from privet.solvers.minimiser_perturbation import minimiser_perturbation
 from privet.solvers.noisy_gradient import noisy_gradient_descent
 from privet.solvers.objective_perturbation import objective_perturbation
@@ -12,6 +15,7 @@ from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
 from privet.solvers.release import Progress, Release
 from privet.solvers.steps import AlignedStep, ConstantStep, DecayingStep, StepSize
+from privet.solvers.two_stage import two_stage
 
 __all__ = [
     "AlignedStep",
@@ -19,16 +23,24 @@ __all__ = [
     "DecayingStep",
     "Problem",
     "Progress",
+    "PublicFeatures",
     "Release",
     "StepSize",
     "adaptive_gradient_descent",
     "centred_gradient_descent",
     "descent_of",
+    "frank_wolfe",
+    "hard_threshold",
+    "knowledge_transfer",
     "minimiser_perturbation",
     "noisy_gradient_descent",
     "objective_perturbation",
     "output_perturbation",
+    "peeled_threshold",
     "projected_sgd",
     "random_round",
     "recursive_momentum",
+    "student_of",
+    "transfer_stability",
+    "two_stage",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privet.checks import count
+from privet.checks import count, positive
 from privet.objectives import L2, BoundedRows, Squared
 from privet.objectives.operator_norm import operator_norm
 from privet.objectives.rows import LARGEST_NORM
@@ -147,7 +147,8 @@ def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: fl
     minimiser, rows = minimiser_stability(problem, tolerance), features.rows
     frobenius = float(np.linalg.norm(rows.norms()))
     rounding = 2 * _UNIT_ROUNDOFF * (rows.dimension + 8) * problem.rows.n * frobenius
-    return TransferStability(minimiser, features.operator_norm + rounding)
+    norm = positive("the operator norm of public features", features.operator_norm)
+    return TransferStability(minimiser, norm + rounding)
 
 
 def _check_features(problem: Problem, features: PublicFeatures) -> None:

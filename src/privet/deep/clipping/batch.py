@@ -26,7 +26,7 @@ class BatchGradients:
     def norms(self) -> Tensor:
         """Return the norm of each example's gradient, all parameters together."""
         squares = [part.squared_norms() for part in self.parts.values()]
-        return torch.stack(squares or [torch.zeros_like(self.losses)]).sum(0).clamp_min(0).sqrt()
+        return torch.stack(squares or [torch.zeros_like(self.losses).double()]).sum(0).clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return each example's gradient here less its gradient at other parameters: DP-SRM clips that difference."""
@@ -59,7 +59,7 @@ class BatchGradients:
         is_finite = torch.isfinite(norms)
         if not is_finite.all():  # zero times infinity is no number: such examples are taken out
             norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
-        return (clip_norm / (norms + _TINY)).clamp_max(1.0), parts
+        return (clip_norm / (norms + _TINY)).clamp_max(1.0).to(self.losses.dtype), parts
 
 
 def batch_gradients(

@@ -18,7 +18,11 @@ class PerExample(ABC):
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        """Return the squared norm of each example's gradient, of shape (B,)."""
+        """Return the squared norm of each example's gradient, of shape (B,), in double precision.
+
+        Never less than that of what :meth:`weighted_sum` adds up, rounding included (but for a relative 1e-5): a norm
+        that is lost to cancellation or underflow would let an example of any length pass the clip.
+        """
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -53,7 +57,7 @@ class Direct(PerExample):
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms."""
-        return torch.linalg.vector_norm(self.values.flatten(1), dim=1).square()
+        return lengths(self.values.flatten(1)).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the weighted sum: one product."""
@@ -102,8 +106,7 @@ class OuterSum(PerExample):
         if self._is_written_out:
             return Direct(self._outer).squared_norms()
         if self.left.shape[2] == 1:
-            lengths = torch.linalg.vector_norm(self.left, dim=3) * torch.linalg.vector_norm(self.right, dim=3)
-            return lengths.square().sum((1, 2))
+            return (lengths(self.left) * lengths(self.right)).square().sum((1, 2))
         return squared_norms_by_places(self.left, self.right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -168,13 +171,37 @@ def places_are_few(places: int, p: int, q: int) -> bool:
 def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
     """Return |sum_t r_t (x) l_t|^2 = sum_{t,u} <r_t, r_u> <l_t, l_u>, for factors of shape (B, G, T, .).
 
-    Terms may cancel, and then rounding could hide the norm: what it can hide at most, a small multiple of
-    (sum_t |r_t| |l_t|)^2, is added, so that no clip relies on a norm that is too small.
+    In double precision, a few examples at a time, since large terms may cancel.
     """
-    lefts, rights = left @ left.transpose(2, 3), right @ right.transpose(2, 3)
-    sizes = lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)
-    rounding = 4 * torch.finfo(left.dtype).eps * sizes.clamp_min(0).sqrt().sum(2).square()
-    return (torch.einsum("bgtu,bgtu->bg", lefts, rights) + rounding).sum(1)
+    size = max(1, _CHUNK // max(1, left[:1].numel() + right[:1].numel()))
+    terms = left.shape[3] + right.shape[3] + left.shape[2] ** 2
+    found = []
+    for some_left, some_right in zip(left.split(size), right.split(size), strict=True):
+        exact_left, exact_right = some_left.double(), some_right.double()
+        lefts, rights = exact_left @ exact_left.transpose(2, 3), exact_right @ exact_right.transpose(2, 3)
+        sizes = (lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)).sqrt().sum(2)
+        squares = (lefts * rights).sum((2, 3)) + _rounding(terms, torch.float64) * sizes.square()
+        found.append(_allowing(squares, sizes * _rounding(left.shape[2], left.dtype)).sum(1))
+    return torch.cat(found)
+
+
+def lengths(values: Tensor) -> Tensor:
+    """Return norms over the last dimension in double precision; squares that may have under- or overflowed anew."""
+    found = torch.linalg.vector_norm(values, dim=-1)
+    if values.dtype is torch.float32 and bool(((found < 1e-12) | (found > 1e18)).any()):
+        found = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
+    return found.double()
+
+
+def _rounding(terms: int, dtype: torch.dtype) -> float:
+    """Return how far a sum of so many terms may be off, relative to the sum of their sizes."""
+    return (terms + 4) * float(torch.finfo(dtype).eps)
+
+
+def _allowing(squares: Tensor, rounding: Tensor) -> Tensor:
+    """Return squared norms with what rounding can add to a sum of large terms that cancel, where that matters."""
+    norms = squares.clamp_min(0).sqrt()
+    return torch.where(rounding <= 1e-5 * norms, norms, norms + rounding).square()
 
 
 @dataclass(frozen=True)
@@ -197,8 +224,15 @@ class RowSum(PerExample):
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms: places that use the same row add up before they are squared."""
-        same = (self.indices[:, :, None] == self.indices[:, None, :]).to(self.right.dtype)
-        return ((self.right @ self.right.transpose(1, 2)) * same).sum((1, 2))
+        batch, places = self.indices.shape
+        rows, owners = self.shape[0], torch.arange(batch, device=self.indices.device)
+        used, which = torch.unique(self.indices + owners[:, None] * rows, return_inverse=True)
+        exact = self.right.double().flatten(0, 1)
+        sums = exact.new_zeros(len(used), exact.shape[1]).index_add_(0, which.flatten(), exact)
+        owner = used // rows
+        squares = exact.new_zeros(batch).index_add_(0, owner, sums.square().sum(1))
+        sizes = exact.norm(dim=1).view(batch, places).sum(1)
+        return _allowing(squares, sizes * _rounding(places, self.right.dtype))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the weighted sum."""

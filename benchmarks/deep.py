@@ -1,0 +1,556 @@
+"""Private training steps of networks: privet and Opacus against plain PyTorch, in one run, on one thread, as ratios.
+
+A step is forward, backward, clip, noise and SGD update, on the same batches of a fixed size. privet's is the real
+``PrivateTraining.step``, with secure noise; Opacus 1.6 makes its in both of its modes, hooks and ghost, without secure
+noise. Contenders take turns in one process, so that a busy machine slows all alike; a turn's first step settles caches
+and allocator and is not counted, and a ratio is the median over rounds of turn against turn. It is of processor time,
+all threads together, so that work which a library gives to a thread of its own counts too (privet draws noise in one,
+while another core is idle); a column of its own has privet's by the wall clock. On images plain PyTorch runs a second
+time, images and weights in channels-last format: privet chooses its format by itself, and what it gains by that anyone
+can have. Memory is the peak of resident memory above that before the first step, each in a process of its own that
+gives back at once what is freed (Linux). Before the race one step without noise is compared: all private contenders
+must make the same.
+
+Opacus lives in an environment of its own, which holds privet too (`make bench` makes it).
+
+    python benchmarks/deep.py [--quick] [--models mnist-cnn mlp-1024 ...] [--json]
+"""
+
+import argparse
+import gc
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from privet.deep import PrivateTraining
+from privet.plans import FixedSize, GradientPlan
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+from support import console, print_table, write_results
+
+Batch = tuple[Tensor, Tensor]
+
+CLIP_NORM = 1.0
+NOISE_MULTIPLIER = 1.0
+NEXT_TO_NO_NOISE = 1e-9
+LEARNING_RATE = 0.01
+POOL = 4  # batches that the contenders go through, again and again
+VOCABULARY, LENGTH, WIDTH = 5000, 64, 64
+
+LEAD_TO_REACH = 1.5  # times faster than the better mode of Opacus, on every model
+SAME = 1e-3  # how far two noiseless steps may be apart, as part of the step
+TURN_SECONDS = 0.2
+SLOW_SECONDS = 0.5  # a slower step is timed in the least number of rounds only: its ratio is in no doubt
+MEMORY_STEPS = 3
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # to the allocator: what is freed must not count as held
+
+
+# ------------------------------------------------------------------------------------------------------------- models
+
+
+class LSTMClassifier(nn.Module):
+    """Tokens, embedded, through an LSTM; its last output is classified."""
+
+    def __init__(self, hidden: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.lstm = nn.LSTM(WIDTH, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the scores of both classes."""
+        outputs, _ = self.lstm(self.embedding(tokens))
+        scores: Tensor = self.head(outputs[:, -1])
+        return scores
+
+
+class TransformerClassifier(nn.Module):
+    """Sequences of vectors through one transformer block; the mean over positions is classified."""
+
+    def __init__(self, heads: int = 4) -> None:
+        super().__init__()
+        self.block = nn.TransformerEncoderLayer(WIDTH, heads, dim_feedforward=4 * WIDTH, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(WIDTH, 2)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        """Return the scores of both classes."""
+        scores: Tensor = self.head(self.block(sequences).mean(1))
+        return scores
+
+
+def mnist_cnn() -> nn.Module:
+    first = [nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(2, stride=1)]
+    second = [nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1)]
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def cifar_cnn() -> nn.Module:
+    layers: list[nn.Module] = []
+    for before, after in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, 10))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def toy() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 10))
+
+
+def vectors(*shape: int) -> Callable[[int], Tensor]:
+    return lambda n: torch.randn(n, *shape)
+
+
+def tokens(n: int) -> Tensor:
+    return torch.randint(VOCABULARY, (n, LENGTH))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its batches, and what is to be reached on it: ratios to the plain step."""
+
+    title: str
+    build: Callable[[], nn.Module]
+    inputs: Callable[[int], Tensor]
+    batch: int
+    classes: int = 10
+    time_to_reach: float = math.inf
+    memory_to_reach: float = math.inf
+
+    def model(self) -> nn.Module:
+        """Return the model, the same for all contenders."""
+        torch.manual_seed(0)
+        return self.build().train()
+
+    def data(self) -> TensorDataset:
+        """Return random examples for all batches."""
+        torch.manual_seed(1)
+        n = POOL * self.batch
+        return TensorDataset(self.inputs(n), torch.randint(self.classes, (n,)))
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there are channels to be last."""
+        return self.inputs(1).ndim == 4
+
+    def batches(self) -> list[Batch]:
+        """Return the batches that all contenders step on."""
+        inputs, targets = self.data().tensors
+        return list(zip(inputs.split(self.batch), targets.split(self.batch), strict=True))
+
+
+CASES = {
+    "mnist-cnn": Case("MNIST CNN of the papers, batch 256", mnist_cnn, vectors(1, 28, 28), 256, time_to_reach=1.05),
+    "mlp-1024": Case(
+        "MLP 784-512-512-10, batch 1024", mlp, vectors(784), 1024, time_to_reach=1.25, memory_to_reach=1.3
+    ),
+    "mlp-256": Case("MLP 784-512-512-10, batch 256", mlp, vectors(784), 256, time_to_reach=1.25),
+    "cifar-cnn": Case("CIFAR CNN 32-64-128, batch 128", cifar_cnn, vectors(3, 32, 32), 128, time_to_reach=1.25),
+    "lstm": Case("embedding 64 and LSTM 128, batch 64", LSTMClassifier, tokens, 64, classes=2),
+    "transformer": Case(
+        "transformer block 64, 4 heads, batch 64", TransformerClassifier, vectors(LENGTH, WIDTH), 64, classes=2
+    ),
+}
+TOY = Case("toy", toy, vectors(1, 8, 8), 4)
+
+
+# --------------------------------------------------------------------------------------------------------- contenders
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long something took: of processor time, all threads together, and by the wall clock."""
+
+    processor: float
+    wall: float
+
+    @classmethod
+    def of(cls, run: Callable[[], Any]) -> "Seconds":
+        """Time one call."""
+        processor, wall = time.process_time(), time.perf_counter()
+        run()
+        return cls(time.process_time() - processor, time.perf_counter() - wall)
+
+    @classmethod
+    def median(cls, each: Sequence["Seconds"]) -> "Seconds":
+        """Return the median by either clock."""
+        return cls(median(one.processor for one in each), median(one.wall for one in each))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to train: a step on a batch, and what has to be done before each that is no part of it."""
+
+    model: nn.Module
+    step: Callable[[Batch], Any]
+    before: Callable[[], Any] = lambda: None
+
+    def seconds(self, batch: Batch) -> Seconds:
+        """Take one step, and return how long it took."""
+        self.before()
+        return Seconds.of(lambda: self.step(batch))
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+
+
+def ordinary_step(model: nn.Module, optimizer: Any, criterion: Callable[..., Any], batch: Batch) -> None:
+    """Take a step as in any training loop: that of plain PyTorch, and of Opacus once it has wrapped all three."""
+    inputs, targets = batch
+    optimizer.zero_grad(set_to_none=True)
+    criterion(model(inputs), targets).backward()
+    optimizer.step()
+
+
+def plain(case: Case, noise: float) -> Contender:
+    """Return training without privacy; ``noise`` is not used."""
+    model = case.model()
+    return Contender(model, partial(ordinary_step, model, sgd(model), nn.CrossEntropyLoss()))
+
+
+def channels_last(case: Case, noise: float) -> Contender:
+    """Return training without privacy in the other memory format; the conversion of a batch is part of the step."""
+    model = case.model().to(memory_format=torch.channels_last)
+    step = partial(ordinary_step, model, sgd(model), nn.CrossEntropyLoss())
+    return Contender(model, lambda batch: step((batch[0].contiguous(memory_format=torch.channels_last), batch[1])))
+
+
+def privet(case: Case, noise: float) -> Contender:
+    """Return privet's training; its plan is made to go on before each step, and its draw gives way to the batch."""
+    model, data = case.model(), case.data()
+    plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, CLIP_NORM, noise)
+    private = PrivateTraining(model, sgd(model), data, plan=plan, loss=nn.CrossEntropyLoss(), delta=1e-5)
+    return Contender(model, lambda batch: private.step(*batch), partial(next, private.batches()))
+
+
+def opacus(case: Case, noise: float, *, mode: str) -> Contender:
+    """Return Opacus' training, with its own layers in place of those that it refuses."""
+    from opacus import PrivacyEngine
+    from opacus.validators import ModuleValidator
+
+    criterion: Callable[..., Any] = nn.CrossEntropyLoss()
+    model = with_right_heads(ModuleValidator.fix(case.model()))
+    model, optimizer, *wrapped = PrivacyEngine().make_private(
+        module=model,
+        optimizer=sgd(model),
+        criterion=criterion,
+        data_loader=DataLoader(case.data(), batch_size=case.batch),
+        noise_multiplier=noise,
+        max_grad_norm=CLIP_NORM,
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+    )
+    if mode == "ghost":
+        criterion = wrapped[0]
+    return Contender(model, partial(ordinary_step, model, optimizer, criterion))
+
+
+def with_right_heads(model: nn.Module) -> nn.Module:
+    """Mend Opacus 1.6: its attention over batches first mixes up heads and positions before the last projection."""
+    from opacus.layers import DPMultiheadAttention
+
+    def reorder(heads: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+        batch, length, width = inputs[0].shape
+        return inputs[0].view(batch, heads, length, width // heads).transpose(1, 2).reshape(batch, length, width)
+
+    for layer in model.modules():
+        if isinstance(layer, DPMultiheadAttention) and layer.batch_first:
+            layer.out_proj.register_forward_pre_hook(partial(reorder, layer.num_heads))
+    return model
+
+
+CONTENDERS: dict[str, Callable[[Case, float], Contender]] = {
+    "plain": plain,
+    "plain, channels last": channels_last,
+    "privet": privet,
+    "Opacus hooks": partial(opacus, mode="hooks"),
+    "Opacus ghost": partial(opacus, mode="ghost"),
+}
+PUBLIC = ("plain", "plain, channels last")
+PEERS = ("Opacus hooks", "Opacus ghost")
+
+
+def present() -> list[str]:
+    """Return the contenders that can run here, and say how to get the others."""
+    if importlib.util.find_spec("opacus") is not None:
+        return list(CONTENDERS)
+    console.print(
+        "opacus is not installed here, and its columns are left out: run `make bench`, which makes an environment with "
+        "it, or install opacus==1.6.0 beside privet in an environment of its own"
+    )
+    return [name for name in CONTENDERS if name not in PEERS]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a contender does not run."""
+
+    reason: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Refusal":
+        """Keep the first line."""
+        return cls(next(iter(str(error).splitlines()), type(error).__name__))
+
+    def __str__(self) -> str:
+        return textwrap.shorten(f"refused: {self.reason}", 70, placeholder=" ...")
+
+
+def started(name: str, case: Case, noise: float = NOISE_MULTIPLIER) -> Contender | Refusal:
+    """Return a contender after its first step, or why it takes none."""
+    try:
+        contender = CONTENDERS[name](case, noise)
+        contender.seconds(case.batches()[0])
+    except Exception as error:  # whatever a library does not support is a result, not the end of the run
+        return Refusal.of(error)
+    return contender
+
+
+# -------------------------------------------------------------------------------------------------------------- races
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of a step, and its ratio to the plain one by either clock, over all rounds."""
+
+    seconds: float
+    ratio: float
+    quartiles: tuple[float, float]
+    wall_ratio: float
+    rounds: int
+
+    @classmethod
+    def of(cls, name: str, rounds: Sequence[dict[str, Seconds]]) -> "Timing":
+        """Summarise the rounds that a contender took part in."""
+        pairs = [(taken[name], taken["plain"]) for taken in rounds if name in taken]
+        ratios = [own.processor / base.processor for own, base in pairs]
+        low, middle, high = quantiles(ratios, n=4, method="inclusive")
+        wall = median(own.wall / base.wall for own, base in pairs)
+        return cls(median(own.processor for own, _ in pairs), middle, (low, high), wall, len(pairs))
+
+
+def turn(contender: Contender, batches: Sequence[Batch]) -> Seconds:
+    """Return the median seconds of a step over one turn, without the first."""
+    contender.seconds(batches[-1])
+    taken: list[Seconds] = []
+    while not taken or sum(one.processor for one in taken) < TURN_SECONDS:
+        taken.append(contender.seconds(batches[len(taken) % len(batches)]))
+    return Seconds.median(taken)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a race is."""
+
+    seconds: float
+    least_rounds: int
+
+
+QUICK, FULL = Length(8.0, 3), Length(60.0, 7)
+
+
+def race(contenders: dict[str, Contender], batches: Sequence[Batch], length: Length) -> dict[str, Timing]:
+    """Return the timing of each, in turns."""
+    rounds: list[dict[str, Seconds]] = []
+    racing = dict(contenders)
+    begin = time.perf_counter()
+    while len(rounds) < length.least_rounds or time.perf_counter() - begin < length.seconds:
+        rounds.append({name: turn(contender, batches) for name, contender in racing.items()})
+        if len(rounds) >= length.least_rounds:
+            is_quick = {name: took.processor < SLOW_SECONDS for name, took in rounds[-1].items()}
+            racing = {name: one for name, one in racing.items() if name == "plain" or is_quick[name]}
+    return {name: Timing.of(name, rounds) for name in contenders}
+
+
+def raced(case: Case, names: Iterable[str], length: Length) -> tuple[dict[str, Timing], dict[str, Refusal]]:
+    """Return the timings of all that run, and why the others do not."""
+    entries = {name: started(name, case) for name in names}
+    contenders = {name: entry for name, entry in entries.items() if isinstance(entry, Contender)}
+    refusals = {name: entry for name, entry in entries.items() if isinstance(entry, Refusal)}
+    return race(contenders, case.batches(), length), refusals
+
+
+def deviation(case: Case, names: Iterable[str]) -> float | None:
+    """Return how far the private contenders are apart after one step without noise, as part of the step."""
+    entries = [started(name, case, NEXT_TO_NO_NOISE) for name in names if name not in PUBLIC]
+    inputs = case.batches()[0][0]
+    with torch.no_grad():
+        before = case.model()(inputs)
+        moves = [entry.model(inputs) - before for entry in entries if isinstance(entry, Contender)]
+    return max((float((move - moves[0]).norm() / moves[0].norm()) for move in moves[1:]), default=None)
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def status(field: str) -> int:
+    """Return a field of this process' status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024
+
+
+def peak(name: str, case: Case) -> int:
+    """Return the peak of resident memory over some steps, above that before the first.
+
+    A few steps on a toy model come first: they load the libraries' code, which is not memory of the step.
+    """
+    contender, batches = CONTENDERS[name](TOY, NOISE_MULTIPLIER), TOY.batches()
+    for batch in batches[:MEMORY_STEPS]:
+        contender.seconds(batch)
+    contender, batches = CONTENDERS[name](case, NOISE_MULTIPLIER), case.batches()
+    contender.before()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = status("VmRSS")
+    contender.step(batches[0])
+    for batch in batches[1:MEMORY_STEPS]:
+        contender.seconds(batch)
+    return status("VmHWM") - before
+
+
+def memory(name: str, key: str) -> int | None:
+    """Return :func:`peak` of a process of its own, or None where it cannot be had."""
+    command = [sys.executable, __file__, "--peak", name, "--models", key]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | GIVE_BACK)
+    return int(answer.stdout) if answer.returncode == 0 else None
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured on a case."""
+
+    key: str
+    timings: dict[str, Timing]
+    refusals: dict[str, Refusal]
+    peaks: dict[str, int | None]
+    deviation: float | None
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return CASES[self.key]
+
+    @property
+    def lead(self) -> float | None:
+        """How many times faster privet is than the better mode of Opacus."""
+        peers = [self.timings[name].ratio for name in PEERS if name in self.timings]
+        return min(peers) / self.timings["privet"].ratio if peers and "privet" in self.timings else None
+
+    def memory_ratio(self, name: str) -> float | None:
+        """Return the peak as a ratio to the plain step's."""
+        own, base = self.peaks.get(name), self.peaks.get("plain")
+        return own / base if own and base else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it, in plain types."""
+        contenders = {
+            name: {**asdict(timing), "peak_bytes": self.peaks.get(name), "memory_ratio": self.memory_ratio(name)}
+            for name, timing in self.timings.items()
+        }
+        refused = {name: {"refused": refusal.reason} for name, refusal in self.refusals.items()}
+        goals = {"time": self.case.time_to_reach, "lead": LEAD_TO_REACH, "memory": self.case.memory_to_reach}
+        to_reach = {name: goal for name, goal in goals.items() if math.isfinite(goal)}
+        return {
+            "model": self.case.title,
+            "contenders": contenders | refused,
+            "lead": self.lead,
+            "deviation": self.deviation,
+            "to_reach": to_reach,
+        }
+
+
+def measured(key: str, names: Sequence[str], length: Length) -> Result:
+    """Return all measurements of a case."""
+    case = CASES[key]
+    names = [name for name in names if case.has_images or name != "plain, channels last"]
+    console.print(f"  {case.title} ...")
+    apart = deviation(case, names)
+    if apart is not None and apart > SAME:
+        console.print(f"  the private contenders do not make the same step: they are {apart:.1e} of it apart")
+    gc.collect()  # gradients of single examples, by the gigabyte
+    timings, refusals = raced(case, names, length)
+    gc.collect()
+    return Result(key, timings, refusals, {name: memory(name, key) for name in timings}, apart)
+
+
+def verdict(value: float | None, goal: float, *, at_least: bool = False) -> str:
+    """Return a goal, and whether it is reached."""
+    if not math.isfinite(goal):
+        return ""
+    shown = f"{'≥' if at_least else '≤'} {goal:g}x"
+    if value is None:
+        return shown
+    return f"{shown} {'yes' if (value >= goal if at_least else value <= goal) else 'no'}"
+
+
+def times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def report(results: Sequence[Result], names: Sequence[str]) -> None:
+    others = [name for name in names if name != "plain"]
+    columns = ["model", "plain ms", *others, "to reach", "by wall clock", "lead on Opacus", "to reach"]
+    rows = [time_row(result, others) for result in results]
+    print_table("Processor time of a training step, as a ratio to the plain one; one thread", columns, rows)
+    rows = [memory_row(result, others) for result in results]
+    print_table("Peak memory of a training step, likewise", ["model", "plain MB", *others, "to reach"], rows)
+
+
+def time_row(result: Result, others: Sequence[str]) -> list[str]:
+    timings, own = result.timings, result.timings.get("privet")
+    ratio, wall = (own.ratio, own.wall_ratio) if own else (None, None)
+    ratios = [times(timings[name].ratio) if name in timings else str(result.refusals.get(name, "")) for name in others]
+    goals = [verdict(ratio, result.case.time_to_reach), times(wall)]
+    goals += [times(result.lead), verdict(result.lead, LEAD_TO_REACH, at_least=True)]
+    return [result.case.title, f"{1e3 * timings['plain'].seconds:.1f}", *ratios, *goals]
+
+
+def memory_row(result: Result, others: Sequence[str]) -> list[str]:
+    ratios = [times(result.memory_ratio(name)) for name in others]
+    megabytes = f"{(result.peaks['plain'] or math.nan) / 1e6:.1f}"
+    goal = verdict(result.memory_ratio("privet"), result.case.memory_to_reach)
+    return [result.case.title, megabytes, *ratios, goal]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="some ten seconds a model instead of a minute")
+    parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES), metavar="MODEL")
+    parser.add_argument("--json", action="store_true", help="write docs/results/deep_benchmark.json")
+    parser.add_argument("--peak", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", category=UserWarning)  # of Opacus: secure noise is off, and how hooks are set
+    torch.set_num_threads(1)
+    if options.peak:
+        print(peak(options.peak, CASES[options.models[0]]))
+        return
+    names = present()
+    results = [measured(key, names, QUICK if options.quick else FULL) for key in options.models]
+    report(results, names)
+    if options.json:
+        versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        write_results("deep_benchmark", {**versions, "models": {result.key: result.as_json() for result in results}})
+
+
+if __name__ == "__main__":
+    main()
