@@ -3,9 +3,9 @@
 A step is forward, backward, clip, noise and SGD update, on the same batches of a fixed size. privet's is the real
 ``PrivateTraining.step``, with secure noise; Opacus 1.6 makes its in both of its modes, hooks and ghost, without secure
 noise. Contenders take turns in one process, so that a busy machine slows all alike; a turn's first step settles caches
-and allocator and is not counted, and a ratio is the median over rounds of turn against turn. It is of processor time,
-all threads together, so that work which a library gives to a thread of its own counts too (privet draws noise in one,
-while another core is idle); a column of its own has privet's by the wall clock. On images plain PyTorch runs a second
+and allocator and is not counted, and a ratio is the median over rounds of turn against turn. It is by the
+wall clock; a column of its own has privet's by processor time, all threads together, so that work which is given to a
+thread of its own shows too (privet draws noise in one, on another core). On images plain PyTorch runs a second
 time, images and weights in channels-last format: privet chooses its format by itself, and what it gains by that anyone
 can have. Memory is the peak of resident memory above that before the first step, each in a process of its own that
 gives back at once what is freed (Linux). Before the race one step without noise is compared: all private contenders
@@ -334,17 +334,17 @@ class Timing:
     seconds: float
     ratio: float
     quartiles: tuple[float, float]
-    wall_ratio: float
+    processor_ratio: float
     rounds: int
 
     @classmethod
     def of(cls, name: str, rounds: Sequence[dict[str, Seconds]]) -> "Timing":
         """Summarise the rounds that a contender took part in."""
         pairs = [(taken[name], taken["plain"]) for taken in rounds if name in taken]
-        ratios = [own.processor / base.processor for own, base in pairs]
+        ratios = [own.wall / base.wall for own, base in pairs]
         low, middle, high = quantiles(ratios, n=4, method="inclusive")
-        wall = median(own.wall / base.wall for own, base in pairs)
-        return cls(median(own.processor for own, _ in pairs), middle, (low, high), wall, len(pairs))
+        processor = median(own.processor / base.processor for own, base in pairs)
+        return cls(median(own.wall for own, _ in pairs), middle, (low, high), processor, len(pairs))
 
 
 def turn(contender: Contender, batches: Sequence[Batch]) -> Seconds:
@@ -509,18 +509,18 @@ def times(value: float | None) -> str:
 
 def report(results: Sequence[Result], names: Sequence[str]) -> None:
     others = [name for name in names if name != "plain"]
-    columns = ["model", "plain ms", *others, "to reach", "by wall clock", "lead on Opacus", "to reach"]
+    columns = ["model", "plain ms", *others, "to reach", "by processor", "lead on Opacus", "to reach"]
     rows = [time_row(result, others) for result in results]
-    print_table("Processor time of a training step, as a ratio to the plain one; one thread", columns, rows)
+    print_table("Time of a training step, as a ratio to the plain one; one thread", columns, rows)
     rows = [memory_row(result, others) for result in results]
     print_table("Peak memory of a training step, likewise", ["model", "plain MB", *others, "to reach"], rows)
 
 
 def time_row(result: Result, others: Sequence[str]) -> list[str]:
     timings, own = result.timings, result.timings.get("privet")
-    ratio, wall = (own.ratio, own.wall_ratio) if own else (None, None)
+    ratio, processor = (own.ratio, own.processor_ratio) if own else (None, None)
     ratios = [times(timings[name].ratio) if name in timings else str(result.refusals.get(name, "")) for name in others]
-    goals = [verdict(ratio, result.case.time_to_reach), times(wall)]
+    goals = [verdict(ratio, result.case.time_to_reach), times(processor)]
     goals += [times(result.lead), verdict(result.lead, LEAD_TO_REACH, at_least=True)]
     return [result.case.title, f"{1e3 * timings['plain'].seconds:.1f}", *ratios, *goals]
 

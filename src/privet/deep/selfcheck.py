@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.deep.clipping import batch_gradients
+from privet.deep.clipping import BatchGradients, batch_gradients
 
 Loss = Callable[[Any, Any], Tensor]
 Inputs = tuple[Any, ...]
@@ -26,29 +26,40 @@ _TOLERANCE = 1e-3
 def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
     """Raise unless every example's gradient is what torch computes for that example alone."""
     parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    alone: list[tuple[Tensor, list[Tensor]]] = []
+    examples = [(tuple(each[i : i + 1] for each in inputs), targets[i : i + 1]) for i in range(len(targets))]
     with _dropout_off(model), _buffers_kept(model) as changed:
-        for i in range(len(targets)):
-            one = tuple(each[i : i + 1] for each in inputs)
-            alone.append(_alone(model, loss, one, targets[i : i + 1], parameters))
+        losses = []
+        for given, target in examples:
+            with torch.no_grad():
+                losses.append(loss(model(*given), target).sum())
             changed()
+        if not bool(torch.isfinite(torch.stack(losses)).all()):
+            return  # such examples count as zero
         found = batch_gradients(model, loss, inputs, targets)
-    losses, grads = torch.stack([one for one, _ in alone]), [grad for _, grad in alone]
-    if not bool(torch.isfinite(losses).all()):
-        return  # such examples count as zero
-    if not _agree(found.losses, losses):
+        _check_losses(found.losses, torch.stack(losses))
+        sizes = found.norms()
+        limits = _TOLERANCE * (sizes + 1e-3 * sizes.max())
+        for i, (given, target) in enumerate(examples):  # one at a time: written out, each is as large as the model
+            _check_one(found, i, _alone(model, loss, given, target, parameters), parameters, float(limits[i]))
+
+
+def _check_losses(found: Tensor, alone: Tensor) -> None:
+    if not _agree(found, alone):
         raise ValueError(
             "an example's loss changes with the other examples of its batch: the model or the loss mixes examples "
             "(a normalisation over the batch, a loss that compares examples), and then no clip bounds what one example "
             "does; or it is random by other means than nn.Dropout, which is known here: use that for masks"
         )
-    sizes = torch.stack([torch.stack([grad.norm() for grad in one]).norm() for one in grads])
-    for place, (name, parameter) in enumerate(parameters.items()):
-        expected = torch.stack([one[place] for one in grads])
+
+
+def _check_one(
+    found: BatchGradients, place: int, alone: list[Tensor], parameters: dict[str, nn.Parameter], limit: float
+) -> None:
+    chosen = torch.arange(len(found.losses), device=found.losses.device) == place
+    for (name, parameter), expected in zip(parameters.items(), alone, strict=True):
         part = found.parts.get(parameter)
-        written = torch.zeros_like(expected) if part is None else part.written_out().to(expected)
-        errors = (written - expected).flatten(1).norm(dim=1)
-        if bool((errors > _TOLERANCE * (sizes + 1e-3 * sizes.max())).any()):
+        written = 0.0 if part is None else part.only(chosen).written_out()[0].to(expected)
+        if float((expected - written).norm()) > limit:
             raise ValueError(
                 f"the gradient of {name} is not what torch computes for one example at a time: the model mixes "
                 "examples, or uses this parameter outside of its layer's own forward (weight_norm and other "
@@ -92,12 +103,12 @@ def _channels_last(images: Tensor) -> Tensor:
 
 def _alone(
     model: nn.Module, loss: Loss, inputs: Inputs, target: Any, parameters: dict[str, nn.Parameter]
-) -> tuple[Tensor, list[Tensor]]:
-    """Return one example's loss and gradient, in the plainest way."""
+) -> list[Tensor]:
+    """Return one example's gradient, in the plainest way."""
     with torch.enable_grad():
         value = loss(model(*inputs), target).sum()
         grads = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-    return value.detach(), [
+    return [
         torch.zeros_like(parameter) if grad is None else grad
         for parameter, grad in zip(parameters.values(), grads, strict=True)
     ]

@@ -230,6 +230,7 @@ class PrivateTraining:
         *inputs, targets = batch
         self._check_parameters()
         self._check_first_batch(tuple(inputs), targets)
+        self.optimizer.zero_grad(set_to_none=True)  # the last step's gradients need not lie beside this one's
         # Large batches leave time for the noise while gradients are added up; earlier it would lie beside activations.
         if len(targets) < _LARGE:
             self._prepare(step)
@@ -284,7 +285,6 @@ class PrivateTraining:
         layers = self._split(gradient)
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
-        self.optimizer.zero_grad(set_to_none=True)
         shrink = self._shrink(layers)
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)

@@ -26,8 +26,9 @@ class PrivateSparseLogisticRegression(SparseModel, PrivateClassifier):
     delta : float or None, default=None
         None means 1/n^1.1. Pure epsilon, delta = 0, is not offered.
     n_nonzero : int or None, default=None
-        How many features keep a weight. None chooses n mu / (16 log(2 d)), mu being the Gaussian privacy parameter of
-        the budget, d the number of features: about as many as noise lets be told from the others.
+        How many features keep a weight. None chooses n mu q / (16 log(2 d)), mu being the Gaussian privacy parameter of
+        the budget, d the number of features and q = min(1, sqrt(3/d) feature_norm / entry_bound): about as many as
+        noise lets be told from the others.
     method : {"auto", "peeling", "hard_threshold", "frank_wolfe", "two_stage", "knowledge_transfer"}, default="auto"
         ``peeling``: features are chosen privately, then the gradient of those alone is measured, in a few rounds.
         ``hard_threshold``: DP-IGHT, noise on the gradients of all features, of which the largest weights are kept.

@@ -12,13 +12,12 @@ from privet.checks import count, within
 from privet.linear.base import PrivateLinearModel
 from privet.linear.defaults import default_delta
 from privet.linear.regression import PrivateRegressor
+from privet.linear.sparse_rows import bounded_entries, in_the_ball
 from privet.linear.sparse_training import (
     SPARSE_METHODS,
     SparseTask,
-    bounded_entries,
     choose_sparse_method,
     default_n_nonzero,
-    in_the_ball,
 )
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
@@ -86,7 +85,8 @@ class SparseModel(PrivateLinearModel):
             raise ValueError(f"the noise of so small a budget ({budget}) is beyond floating point: raise epsilon")
         if self.n_nonzero is not None and self.n_nonzero > n_features:
             raise ValueError(f"n_nonzero = {self.n_nonzero} features cannot be kept of {n_features}")
-        self.n_nonzero_ = default_n_nonzero(budget, n, n_features) if self.n_nonzero is None else int(self.n_nonzero)
+        affordable = default_n_nonzero(budget, n, n_features, self.feature_norm / self._largest_entry)
+        self.n_nonzero_ = affordable if self.n_nonzero is None else int(self.n_nonzero)
         column = self._intercept_column()
         others = None
         if known is not None:
@@ -110,7 +110,7 @@ class SparseModel(PrivateLinearModel):
             bounds.append(f"entries beyond entry_bound = {self.entry_bound:g} are clipped to it, each by itself")
         self.guarantee_ = release.guarantee.assuming(*map(enforced, bounds), *public)
         self.method_ = choice.method
-        kept = "asked for" if self.n_nonzero is not None else "from n, the number of features and the budget"
+        kept = "asked for" if self.n_nonzero is not None else "from n, their number, the bounds and the budget"
         reasons = [choice.reason, f"{self.n_nonzero_} of {n_features} features ({kept})", release.trace.get("remark")]
         self.method_reason_ = "; ".join(filter(None, reasons))
         self.n_iter_ = int(release.trace.get("steps", 1))

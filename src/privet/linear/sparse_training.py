@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from privet.linear.defaults import Choice, default_clip, longest_step, objective_alpha, precision
-from privet.objectives import L2, Huber
+from privet.objectives import L2, Huber, Shifted
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
-from privet.privacy import Budget, NoiseSource, gdp_mu
+from privet.privacy import Budget, Guarantee, NoiseSource, compose, enforced, gdp_mu
 from privet.solvers import AlignedStep, Problem, Progress, Release
 from privet.solvers.frank_wolfe import frank_wolfe
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
@@ -63,7 +62,8 @@ class SparseTask:
     @property
     def reached(self) -> float:
         """How well the budget can tell the features that matter from those that do not: see :func:`legibility`."""
-        return legibility(self.budget, self.problem.rows.n, self.problem.rows.n_features, self.n_nonzero)
+        rows = self.problem.rows
+        return legibility(self.budget, rows.n, rows.n_features, self.n_nonzero, rows.row_norm / self.entry_bound)
 
 
 @dataclass(frozen=True)
@@ -79,26 +79,31 @@ class Method:
 WANTED_LEGIBILITY = 16.0
 
 
-def legibility(budget: Budget, n: int, n_features: int, n_nonzero: int) -> float:
-    """Return n mu / (s log(2 d)): the sums that s features of d are chosen by, against the noise of the choice.
+def legibility(budget: Budget, n: int, n_features: int, n_nonzero: int, norm_in_entries: float) -> float:
+    """Return n mu q / (s log(2 d)): the sums that s features of d are chosen by, against the noise of the choice.
 
-    Where s independent features share the variance of the target, the sum of one is of the order of n / sqrt(s); the
-    largest of d noises, at a price of mu / sqrt(s) each, is of the order of sqrt(s) log(2 d) / mu.
+    Where s independent features share the variance of the target, the sum of one is of the order of n q / sqrt(s)
+    largest entries; the largest of d noises, at a price of mu / sqrt(s) each, is of the order of sqrt(s) log(2 d) / mu
+    of them. q = min(1, sqrt(3/d) R/e) is the root mean square of a feature over rows of norm R that are spread evenly,
+    against that of entries spread evenly up to their bound e; ``norm_in_entries`` is R/e.
     """
-    return n * gdp_mu(budget) / (n_nonzero * math.log(2 * n_features))
+    spread = min(1.0, math.sqrt(3 / n_features) * norm_in_entries)
+    return n * gdp_mu(budget) * spread / (n_nonzero * math.log(2 * n_features))
 
 
-def default_n_nonzero(budget: Budget, n: int, n_features: int) -> int:
+def default_n_nonzero(budget: Budget, n: int, n_features: int, norm_in_entries: float) -> int:
     """Return as many features as the budget can choose among all with a legibility of 16; at least one."""
-    affordable = legibility(budget, n, n_features, 1) / WANTED_LEGIBILITY
+    affordable = legibility(budget, n, n_features, 1, norm_in_entries) / WANTED_LEGIBILITY
     return int(max(1, min(n_features, round(min(affordable, n_features)))))
 
 
 # ------------------------------------------------------------------------------------------------------------- peeling
 
 _FIRST_CLIP, _CLIP_DECAY, _LAST_CLIP = 0.6, 2 / 3, 0.06  # of the bound of the target
+_MEAN_SHARE = 0.02  # of the squared price, for the mean of the targets
+_RAREST = 0.02  # class that counts as such
 _NUMBER_ROUNDS = ((5.0, 1), (8.0, 2), (30.0, 4), (1000.0, 6), (math.inf, 12))  # below this legibility, so many rounds
-_CLASS_ROUNDS = ((12.0, 1), (50.0, 2), (1000.0, 3), (math.inf, 6))
+_CLASS_ROUNDS = ((15.0, 1), (40.0, 2), (100.0, 4), (1000.0, 6), (math.inf, 12))
 
 
 def peeling_rounds(reached: float, is_bounded: bool) -> int:
@@ -116,17 +121,43 @@ def residual_clips(rounds: int, scale: float) -> list[float]:
 
 
 def by_peeling(task: SparseTask) -> Release:
-    """Choose features privately, then measure the gradient of those alone, in a few rounds."""
+    """Choose features privately, then measure the gradient of those alone, in a few rounds.
+
+    With an intercept, a noisy mean of the targets comes first, and scores start there: features are chosen by their
+    correlation with residuals, and where these have a mean, the largest features look like the best.
+    """
+    problem, mu = task.problem, gdp_mu(task.budget)
     rounds = task.max_iter or peeling_rounds(task.reached, task.is_bounded)
-    bound = task.problem.objective.residual_bound
-    return peeled_threshold(
-        task.problem,
-        AdaptivePlan.for_budget(task.budget),
-        n_nonzero=task.n_nonzero,
-        entry_bound=task.entry_bound,
-        residual_clips=[bound] * rounds if task.is_bounded else residual_clips(rounds, task.scale),
+    bound = problem.objective.residual_bound
+    options: dict[str, Any] = {
+        "n_nonzero": task.n_nonzero,
+        "entry_bound": task.entry_bound,
+        "residual_clips": [bound] * rounds if task.is_bounded else residual_clips(rounds, task.scale),
         **task.common,
-    )
+    }
+    if not problem.rows.intercept:
+        return peeled_threshold(problem, AdaptivePlan(mu), **options)
+    first, rest = (AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12)) for share in (_MEAN_SHARE, 1 - _MEAN_SHARE))
+    offset, guarantee = _noisy_start(task, first)
+    shifted = replace(problem, objective=Shifted(problem.objective, offset))
+    release = peeled_threshold(shifted, rest, **options)
+    weights = release.weights.copy()
+    weights[-1] += offset / problem.rows.intercept
+    return replace(release, weights=weights, guarantee=compose([guarantee, release.guarantee], task.budget.delta))
+
+
+def _noisy_start(task: SparseTask, plan: AdaptivePlan) -> tuple[float, Guarantee]:
+    """Return the score of the noisy mean of the targets, which are 0 and 1 or within the scale of 0."""
+    targets, n = task.problem.targets, task.problem.rows.n
+    low, half = (0.0, 0.5) if task.is_bounded else (-task.scale, task.scale)
+    margin = 1 + task.problem.rows.rounding
+    with plan.open(task.source) as purse:
+        # Targets less the middle of their interval lie within half of its width.
+        total = purse.noisy(np.array([(targets - (low + half)).sum()]), half * margin, plan.mu)
+    share = min(max(float(total[0]) / (2 * half * n) + 0.5, _RAREST), 1 - _RAREST)
+    offset = math.log(share / (1 - share)) if task.is_bounded else low + 2 * half * share
+    bound = enforced(f"targets lie within an interval of width {2 * half:g}")
+    return offset, plan.guarantee(task.budget.delta, bound=bound, released="a noisy mean of the targets")
 
 
 # ------------------------------------------------------------------------------------------------------ hard thresholds
@@ -253,48 +284,3 @@ def choose_sparse_method(method: str, *, is_pure: bool) -> Choice:
     if method == "auto":
         return Choice("peeling", "noise on the features that are kept, and on their choice, is less than noise on all")
     return Choice(method, "asked for")
-
-
-# --------------------------------------------------------------------------------------------------- bounds on entries
-
-
-def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> Any:
-    """Return rows without an entry beyond ``entry_bound``: larger ones are clipped to it, each by itself.
-
-    Without a bound on entries, rows with an entry beyond ``feature_norm`` are scaled down until they have none: their
-    directions stay. A sparse matrix stays sparse; what need not be changed is not copied.
-    """
-    if sparse.issparse(X):
-        X = sparse.csr_array(X, dtype=np.float64)
-        if not X.has_canonical_format:  # an entry that is stored in pieces is bounded as a whole
-            X = X.copy()
-            X.sum_duplicates()
-        values = X.data
-    else:
-        X = values = np.asarray(X, dtype=np.float64)
-    bound = feature_norm if entry_bound is None else entry_bound
-    if max(np.max(values, initial=0.0), -np.min(values, initial=0.0)) <= bound:
-        return X
-    if entry_bound is not None:
-        return _with_values(X, np.clip(values, -bound, bound))
-    if sparse.issparse(X):
-        largest = np.repeat(abs(X).max(axis=1).toarray(), np.diff(X.indptr))
-    else:
-        largest = np.abs(X).max(axis=1, keepdims=True)
-    # The division comes first: a quotient of two entries is at most 1, whatever their size.
-    return _with_values(X, np.where(largest > bound, values / np.maximum(largest, bound) * bound, values))
-
-
-def in_the_ball(X: Any, row_norm: float) -> Any:
-    """Return rows of bounded entries scaled down to the norm, as a matrix."""
-    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
-    lengths = np.maximum(np.sqrt(squares), row_norm)
-    if not (lengths > row_norm).any():
-        return X
-    if sparse.issparse(X):
-        return _with_values(X, X.data * np.repeat(row_norm / lengths, np.diff(X.indptr)))
-    return X * (row_norm / lengths)[:, None]
-
-
-def _with_values(X: Any, values: Any) -> Any:
-    return sparse.csr_array((values, X.indices, X.indptr), shape=X.shape) if sparse.issparse(X) else values

@@ -6,6 +6,7 @@ from privet.objectives.glm import GeneralisedLinear
 from privet.objectives.regression import Huber, Squared
 from privet.objectives.regularisers import L2, Regulariser, SaturatingPenalty
 from privet.objectives.rows import BoundedRows
+from privet.objectives.shifted import Shifted
 
 __all__ = [
     "L2",
@@ -18,6 +19,7 @@ __all__ = [
     "Multinomial",
     "Regulariser",
     "SaturatingPenalty",
+    "Shifted",
     "SmoothedHinge",
     "Squared",
     "TamedLogistic",
