@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PEER   ?= $(VENV)-diffprivlib
+OPACUS ?= $(VENV)-opacus
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -30,9 +31,10 @@ layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in o
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
 
-bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp  ## privet against its peers, as ratios
+bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
+	$(OPACUS)/bin/python benchmarks/deep.py --json
 
 experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into docs/results (needs their data)
 	$(BIN)/python experiments/efficient_erm_table3.py
@@ -40,9 +42,15 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/dp_srm_table42.py
 	$(BIN)/python experiments/dp_srm_table43.py
 	$(BIN)/python experiments/iteration_curves.py
+	$(BIN)/python experiments/dp_lssgd_cnn.py
+	$(BIN)/python experiments/dp_srm_cnn.py
+	$(BIN)/python experiments/cifar_cnn.py
+	$(BIN)/python experiments/mnist_recipe.py
+	$(BIN)/python experiments/sparse_synthetic.py
+	$(BIN)/python experiments/sparse_text.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(OPACUS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -58,11 +66,18 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/experiments.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[experiments]'
+	$(PIP) --editable '.[deep,experiments]'
 	@touch $@
 
 # diffprivlib does not import on current scikit-learn: it gets an environment of its own.
 $(PEER)/stamp:
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip --disable-pip-version-check --quiet install diffprivlib==0.6.6 scikit-learn==1.7.2
+	@touch $@
+
+# Opacus is no dependency of privet, in no extra: it gets an environment of its own, where both can be timed in turns.
+$(OPACUS)/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OPACUS)
+	$(OPACUS)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
+	  --editable '.[deep]' opacus==1.6.0
 	@touch $@

@@ -15,7 +15,7 @@ def blocks(path):
 
 BLOCKS = [
     pytest.param(code, id=f"{path}-{place}")
-    for path in ("README.md", "docs/linear_models.md", "docs/last_iterate.md", "docs/audit.md")
+    for path in ("README.md", "docs/linear_models.md", "docs/sparse_models.md", "docs/last_iterate.md", "docs/audit.md")
     for place, code in enumerate(blocks(path))
 ]
 

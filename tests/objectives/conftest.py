@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from privet.objectives import BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
+from privet.objectives import BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared, TamedLogistic
 
 OBJECTIVES = [
     Logistic(),
+    TamedLogistic(),
     SmoothedHinge(),
     SmoothedHinge(2.0),
     Huber(0.7),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.objectives import BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
+from privet.objectives import BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared, TamedLogistic
 
 KINDS = ["dense", "fortran", "csr"]
 IDLE = math.inf  # a clip that never clips
@@ -122,7 +122,7 @@ PAIRS = st.tuples(
 @given(PAIRS, st.floats(-5, 5))
 @pytest.mark.parametrize(
     "objective",
-    [Logistic(), SmoothedHinge(), SmoothedHinge(0.01), Huber(0.7), Squared(), Multinomial(4)],
+    [Logistic(), TamedLogistic(), SmoothedHinge(), SmoothedHinge(0.01), Huber(0.7), Squared(), Multinomial(4)],
     ids=lambda objective: type(objective).__name__,
 )
 def test_residuals_rise_with_the_scores_and_no_faster_than_the_curvature_bound(objective, pair, target):
@@ -140,7 +140,7 @@ def test_the_curvature_bound_is_attained(tools, objective):
     rng = np.random.default_rng(3)
     k, width = tools.n_outputs(objective), 1e-3
     even = [0.0, 0.0, -40.0, -40.0][:k]  # of several classes two at one half, the others out
-    places = 0.0 if k > 1 else rng.uniform(-3, 3, 2000)
+    places = 0.0 if k > 1 else np.append(rng.uniform(-3, 3, 1999), -width)  # just below the corner of a tamed loss
     scores = np.tile(even, (2000, 1)) if k > 1 else places
     targets = np.zeros(2000, int)
     along = np.array([1.0, -1.0, 0.0, 0.0][:k]) / math.sqrt(2) if k > 1 else 1.0
@@ -167,7 +167,7 @@ def test_no_gradient_exceeds_the_smoothness_and_one_along_its_row_attains_it(too
         w = v + 1e-3 * along + rng.choice([0.0, 1e-3]) * rng.standard_normal(along.shape)
         slopes = [objective.gradient_sum(each, rows, targets, IDLE) for each in (v, w)]
         most = max(most, np.linalg.norm(slopes[1] - slopes[0]) / np.linalg.norm(w - v))
-    assert 0.99 * beta <= most <= beta * (1 + 1e-9)
+    assert 0.98 * beta <= most <= beta * (1 + 1e-9)
 
 
 def test_the_first_residual_from_zero_is_bounded_and_the_bound_attained(tools, objective):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import eigsh
 
-LARGEST_GRAM = 5000  # rows or columns, whichever are fewer, of a matrix whose Gram matrix is formed: 200 MB, twice
+LARGEST_GRAM = 4000  # rows or columns, whichever are fewer, of a matrix whose Gram matrix is formed: 128 MB, twice
 
 _UNIT_ROUNDOFF = 2.0**-53
 _TURNS = 40  # of the power method

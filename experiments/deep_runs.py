@@ -1,0 +1,343 @@
+"""What the experiments on networks share: images, networks, one private training, many of them, and their summaries.
+
+A training is a :class:`Job`: with a noise multiplier it is made by a plan of that noise, with an epsilon by the least
+noise that keeps the budget. Batches are Poisson, adjacency is add-or-remove, delta 1e-5, the number of images public.
+The seed decides first weights, batches and noise; methods that share a seed share all three, so that their difference
+is theirs. Accuracies are of the test part, which is for watching only and chooses nothing within a run.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from support import Spread, arrays, console
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from privet.deep import PrivateTraining, RecursiveMomentum, make_private
+from privet.denoise import LaplacianSmoothing
+from privet.plans import GradientPlan, Poisson
+from privet.privacy import Budget
+
+DELTA = 1e-5
+MARKS = 12  # points of a curve, at most
+
+# ------------------------------------------------------------------------------------------------------------- images
+
+Parts = tuple[TensorDataset, TensorDataset]
+
+
+def decoded(residuals: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return pixels, images first and channels second, of delta-coded ones."""
+    pixels: NDArray[np.uint8] = residuals.cumsum(axis=2, dtype=np.uint8).cumsum(axis=3, dtype=np.uint8)
+    pixels[:, 0] += pixels[:, 1]
+    pixels[:, 2] += pixels[:, 1]
+    return pixels
+
+
+def from_zero_to_one(pixels: Tensor) -> Tensor:
+    """Return pixels from 0 to 1, as TensorFlow Privacy's tutorial does."""
+    return pixels
+
+
+def mnist_moments(pixels: Tensor) -> Tensor:
+    """Return pixels less MNIST's mean, over its deviation, as the MNIST example of pytorch-dp does."""
+    return (pixels - 0.1307) / 0.3081
+
+
+def from_minus_one(pixels: Tensor) -> Tensor:
+    """Return pixels from -1 to 1, as PyTorch's tutorial does."""
+    return 2 * pixels - 1
+
+
+def centred(pixels: Tensor) -> Tensor:
+    """Return the middle 24 x 24 pixels, each image with mean 0 and deviation 1, as TensorFlow's tutorial does."""
+    middle = pixels[..., 4:-4, 4:-4]
+    dims = (1, 2, 3)
+    least = middle[0].numel() ** -0.5
+    return (middle - middle.mean(dims, keepdim=True)) / middle.std(dims, keepdim=True).clamp(min=least)
+
+
+Scale = Callable[[Tensor], Tensor]
+SCALES: dict[str, Scale] = {
+    scale.__name__: scale for scale in (from_zero_to_one, mnist_moments, from_minus_one, centred)
+}
+
+
+@lru_cache(maxsize=2)
+def images(source: str, scale: str, n: int, n_test: int | None = None) -> Parts:
+    """Return the first ``n`` images to train on, and the first ``n_test`` of the test part, or all."""
+    parts = arrays(source)
+    training, test = (_part(parts, part, scale, first) for part, first in (("train", n), ("test", n_test)))
+    return training, test
+
+
+def _part(parts: dict[str, NDArray[Any]], part: str, scale: str, first: int | None) -> TensorDataset:
+    pixels = torch.from_numpy(_pixels(parts, part, first)).float() / 255
+    labels = torch.from_numpy(parts[f"y_{part}"][:first].astype(np.int64))
+    return TensorDataset(SCALES[scale](pixels), labels)
+
+
+def _pixels(parts: dict[str, NDArray[Any]], part: str, first: int | None) -> NDArray[np.uint8]:
+    coded = parts.get(f"r_{part}")
+    return parts[f"x_{part}"][:first, None] if coded is None else decoded(coded[:first])
+
+
+# ----------------------------------------------------------------------------------------------------------- networks
+
+
+def mnist_cnn() -> nn.Module:
+    """Return the network of the MNIST tutorial of TensorFlow Privacy and the MNIST example of pytorch-dp."""
+    first = [nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(2, stride=1)]
+    second = [nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1)]
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def cnn5() -> nn.Module:
+    """Return the network of PyTorch's CIFAR-10 tutorial: two convolutions, three full layers."""
+    first = [nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    full = [nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
+    return nn.Sequential(*first, *second, nn.Flatten(), *full)
+
+
+def tensorflow_cnn() -> nn.Module:
+    """Return the network of TensorFlow's CIFAR-10 tutorial, on 24 x 24 pixels."""
+    norm = partial(nn.LocalResponseNorm, 9, alpha=0.001, beta=0.75, k=1.0)  # alpha of a mean: 0.001/9 of a sum there
+    pool = partial(nn.MaxPool2d, 3, stride=2, padding=1)
+    first = [nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm()]
+    second = [nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(), pool()]
+    full = [nn.Linear(6 * 6 * 64, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU(), nn.Linear(192, 10)]
+    return nn.Sequential(*first, *second, nn.Flatten(), *full)
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {net.__name__: net for net in (mnist_cnn, cnn5, tensorflow_cnn)}
+
+
+def as_tensorflow_begins(layer: nn.Module) -> None:
+    """Give a layer TensorFlow's first weights: Glorot's, and no bias."""
+    if isinstance(layer, nn.Conv2d | nn.Linear):
+        nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(layer.bias)
+
+
+# -------------------------------------------------------------------------------------------------------- one training
+
+
+@dataclass(frozen=True)
+class Job:
+    """One private training; exactly one of ``noise_multiplier`` and ``epsilon`` is given."""
+
+    method: str
+    source: str
+    scale: str
+    n: int
+    net: str
+    steps: int
+    batch: int
+    clip_norm: float
+    learning_rate: float
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    adam: bool = False
+    smoothing: float = 0.0
+    momentum: RecursiveMomentum | None = None
+    decay_at: int | None = None  # the step from which on the learning rate is a tenth
+    tensorflow: bool = False
+    n_test: int | None = None
+    seed: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The sampling rate."""
+        return self.batch / self.n
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Test accuracy in per cent after some of the steps, what the training spent, and its processor time."""
+
+    steps: list[int]
+    accuracy: list[float]
+    epsilon: float
+    noise_multiplier: float
+    seconds: float
+
+    @property
+    def last(self) -> float:
+        """Accuracy in the end."""
+        return self.accuracy[-1]
+
+
+def train(job: Job) -> Outcome:
+    """Train as a job says, on one thread."""
+    torch.set_num_threads(1)
+    torch.manual_seed(job.seed)
+    training, test = images(job.source, job.scale, job.n, job.n_test)
+    model = NETS[job.net]()
+    if job.tensorflow:
+        model.apply(as_tensorflow_begins)
+    begin = time.process_time()
+    private = begun(job, model, training)
+    curve = dict(accuracies(job, private, test))
+    seconds = time.process_time() - begin
+    spent = private.guarantee.epsilon
+    return Outcome([*curve], [*curve.values()], spent, private.plan.noise_multiplier, seconds)
+
+
+def begun(job: Job, model: nn.Module, training: TensorDataset) -> PrivateTraining:
+    """Return the training before its first step."""
+    kind = torch.optim.Adam if job.adam else torch.optim.SGD
+    optimizer = kind(model.parameters(), lr=job.learning_rate)
+    shared: dict[str, Any] = {
+        "loss": nn.CrossEntropyLoss(),
+        "denoiser": LaplacianSmoothing(job.smoothing) if job.smoothing else None,
+        "random_state": job.seed,
+    }
+    if job.epsilon is None:
+        return PrivateTraining(model, optimizer, training, plan=plan_of(job), delta=DELTA, **shared)
+    return make_private(
+        model,
+        optimizer,
+        training,
+        budget=Budget(job.epsilon, DELTA),
+        epochs=job.steps * job.rate,
+        batch_size=job.batch,
+        clip_norm=job.clip_norm,
+        momentum=job.momentum,
+        **shared,
+    )
+
+
+def plan_of(job: Job, steps: int | None = None) -> GradientPlan:
+    """Return the plan of a job whose noise multiplier is given, or of its first steps."""
+    if job.noise_multiplier is None:
+        raise ValueError("the job has an epsilon and no noise multiplier")
+    return GradientPlan(Poisson(job.rate), steps or job.steps, job.clip_norm, job.noise_multiplier, public_n=job.n)
+
+
+def marks(steps: int) -> list[int]:
+    """Return after which steps to look, the last among them."""
+    return sorted({max(1, round(steps * mark / MARKS)) for mark in range(1, MARKS + 1)})
+
+
+def accuracies(job: Job, private: PrivateTraining, test: TensorDataset) -> Iterator[tuple[int, float]]:
+    """Make all steps; yield the test accuracy after some."""
+    milestones = [] if job.decay_at is None else [job.decay_at]
+    schedule = torch.optim.lr_scheduler.MultiStepLR(private.optimizer, milestones)
+    looked_at = set(marks(private.plan.steps))
+    for batch in private.batches():
+        private.step(*batch)
+        schedule.step()
+        if private.steps_done in looked_at:
+            yield private.steps_done, accuracy(private.model, test)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, part: TensorDataset) -> float:
+    """Return how many labels are right, in per cent."""
+    inputs, labels = part.tensors
+    guessed = torch.cat([model(few).argmax(1) for few in inputs.split(500)])
+    return 100 * float((guessed == labels).double().mean())
+
+
+# ----------------------------------------------------------------------------------------------------- many trainings
+
+Outcomes = dict[Job, Outcome]
+
+
+def run_all(jobs: Sequence[Job], workers: int) -> Outcomes:
+    """Run the jobs, one thread each; print each as it ends."""
+    if workers == 1:
+        return dict(_told(jobs, map(train, jobs)))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return dict(_told(jobs, pool.map(train, jobs)))
+
+
+def _told(jobs: Sequence[Job], outcomes: Iterator[Outcome]) -> Iterator[tuple[Job, Outcome]]:
+    for number, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True), 1):
+        setting = f"{job.net}, learning rate {job.learning_rate:g}, noise {outcome.noise_multiplier:.3g}"
+        result = f"{outcome.last:.2f} % in {outcome.seconds:.0f} s of one core"
+        console.print(f"{number}/{len(jobs)} {job.method}, {setting}, seed {job.seed}: {result}")
+        yield job, outcome
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of one setting."""
+
+    job: Job
+    outcomes: list[Outcome]
+
+    @property
+    def last(self) -> Spread:
+        """Accuracy in the end."""
+        return Spread.of([outcome.last for outcome in self.outcomes])
+
+    @property
+    def late(self) -> Spread:
+        """Mean accuracy over the last quarter of the looks, which oscillates less than the last."""
+        looks = max(1, len(self.outcomes[0].steps) // 4)
+        return Spread.of([float(np.mean(outcome.accuracy[-looks:])) for outcome in self.outcomes])
+
+    @property
+    def best(self) -> Spread:
+        """Accuracy at the best point of each run, which nobody could choose without a budget."""
+        return Spread.of([max(outcome.accuracy) for outcome in self.outcomes])
+
+    @property
+    def curve(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Steps, mean accuracy, and its deviation over runs."""
+        values = np.array([outcome.accuracy for outcome in self.outcomes])
+        spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+        return np.array(self.outcomes[0].steps), values.mean(axis=0), spread
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a results file keeps."""
+        steps, mean, std = self.curve
+        kept = {name: value for name, value in asdict(self.job).items() if name != "seed"}
+        return {
+            **kept,
+            "last": asdict(self.last),
+            "late": asdict(self.late),
+            "best": asdict(self.best),
+            "spent_epsilon": self.outcomes[0].epsilon,
+            "spent_noise_multiplier": self.outcomes[0].noise_multiplier,
+            "curve": {"steps": steps.tolist(), "mean": mean.round(2).tolist(), "std": std.round(2).tolist()},
+            "processor_seconds": round(Spread.of([outcome.seconds for outcome in self.outcomes]).mean, 1),
+        }
+
+
+def grouped(outcomes: Outcomes, key: Callable[[Job], Hashable]) -> dict[Any, Runs]:
+    """Return the runs of every setting that ``key`` tells apart."""
+    found: dict[Any, Runs] = {}
+    for job, outcome in outcomes.items():
+        found.setdefault(key(job), Runs(job, [])).outcomes.append(outcome)
+    return found
+
+
+def draw(panel: Any, runs: Runs, label: str, **style: Any) -> None:
+    """Draw the mean test accuracy against steps, and a band of one deviation."""
+    steps, mean, std = runs.curve
+    (line,) = panel.plot(steps, mean, label=label, **style)
+    panel.fill_between(steps, mean - std, mean + std, alpha=0.15, color=line.get_color())
+
+
+def options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line: ``preset`` is "standard", "full" or "quick"; ``runs`` may be None."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, help="seeds of every setting")
+    parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
+    size = parser.add_mutually_exclusive_group()
+    for name, help_text in (("quick", "a few steps, to see that it runs"), ("full", "the paper's configuration: days")):
+        size.add_argument(f"--{name}", action="store_const", const=name, dest="preset", help=help_text)
+    parser.set_defaults(preset="standard")
+    return parser.parse_args(arguments)

@@ -1,0 +1,186 @@
+"""Shared code of dp_srm_cnn.py and cifar_cnn.py: DP-SRM against DP-SGD on a network, at given budgets.
+
+Where a method has several candidates, each is tried once at every epsilon, and the one with the least test error is run
+afresh with other seeds: as in the paper, no budget pays for the choice. DP-SRM reads every batch at two points, so that
+a step of it takes the time of two of DP-SGD; its first batch may be larger.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deep_runs import Job, Runs, draw, grouped, run_all
+from support import Spread, console, print_table
+
+from privet.deep import RecursiveMomentum
+
+METHODS = ("DP-SGD", "DP-SRM")
+TRIAL_SEED = 1000
+Groups = dict[tuple[float, str], Runs]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tuned: step size, batch b, epochs, and for DP-SRM gamma = C2 and b0 / b."""
+
+    learning_rate: float
+    batch: int
+    epochs: float
+    refresh: float | None = None
+    first: int = 1
+
+    @property
+    def momentum(self) -> RecursiveMomentum | None:
+        """DP-SRM's, or None for DP-SGD."""
+        if self.refresh is None:
+            return None
+        return RecursiveMomentum(self.refresh, self.refresh, first_batch_size=self.first * self.batch)
+
+    def of(self, template: Job, method: str, epsilon: float) -> Job:
+        """Return a training with this setting."""
+        return replace(
+            template,
+            method=method,
+            epsilon=epsilon,
+            learning_rate=self.learning_rate,
+            batch=self.batch,
+            steps=max(1, round(self.epochs * template.n / self.batch)),
+            momentum=self.momentum,
+        )
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison: the network and data in a template, budgets, candidates of both methods, the paper's errors."""
+
+    title: str
+    template: Job
+    epsilons: tuple[float, ...]
+    candidates: dict[str, tuple[Setting, ...]]
+    paper: dict[tuple[float, str], float]  # test error, %
+    runs: int
+
+
+def grid(
+    rates: Sequence[float], batches: Sequence[int], epochs: float, refreshes: Sequence[float], firsts: Sequence[int]
+) -> dict[str, tuple[Setting, ...]]:
+    """Return the candidates of the paper's search."""
+    plain = tuple(Setting(rate, batch, epochs) for rate in rates for batch in batches)
+    recursive = (
+        replace(setting, refresh=refresh, first=first) for setting in plain for refresh in refreshes for first in firsts
+    )
+    return {"DP-SGD": plain, "DP-SRM": tuple(recursive)}
+
+
+def chosen(study: Study, workers: int) -> dict[tuple[float, str], Setting]:
+    """Return the setting of every method and epsilon; the only candidate, or the best of one try each."""
+    several = [
+        (epsilon, method, setting)
+        for epsilon in study.epsilons
+        for method, settings in study.candidates.items()
+        for setting in settings
+        if len(settings) > 1
+    ]
+    jobs = [setting.of(study.template, method, epsilon) for epsilon, method, setting in several]
+    tried = run_all([replace(job, seed=TRIAL_SEED) for job in jobs], workers).values() if jobs else ()
+    best = {(epsilon, method): study.candidates[method][0] for epsilon in study.epsilons for method in METHODS}
+    found: dict[tuple[float, str], float] = {}
+    for (epsilon, method, setting), outcome in zip(several, tried, strict=True):
+        if outcome.last > found.get((epsilon, method), -math.inf):
+            found[epsilon, method], best[epsilon, method] = outcome.last, setting
+    return best
+
+
+def compared(study: Study, workers: int) -> tuple[Groups, list[dict[str, Any]]]:
+    """Run both methods at all budgets, print the table, and return the runs and its rows."""
+    settings = chosen(study, workers)
+    jobs = [
+        replace(settings[epsilon, method].of(study.template, method, epsilon), seed=seed)
+        for seed in range(study.runs)
+        for epsilon in study.epsilons
+        for method in METHODS
+    ]
+    groups: Groups = grouped(run_all(jobs, workers), lambda job: (job.epsilon, job.method))
+    rows = [row(study, groups, epsilon, method) for epsilon in study.epsilons for method in METHODS]
+    show(study, rows)
+    return groups, rows
+
+
+def error(runs: Runs) -> Spread:
+    """Return the test error in the end, in per cent."""
+    return Spread(100 - runs.last.mean, runs.last.std, runs.last.runs)
+
+
+def part_needed(runs: Runs, accuracy: float) -> float:
+    """Return the part of its steps after which the mean accuracy is reached first; nan if never."""
+    steps, mean, _ = runs.curve
+    reached = steps[mean >= accuracy]
+    return float(reached[0] / steps[-1]) if len(reached) else math.nan
+
+
+def row(study: Study, groups: Groups, epsilon: float, method: str) -> dict[str, Any]:
+    """Return what is told of one setting; steps and time until DP-SGD's last accuracy, as parts of DP-SGD's."""
+    runs, plain = groups[epsilon, method], groups[epsilon, "DP-SGD"]
+    summary, baseline = runs.summary(), plain.summary()
+    part = part_needed(runs, plain.last.mean)
+    found = error(runs)
+    return {
+        "epsilon": epsilon,
+        "method": method,
+        "paper_error": study.paper.get((epsilon, method)),
+        "error": [found.mean, found.std],
+        "steps_to_match": part * runs.job.steps / plain.job.steps,
+        "time_to_match": part * summary["processor_seconds"] / max(baseline["processor_seconds"], 0.1),
+        **summary,
+    }
+
+
+def show(study: Study, rows: list[dict[str, Any]]) -> None:
+    """Print the table, and by epsilon which method is ahead."""
+    shown = [[*setting_in_words(each), *outcome_in_words(each)] for each in rows]
+    columns = ["epsilon, method", "rate", "batch", "b0", "gamma = C2", "epochs", "runs", "test error, %", "(paper)"]
+    print_table(study.title, [*columns, "steps to match", "time to match", "CPU s"], shown)
+    for plain, recursive in zip(rows[::2], rows[1::2], strict=True):
+        ahead = "below" if recursive["error"][0] < plain["error"][0] else "not below"
+        difference = recursive["error"][0] - plain["error"][0]
+        console.print(
+            f"epsilon {plain['epsilon']:g}: DP-SRM's test error is {ahead} DP-SGD's ({difference:+.2f} points; paper: "
+            f"{(recursive['paper_error'] or math.nan) - (plain['paper_error'] or math.nan):+.2f})"
+        )
+
+
+def setting_in_words(each: dict[str, Any]) -> list[str]:
+    momentum = each["momentum"]
+    recursive = ["", ""] if momentum is None else [str(momentum["first_batch_size"]), f"{momentum['refresh']:g}"]
+    epochs = f"{each['steps'] * each['batch'] / each['n']:.3g}"
+    name = f"{each['epsilon']:g} {each['method']}"
+    return [name, f"{each['learning_rate']:g}", str(each["batch"]), *recursive, epochs]
+
+
+def outcome_in_words(each: dict[str, Any]) -> list[str]:
+    told = each["paper_error"]
+    return [
+        str(each["last"]["runs"]),
+        Spread(*each["error"], each["last"]["runs"]).show(2),
+        "" if told is None else f"{told:.2f}",
+        f"{each['steps_to_match']:.2f}",
+        f"{each['time_to_match']:.2f}",
+        f"{each['processor_seconds']:.0f}",
+    ]
+
+
+def draw_budget(panel: Any, groups: Groups, epsilon: float) -> None:
+    """Draw both methods at a budget."""
+    for method in METHODS:
+        draw(panel, groups[epsilon, method], method)
+    panel.set(title=f"epsilon = {epsilon:g}", xlabel="step", ylabel="test accuracy, %")
+    panel.legend(fontsize=8)
+
+
+def without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows that JSON can hold: what was never reached is null."""
+    return [
+        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in each.items()}
+        for each in rows
+    ]
