@@ -20,7 +20,7 @@ import privet
 from privet import preprocessing, solvers
 from privet.audit import pairs
 from privet.linear.base import PrivateLinearModel
-from privet.linear.defaults import PURE_METHODS
+from privet.linear.sparse_training import SPARSE_METHODS
 from privet.linear.training import TRAINERS
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import (
@@ -108,7 +108,7 @@ def methods_of(kinds: Iterable[type[PrivateLinearModel]], methods: Iterable[str]
         for method in methods:
             if _offers(kind, method=method):
                 found.add((kind.__name__, method))
-            if method in PURE_METHODS and _offers(kind, method=method, delta=0.0):
+            if _offers(kind, method=method, delta=0.0):
                 found.add((kind.__name__, method, "pure"))
     return found
 
@@ -126,7 +126,7 @@ def required() -> set[Key]:
     kinds = [kind for name, kind in PrivateLinearModel.kinds.items() if name in privet.__all__]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
     networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
-    return solvers_of(solvers) | methods_of(kinds, TRAINERS) | scalers | networks
+    return solvers_of(solvers) | methods_of(kinds, {*TRAINERS, *SPARSE_METHODS}) | scalers | networks
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
@@ -532,6 +532,10 @@ def _scalers() -> list[Scenario]:
     return found
 
 
+def _sparse() -> list[Scenario]:
+    return import_module("sparse_scenarios").scenarios()
+
+
 def _networks() -> list[Scenario]:
     return import_module("deep_scenarios").scenarios() if HAS_TORCH else []
 
@@ -550,6 +554,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _estimators,
         _with_intercepts,
         _scalers,
+        _sparse,
         _networks,
     )
     return tuple(scenario for part in parts for scenario in part())

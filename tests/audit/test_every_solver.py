@@ -16,6 +16,7 @@ import pytest
 from privet import PrivateRidge, solvers
 from privet.audit import from_outputs
 from privet.audit.distinguish import summary
+from privet.linear.sparse_training import SPARSE_METHODS
 from privet.linear.training import TRAINERS
 from privet.privacy import NoiseSource
 from privet.privacy.accounting import merged
@@ -138,6 +139,16 @@ def test_an_estimator_or_a_method_without_a_scenario_is_noticed(monkeypatch):
     assert {name for name, *_ in lacking} == {"PrivateNovelty"}
     monkeypatch.setattr("privet.linear.defaults.METHODS", ("novel",))
     assert ("PrivateRidge", "novel") in missing(methods_of([PrivateRidge], ["novel"]), SCENARIOS)
+
+
+def test_a_sparse_solver_or_method_without_a_scenario_is_noticed(monkeypatch):
+    kinds = {"PrivateSparseLogisticRegression", "PrivateSparseRegression"}
+    assert {(kind, method) for kind in kinds for method in SPARSE_METHODS} < required()
+    assert {("hard_threshold",), ("peeled_threshold",), ("student_of",)} < required()
+    kept = [scenario for scenario in SCENARIOS if scenario.about != ("PrivateSparseRegression", "peeling")]
+    assert missing(required(), kept) == {("PrivateSparseRegression", "peeling")}
+    monkeypatch.setitem(SPARSE_METHODS, "novel", SPARSE_METHODS["peeling"])
+    assert missing(required(), SCENARIOS) == {(kind, "novel") for kind in kinds}
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
