@@ -15,8 +15,8 @@ help:                  ## list the targets
 demo: $(VENV)/demo.stamp  ## train private models on real medical records
 	$(BIN)/privet demo
 
-test: $(VENV)/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/dev.stamp  ## run all tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/dev.stamp  ## style
 	$(BIN)/ruff check .

@@ -2,9 +2,9 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -75,13 +75,19 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return Refusal(folder, monkeypatch, capsys)
 
 
+def spent_by_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def test_help_answers_in_half_a_second() -> None:
+    """By processor time, which other work on the machine leaves alone."""
     privet("--help")  # warm the file cache
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = spent_by_children()
         result = privet("--help")
-        times.append(time.perf_counter() - start)
+        times.append(spent_by_children() - start)
         assert result.returncode == 0
     assert min(times) < 0.5
     assert all(command in result.stdout for command in ("demo", "plan", "fit", "predict", "ledger"))
