@@ -197,3 +197,22 @@ def test_impossible_settings_are_refused():
         prepared(batch_size=201)
     with pytest.raises(ValueError, match="one number an example"):
         train(prepared(loss=nn.functional.cross_entropy))
+
+
+class Scaled(nn.Module):
+    """A layer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_a_layer_without_a_rule_is_told_of_in_one_line():
+    model = nn.Sequential(nn.Linear(5, 8), Scaled(), nn.Linear(8, 2))
+    with pytest.warns(UserWarning, match="no rule for Scaled"):
+        private = prepared(model=model)
+    train(private)
+    assert not torch.equal(model[1].scale, torch.ones(8))

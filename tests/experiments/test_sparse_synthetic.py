@@ -4,6 +4,7 @@ import importlib
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,8 +41,6 @@ def test_full_is_the_papers_configuration(experiment):
 
 
 def test_rows_keep_within_their_bounds(experiment):
-    import numpy as np
-
     for setting in experiment.PAPER[::2]:
         X = experiment.quick(setting).rows(np.random.default_rng(0))
         bounds = experiment.quick(setting)

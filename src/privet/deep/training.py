@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from privet.checks import count, positive, probability
 from privet.deep import checkpoint, selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients, layers_of
+from privet.deep.clipping.rules import has_rule
 from privet.deep.datasets import collated
 from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_for
 from privet.deep.processes import Processes
@@ -148,7 +149,7 @@ class PrivateTraining:
         random_state: int | None = None,
         n_is_public: bool = False,
     ) -> None:
-        layers_of(model)  # refuses what mixes examples
+        _tell_of_the_general_rule(layers_of(model))  # which refuses what mixes examples
         self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
         self._estimate = Fresh(plan) if isinstance(plan, GradientPlan) else plan
@@ -448,6 +449,13 @@ class PrivateTraining:
         if self._n_is_public:
             guarantee = guarantee.assuming(assumed("the number of examples, from which the rate is made, is public"))
         return guarantee.assuming(self._source.assumption(), *self._assumptions)
+
+
+def _tell_of_the_general_rule(layers: Sequence[nn.Module]) -> None:
+    """Say in one line which layers have no rule of their own."""
+    names = sorted({type(layer).__name__ for layer in layers if not has_rule(layer)})
+    if names:
+        warnings.warn(f"no rule for {', '.join(names)}: gradients by torch.func.vmap, right and slow", stacklevel=4)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

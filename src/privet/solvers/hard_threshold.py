@@ -33,8 +33,8 @@ from privet.solvers.sparsity import (
 )
 from privet.solvers.steps import StepSize, as_step_size
 
-CHOICE, VALUES, CURVATURE = 0.55, 0.40, 0.05
-"""How the squared price of a round is shared among its three releases."""
+SHARES = (0.55, 0.40, 0.05)
+"""How the squared price of a round is shared: by the choice of features, their gradient, and the length of the step."""
 
 _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
@@ -105,6 +105,7 @@ def peeled_threshold(
     n_nonzero: int,
     entry_bound: float,
     residual_clips: Sequence[float],
+    shares: tuple[float, float, float] = SHARES,
     delta: float,
     source: NoiseSource,
     keep_iterates: bool = False,
@@ -132,6 +133,9 @@ def peeled_threshold(
     residual_clips : sequence of float
         One a round: residuals (of a regression; those of a logistic loss lie within 1) are clipped to it. It may fall
         from round to round, as residuals do.
+    shares : three floats
+        How the squared price of a round is shared by its releases; at most 1 together. Small budgets gain by a larger
+        first share: features that are wrong are worse than values that are.
     delta : float
         At which the guarantee is stated.
     source : NoiseSource
@@ -152,6 +156,9 @@ def peeled_threshold(
     entry_bound = checked_entry_bound(problem, entry_bound)
     clips = [min(positive("a residual clip", clip), problem.objective.residual_bound) for clip in residual_clips]
     price = plan.mu / math.sqrt(count("the number of rounds", len(clips))) * (1 - 1e-12)
+    first, second, third = (price * math.sqrt(positive("a share", share)) for share in shares)
+    if sum(shares) > 1 + 1e-12:
+        raise ValueError(f"the shares of a round may come to 1 together, not to {sum(shares):g}")
     bound = enforced(
         f"entries are bounded by {entry_bound:.6g} and residuals clipped to "
         f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
@@ -161,7 +168,7 @@ def peeled_threshold(
     weights, step, iterates = problem.start(), math.inf, []
     with plan.open(source) as purse:
         for done, clip in enumerate(clips, start=1):
-            weights, step = _round(problem, purse, weights, step, clip, entry_bound, n_nonzero, price)
+            weights, step = _round(problem, purse, weights, step, clip, entry_bound, n_nonzero, (first, second, third))
             if keep_iterates:
                 iterates.append(weights)
             if progress is not None:
@@ -178,7 +185,7 @@ def _round(
     clip: float,
     entry_bound: float,
     n_nonzero: int,
-    price: float,
+    prices: tuple[float, float, float],
 ) -> tuple[NDArray[Any], float]:
     """Return the weights after one round, and the step that it took."""
     rows, objective = problem.rows, problem.objective
@@ -187,18 +194,18 @@ def _round(
     # n |w - eta g| / eta: in the first round, where no step is known, all weights are zero.
     shift = n * penalty[:d] - (n / step) * weights[:d]
     one = clip * entry_bound * margin + rounding_of(shift)
-    chosen = purse.noisy_top(np.abs(total[:d] + shift), one, price * math.sqrt(CHOICE), n_nonzero)
+    chosen = purse.noisy_top(np.abs(total[:d] + shift), one, prices[0], n_nonzero)
     support = np.append(chosen, np.arange(d, rows.dimension))
     length = math.hypot(min(entry_bound * math.sqrt(n_nonzero), rows.row_norm), rows.intercept)
     direction = np.zeros_like(weights)
-    noisy = purse.noisy(total[support], clip * length * margin, price * math.sqrt(VALUES))
+    noisy = purse.noisy(total[support], clip * length * margin, prices[1])
     direction[support] = noisy / n + penalty[support]
     along = rows.scores(direction)
     reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
     # A square in [0, reach^2] differs from the middle by half of that.
     in_blocks = np.add.reduceat(along * along, np.arange(0, n, _BLOCK)).sum(keepdims=True)
-    squares = purse.noisy(in_blocks, reach**2 / 2, price * math.sqrt(CURVATURE))
-    curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, price))
+    squares = purse.noisy(in_blocks, reach**2 / 2, prices[2])
+    curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, prices[2]))
     size = float(direction @ direction) / (curvature + problem.regulariser.smoothness * float(direction @ direction))
     moved = np.zeros_like(weights)
     moved[support] = weights[support] - size * direction[support]
@@ -215,4 +222,4 @@ def _reach(row_norm: float, intercept: float, entry_bound: float, direction: NDA
 
 def _least_square(reach: float, n: int, price: float) -> float:
     """Return twice the standard deviation of the noise on the mean square: less of it is not to be trusted."""
-    return max(2 * reach**2 / (n * price * math.sqrt(CURVATURE)), 1e-300)
+    return max(2 * reach**2 / (n * price), 1e-300)

@@ -1,0 +1,273 @@
+"""Shared code of sparse_synthetic.py and sparse_text.py: a sparse linear or logistic model by seven methods.
+
+Nothing here looks at private data to set a parameter: all of them follow from n, d, s, public bounds and spreads, and
+from the constants in Settings, which each script fixed by a few trials and states. Every private run has its guarantee
+held against the budget.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared, TamedLogistic
+from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
+from privet.privacy import Budget, NoiseSource, gdp_mu
+from privet.solvers import (
+    Problem,
+    PublicFeatures,
+    Release,
+    frank_wolfe,
+    hard_threshold,
+    knowledge_transfer,
+    peeled_threshold,
+    student_of,
+    transfer_stability,
+    two_stage,
+)
+from privet.solvers.hard_threshold import SHARES
+from privet.solvers.ight import ight
+
+NOT_PRIVATE = "IGHT (not private)"
+PEELING = "DP-IGHT, peeling"
+BASELINES = ("Frank-Wolfe", "Two stage")
+OURS = ("DP-IGHT", PEELING, "DPSL-KT (A)", "DPSL-KT (B)")
+METHODS = (NOT_PRIVATE, *BASELINES, *OURS)
+
+
+@dataclass(frozen=True)
+class Peeling:
+    """Rounds of peeling, the share of s that it keeps, and the residual clips, the last of them for all later rounds.
+
+    ``entries`` is where entries are clipped, in units of their bound (so for Frank-Wolfe too): noise falls with that,
+    and covariances fall less.
+    """
+
+    rounds: int
+    share: float = 1.0
+    clips: tuple[float, ...] = (1.0,)
+    entries: float = 1.0
+    shares: tuple[float, float, float] = SHARES
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Of Frank-Wolfe: corners in units of s, the l1 radius in units of the public guess, and the residual clip."""
+
+    steps: float
+    radius: float
+    clip: float = 0.7
+    entries: float = 1.0
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Of DP-IGHT: steps, their size in units of 1/smoothness, and the clip in units of row norm times spread."""
+
+    steps: int
+    size: float
+    clip: float
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Of the two stages: blocks in units of sqrt(n), steps before a vote, and the share of epsilon for the choice.
+
+    ``width`` is the bend of the Huber loss, ``weights`` the length of weights, in units of the public guess, at which
+    noise and penalty are to balance.
+    """
+
+    blocks: float
+    steps: int = 10
+    share: float = 0.8
+    width: float = 1.0
+    weights: float = 0.3
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Of the convex teacher: the noise that a student's scores may keep, and the bend of the Huber loss."""
+
+    label_noise: float
+    width: float = 0.25
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was fixed by trials; clips, widths and noise of a regression are in units of the targets' public spread.
+
+    The first three depend on the budget through n mu / (s log 2d) alone: up to each limit, so.
+    """
+
+    peeling: tuple[tuple[float, Peeling], ...]
+    walk: tuple[tuple[float, Walk], ...]
+    descent: tuple[tuple[float, Descent], ...]
+    votes: Votes
+    teacher: Teacher
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Data with its public numbers.
+
+    ``spread`` is that of targets (1 for classes), ``score_spread`` that of scores, ``square`` the mean square of rows
+    along a direction, ``length`` and ``radius`` the l2 and l1 norms to expect of the weights: guesses which owe nothing
+    to private records.
+    """
+
+    X: Any
+    y: NDArray[Any]
+    is_logistic: bool
+    n_nonzero: int
+    row_norm: float
+    entry_bound: float
+    spread: float
+    score_spread: float
+    square: float
+    length: float
+    radius: float
+    public: PublicFeatures
+    settings: Settings
+    intercept: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", BoundedRows(self.X, self.row_norm, self.intercept))
+
+    def problem(self, objective: Any = None, alpha: float = 0.0) -> Problem:
+        """Return the problem, of the plain loss where no other is given."""
+        plain = Logistic() if self.is_logistic else Squared()
+        return Problem(objective or plain, L2(alpha), self.rows, self.y)  # type: ignore[attr-defined]
+
+    def bounded(self, width: float, alpha: float = 0.0) -> Problem:
+        """Return the problem with a loss of bounded gradients."""
+        return self.problem(None if self.is_logistic else Huber(width * self.spread), alpha)
+
+    def chosen(self, table: tuple[tuple[float, Any], ...], budget: Budget) -> Any:
+        """Return what a table says for this budget."""
+        n, d = self.X.shape
+        legibility = n * gdp_mu(budget) / (self.n_nonzero * math.log(2 * d))
+        return next(entry for limit, entry in table if legibility <= limit)
+
+    def clipped(self, share: float) -> tuple["Case", float]:
+        """Return the case with entries clipped to a share of their bound, and how much larger its weights are.
+
+        For independent columns that are uniform between the bounds, which need not hold for privacy: the regression of
+        x on its clipped value has slope E[x clip(x)] / E[clip(x)^2].
+        """
+        if share == 1:
+            return self, 1.0
+        bound = share * self.entry_bound
+        slope = (share**3 / 3 + share * (1 - share**2) / 2) / (share**3 / 3 + share**2 * (1 - share))
+        return replace(self, X=np.clip(self.X, -bound, bound), entry_bound=bound, radius=self.radius * slope), slope
+
+    def first_slope(self, clip: float) -> float:
+        """Return how much of a weight one round from zero finds, for normal scores of the public spread.
+
+        A clip at c deviations keeps P(|z| < c) of a covariance; the logistic curve is flatter away from zero.
+        """
+        if self.is_logistic:
+            return 1 / math.sqrt(1 + math.pi / 8 * self.score_spread**2)
+        return math.erf(clip / math.sqrt(2))
+
+
+def train(method: str, case: Case, budget: Budget, source: NoiseSource) -> NDArray[Any]:
+    """Return the weights that a method finds."""
+    if method == NOT_PRIVATE:
+        return ight(case.problem(), n_nonzero=case.n_nonzero)
+    release = _RUNS[method](case, budget, source)
+    if release.guarantee.epsilon > budget.epsilon * (1 + 1e-9) or release.guarantee.delta > budget.delta:
+        raise RuntimeError(f"{method} spends {release.guarantee}, more than {budget}")
+    return np.asarray(release.weights)
+
+
+def by_peeling(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    chosen: Peeling = case.chosen(case.settings.peeling, budget)
+    clips = (chosen.clips + chosen.clips[-1:] * chosen.rounds)[: chosen.rounds]
+    case, slope = case.clipped(chosen.entries)
+    release = peeled_threshold(
+        case.problem(TamedLogistic() if case.is_logistic else None),
+        AdaptivePlan.for_budget(budget),
+        n_nonzero=max(round(chosen.share * case.n_nonzero), 1),
+        entry_bound=case.entry_bound,
+        residual_clips=[clip * case.spread for clip in clips],
+        shares=chosen.shares,
+        delta=budget.delta,
+        source=source,
+    )
+    if chosen.rounds == 1:  # later rounds see what the first has missed
+        slope *= case.first_slope(clips[0])
+    return replace(release, weights=release.weights / slope)
+
+
+def by_thresholds(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    chosen: Descent = case.chosen(case.settings.descent, budget)
+    problem = case.problem()
+    clip = min(chosen.clip * problem.rows.norm_bound * case.spread, problem.lipschitz)
+    plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=chosen.steps, clip_norm=clip)
+    size = chosen.size / (case.square * problem.objective.curvature_bound)
+    return hard_threshold(problem, plan, n_nonzero=case.n_nonzero, step_size=size, delta=budget.delta, source=source)
+
+
+def by_walk(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    chosen: Walk = case.chosen(case.settings.walk, budget)
+    case, slope = case.clipped(chosen.entries)
+    release = frank_wolfe(
+        case.problem(TamedLogistic() if case.is_logistic else None),
+        AdaptivePlan.for_budget(budget),
+        l1_radius=chosen.radius * case.radius,
+        steps=max(round(chosen.steps * case.n_nonzero), 1),
+        entry_bound=case.entry_bound,
+        residual_clip=chosen.clip * case.spread,
+        delta=budget.delta,
+        source=source,
+    )
+    return replace(release, weights=release.weights / slope)
+
+
+def by_two_stages(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    votes = case.settings.votes
+    problem = case.bounded(votes.width)
+    n, length = problem.rows.n, min(case.row_norm, case.entry_bound * math.sqrt(case.n_nonzero)) + case.intercept
+    half = gdp_mu(Budget(budget.epsilon / 2, budget.delta / 2))
+    tilt = math.sqrt(case.n_nonzero) * 2 * problem.objective.lipschitz(length) / (n * half)
+    least = 4 * problem.objective.smoothness(length) / (n * budget.epsilon)
+    return two_stage(
+        problem,
+        budget,
+        n_nonzero=case.n_nonzero,
+        blocks=max(round(votes.blocks * math.sqrt(n)), 1),
+        vote_steps=votes.steps,
+        selection_share=votes.share,
+        entry_bound=case.entry_bound,
+        added_alpha=max(tilt / (votes.weights * case.length), least),
+        source=source,
+    )
+
+
+def by_private_teacher(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    return student_of(by_thresholds(case, budget, source), case.public, n_nonzero=case.n_nonzero)
+
+
+def by_convex_teacher(case: Case, budget: Budget, source: NoiseSource) -> Release:
+    public, teacher = case.public, case.settings.teacher
+    problem = case.bounded(teacher.width)
+    # A student of s features averages the noise of m scores: to about sqrt(s log(2 d) / m) of it.
+    averaged = math.sqrt(case.n_nonzero * math.log(2 * problem.rows.n_features) / public.rows.n)
+    moved = 2 * problem.lipschitz / problem.rows.n * public.operator_norm * min(averaged, 1.0)
+    problem = case.bounded(teacher.width, moved / (gdp_mu(budget) * teacher.label_noise * case.spread))
+    plan = OutputPlan.for_budget(budget, stability=transfer_stability(problem, public))
+    return knowledge_transfer(
+        problem, plan, features=public, n_nonzero=case.n_nonzero, delta=budget.delta, source=source
+    )
+
+
+_RUNS = {
+    PEELING: by_peeling,
+    "DP-IGHT": by_thresholds,
+    "Frank-Wolfe": by_walk,
+    "Two stage": by_two_stages,
+    "DPSL-KT (A)": by_private_teacher,
+    "DPSL-KT (B)": by_convex_teacher,
+}
