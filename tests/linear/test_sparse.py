@@ -487,17 +487,16 @@ def long_table(n, d, per_row, seed=0):
 
 
 @pytest.mark.parametrize(("method", "max_iter"), [("hard_threshold", 50), ("peeling", 50), ("peeling", None)])
-def test_fifty_thousand_features_take_seconds_and_little_memory(method, max_iter):
+def test_fifty_thousand_features_take_seconds_and_little_memory(method, max_iter, takes_less_than):
     X, y = long_table(20_000, 50_000, 100)
     model = PrivateSparseLogisticRegression(
         method=method, n_nonzero=500, feature_norm=6.0, entry_bound=1.0, max_iter=max_iter
     )
+    assert takes_less_than(10.0, lambda: model.fit(X, y))
     tracemalloc.start()
-    start = time.process_time()
     model.fit(X, y)
-    seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 10
     assert peak < 200e6
     assert model.get_support().sum() == 500
 

@@ -1,7 +1,6 @@
 """Amplification by iteration at the limits: of floating point, of contraction, of delta; and how long it takes."""
 
 import math
-import time
 import warnings
 from dataclasses import replace
 
@@ -49,18 +48,15 @@ def test_units_that_are_forgotten_altogether_do_not_break_the_average(contractio
     assert 0 < found <= epsilon(replace(event, secret=Secret.NOTHING), REPLACE, 1e-5)
 
 
-def test_many_records_without_any_loss_are_found_quickly():
+def test_many_records_without_any_loss_are_found_quickly(takes_less_than):
     """Brackets that reach down to an epsilon of exactly 0 were halved a thousand times."""
-    begin = time.perf_counter()
+    assert takes_less_than(5.0, lambda: per_record_epsilon(100_000, noise_multiplier=1000.0, delta=1e-5))
     found = per_record_epsilon(100_000, noise_multiplier=1000.0, delta=1e-5)
-    assert time.perf_counter() - begin < 5.0
     assert found[0] == 0.0 < found[-1]
 
 
-def test_a_secret_stop_for_many_records_is_analysed_quickly():
-    begin = time.perf_counter()
-    epsilons(LastIterate(4.0, n=20_000, secret=Secret.STOP), 1e-5)
-    assert time.perf_counter() - begin < 5.0
+def test_a_secret_stop_for_many_records_is_analysed_quickly(takes_less_than):
+    assert takes_less_than(5.0, lambda: epsilons(LastIterate(4.0, n=20_000, secret=Secret.STOP), 1e-5))
 
 
 @pytest.mark.parametrize("gap", [1e-7, 1e-8, 3e-9, 1e-9, 1e-10, 3e-11, 1e-11, 1e-12])
@@ -125,9 +121,8 @@ def test_the_last_place_is_the_worst(contraction, diameter, passes):
     assert worst_mu(event) == place_mus(event).max() == place_mus(event)[-1]
 
 
-def test_the_worst_of_very_many_units_takes_no_room():
-    start = time.perf_counter()
+def test_the_worst_of_very_many_units_takes_no_room(takes_less_than):
     assert epsilon(LastIterate(4.0, n=10**12, passes=3), REPLACE, 1e-5) == pytest.approx(1.993, abs=1e-3)
-    assert time.perf_counter() - start < 1
+    assert takes_less_than(1.0, lambda: epsilon(LastIterate(4.0, n=10**12, passes=4), REPLACE, 1e-5))
     with pytest.raises(ValueError, match="places are more than"):
         place_mus(LastIterate(4.0, n=10**9))
