@@ -7,6 +7,8 @@ Which analysis is used
   divergences where delta is so small that the rounding of a Fourier transform could be felt.
 * Last iterates: Gaussian, by the taut string of :mod:`~privet.privacy.iteration`; with a secret stop or order an
   average of Gaussian profiles, exactly for one run and by loss distributions for several.
+* Nearly Gaussian releases: as the Gaussian ones that they are close to; a total variation distance t between what ran
+  and what is analysed costs t (1 + e^epsilon) of delta.
 * Always also what is certified without any sampling; the best of all that applies is returned.
 
 The two conventions of dp-accounting
@@ -29,6 +31,7 @@ from privet.privacy.events import (
     FixedSizeGaussian,
     GaussianRelease,
     LastIterate,
+    NearlyGaussian,
     PoissonGaussian,
     leaves,
 )
@@ -79,12 +82,16 @@ def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
     gaussians: list[float] = []
     others: list[Event] = []
     runs: dict[Event, int] = {}
+    distance = 0.0
     for part in leaves(event):
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
             raise ValueError(f"{type(part).__name__} is accounted for under {names} adjacency, not {adjacency}")
         if isinstance(part, GaussianRelease) or takes_everybody(part):
             gaussians.append(unsampled_mu(part, adjacency))
+        elif isinstance(part, NearlyGaussian):
+            gaussians.append(part.mu)
+            distance += part.distance
         elif isinstance(part, PoissonGaussian | FixedSizeGaussian):
             one_step = replace(part, steps=1)
             runs[one_step] = runs.get(one_step, 0) + part.steps
@@ -95,6 +102,8 @@ def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
             others.append(part)
     if gaussians:
         others.insert(0, GaussianRelease(math.hypot(*gaussians)))
+    if distance:
+        others.append(NearlyGaussian(0.0, distance))
     return (*others, *(_times(one, number) for one, number in runs.items()))
 
 
@@ -143,4 +152,29 @@ def bound_of(analysis: str) -> Bound:
     """Return the analysis of that name."""
     if analysis not in _ANALYSES:
         raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
-    return _ANALYSES[analysis]
+    return _despite_distance(_ANALYSES[analysis])
+
+
+def _despite_distance(bound: Bound) -> Bound:
+    """Return the analysis for what ran, given one of what it is close to.
+
+    If P is within t of P', Q within t of Q', and (P', Q') satisfy (epsilon, delta'), then for every outcome E
+    P(E) <= P'(E) + t <= e^epsilon Q'(E) + delta' + t <= e^epsilon Q(E) + delta' + t (1 + e^epsilon).
+    """
+
+    def corrected(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision) -> float:
+        near = [part for part in parts if isinstance(part, NearlyGaussian)]
+        exact = [part for part in parts if not isinstance(part, NearlyGaussian)]
+        distance = sum(part.distance for part in near)
+        found = 0.0
+        while math.isfinite(found):
+            room = delta - distance * (1 + math.exp(min(found, 700.0)))
+            if distance and room <= 0:
+                return math.inf
+            needed = bound(exact, adjacency, room if distance else delta, precision) if exact else 0.0
+            if needed <= found:
+                return found
+            found = needed * (1 + 1e-9) if distance else needed  # up to a point that its own room certifies
+        return found
+
+    return corrected

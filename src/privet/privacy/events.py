@@ -54,6 +54,22 @@ class GaussianRelease(Event):
 
 
 @dataclass(frozen=True)
+class NearlyGaussian(Event):
+    """A release that is, on every dataset, within a total variation ``distance`` of one that is mu-Gaussian-DP.
+
+    Noise on a lattice (:mod:`privet.privacy.lattice`) makes one: only its far tails are not a Gaussian's.
+    """
+
+    mu: float
+    distance: float
+
+    def __post_init__(self) -> None:
+        self._keep(mu=nonnegative("mu", self.mu), distance=delta_value(self.distance))
+        if self.mu > LARGEST_MU:
+            raise ValueError(f"mu must be at most {LARGEST_MU:g}, got {self.mu:g}: there is hardly any noise")
+
+
+@dataclass(frozen=True)
 class PureRelease(Event):
     """A release with pure epsilon-DP, for instance K-norm noise."""
 

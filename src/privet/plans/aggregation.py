@@ -1,0 +1,157 @@
+"""Sums that several parties form without showing their summands, with noise that none of them knows."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import count, positive
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.events import Event, NearlyGaussian
+from privet.privacy.gaussian import gdp_mu
+from privet.privacy.guarantee import Assumption, Guarantee, assumed, enforced
+from privet.privacy.lattice import LatticeLaw, rounded, rounded_shift
+
+ROUNDING_SHARE = 0.02  # of the sensitivity, that rounding may add
+TAIL_SHARE = 0.01  # of delta, that the tails of the noise may take
+_MOST_BITS = 15
+_LARGEST = 2.0**50  # scaled sums must be whole numbers that float64 holds, with room to spare
+
+
+@dataclass(frozen=True)
+class AggregationPlan:
+    """``steps`` sums of vectors, one vector a party, each rounded to a lattice and noised on that lattice.
+
+    Parameters
+    ----------
+    dimension, steps : int
+        Length of the vectors, and how many sums are released.
+    sensitivity : float
+        How far, in l2 norm, the summands together can move when one record of one party is replaced. Only that party's
+        summand moves.
+    largest : float
+        Bound on the absolute value of each coordinate of a sum, before noise: what the lattice must hold.
+    scale : float
+        Lattice steps a unit.
+    law : LatticeLaw
+        Of the noise, in lattice steps, one draw a coordinate.
+    tail : float
+        Probability of the noise's tails, a coordinate, that the analysis changes.
+
+    Formal guarantees
+    -----------------
+    On the lattice, a replaced record moves a sum by at most :attr:`shift`, rounding included, so that all ``steps``
+    sums together, each free to depend on those before it, are within total variation ``steps * dimension * distance``
+    of a release that is (c * shift * sqrt(steps))-Gaussian-DP, (c, distance) being the law's
+    :meth:`~privet.privacy.lattice.LatticeLaw.comparison`. That holds for whoever sees the sums and not the noise.
+    """
+
+    dimension: int
+    steps: int
+    sensitivity: float
+    largest: float
+    scale: float
+    law: LatticeLaw
+    tail: float
+
+    adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        count("dimension", self.dimension)
+        count("steps", self.steps)
+        for name in ("sensitivity", "largest", "scale", "tail"):
+            positive(name, getattr(self, name))
+        if self.reach > _LARGEST:
+            raise ValueError(
+                f"sums of up to {self.largest:.3g} do not fit the lattice, {self.scale:.3g} steps a unit: there is so "
+                "little noise, or so large a sum, that rounding to it would not be exact"
+            )
+
+    @classmethod
+    def for_budget(
+        cls, budget: Budget, *, dimension: int, steps: int, sensitivity: float, largest: float
+    ) -> "AggregationPlan":
+        """Return the plan with the least noise for ``budget``, on the coarsest lattice whose rounding costs little."""
+        if budget.is_pure:
+            raise ValueError(
+                "noise made of fair bits has no pure epsilon guarantee, and coordinates of Laplace noise would give "
+                "sqrt(d) times the epsilon: set delta > 0"
+            )
+        count("dimension", dimension)
+        count("steps", steps)
+        positive("sensitivity", sensitivity)
+        tail = TAIL_SHARE * budget.delta / (steps * dimension * (1 + math.exp(budget.epsilon)))
+        mu = gdp_mu(Budget(budget.epsilon, (1 - TAIL_SHARE) * budget.delta))
+        for bits in range(2, _MOST_BITS + 1):
+            law = LatticeLaw(bits=bits)
+            shift = mu / (law.comparison(tail)[0] * math.sqrt(steps))  # that this law can hide
+            if math.sqrt(dimension) <= ROUNDING_SHARE * shift or bits == _MOST_BITS:
+                break
+        scale = (shift * (1 - 1e-9) - math.sqrt(dimension)) / sensitivity
+        if scale <= 0:
+            raise ValueError(
+                f"epsilon = {budget.epsilon:g} over {steps} sums of {dimension} coordinates needs more noise than the "
+                "lattice holds: take fewer steps"
+            )
+        plan = cls(dimension, steps, sensitivity, largest, scale, law, tail)
+        excess = plan.shift / shift
+        while plan.guarantee(budget.delta).epsilon > budget.epsilon:  # products of large numbers round, too
+            excess *= 1 + 1e-6
+            plan = replace(plan, scale=scale / excess)
+        return plan
+
+    @property
+    def shift(self) -> float:
+        """How far a sum moves on the lattice, in l2 norm, when one record is replaced."""
+        return rounded_shift(self.sensitivity, self.scale, self.dimension, self.largest * self.scale)
+
+    @property
+    def reach(self) -> float:
+        """Bound on the absolute value of what is opened, in lattice steps: what a field of integers must hold."""
+        return self.largest * self.scale + self.law.reach
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on a sum, a coordinate, in its own units."""
+        return self.law.std / self.scale
+
+    @property
+    def event(self) -> Event:
+        """What all sums together release, in the form that composes."""
+        step, distance = self.law.comparison(self.tail)
+        return NearlyGaussian(step * self.shift * math.sqrt(self.steps), self.steps * self.dimension * distance)
+
+    def guarantee(
+        self, delta: float, *, bound: Assumption | None = None, released: str = "every noisy sum"
+    ) -> Guarantee:
+        """Return the guarantee of all sums, towards those who do not know the noise.
+
+        The plan cannot see what is summed: unless ``bound`` says who enforces it, the sensitivity is *assumed*.
+        """
+        bound = bound or assumed(f"a replaced record moves a sum by at most {self.sensitivity:.6g}")
+        drawn = enforced(
+            f"sums are rounded to a lattice of {self.scale:.6g} steps a unit, rounding counted in the sensitivity, and "
+            f"noised there: {self.law.coarse} fair bits of 2^{self.law.bits} and {self.law.fine} uniforms of "
+            f"{self.law.bits} bits a coordinate, {self.steps} times; epsilon is that of this law, not of a Gaussian"
+        )
+        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, drawn))
+
+    def on_lattice(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Return one party's summand on the lattice. What is not finite, or too large for the plan, is refused."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (self.dimension,):
+            raise ValueError(
+                f"the plan is for vectors of length {self.dimension}, got an array of shape {values.shape}"
+            )
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0.0) > self.largest:
+            raise ValueError(
+                f"a summand is not finite, or larger than the {self.largest:.6g} that the plan allows: its bound does "
+                "not hold, so nothing is released"
+            )
+        return rounded(values, self.scale)
+
+    def off_lattice(self, total: NDArray[Any]) -> NDArray[np.float64]:
+        """Return an opened sum in its own units."""
+        return np.asarray(total, dtype=np.float64) / self.scale

@@ -1,0 +1,192 @@
+"""Noise on the integers whose law is known exactly, made of fair bits alone: what several parties can draw together.
+
+Inside a multi-party computation fair bits are cheap, and logarithms, roots and cosines are not. So the noise is
+
+    2^b (B - n/2) + sum of K terms (U_k - (2^b - 1)/2),    B ~ Binomial(n, 1/2), U_k uniform on 0, ..., 2^b - 1:
+
+n *coarse* bits in steps of 2^b give the shape of a Gaussian, K *fine* uniforms of b bits each fill the steps.
+
+How private a sum with such noise is follows from the law itself, by comparison with a Gaussian in a form that composes
+exactly (docs/proofs.md, "Noise on a lattice"). Let F be its distribution function: z(x) = Phi^-1(F(x)) carries it to a
+standard normal. If the law is log-concave, the best tests between it and its shift by k are thresholds, so that telling
+them apart is no easier than telling N(0, 1) from N(max_x z(x) - z(x - k), 1). With no single step of z longer than c,
+shifting each coordinate i by k_i is then (c ||k||_2)-Gaussian-DP. Steps grow in the far tails, which are lighter than a
+Gaussian's; there the analysis puts geometric tails in their place, at the cost of their probability in total variation.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri_exp
+
+from privet.checks import count, probability
+
+Floats = NDArray[np.float64]
+
+_LARGEST_REACH = 1 << 23
+# Masses are sums of products of positive numbers, each right to some hundred units in the last place.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class LatticeLaw:
+    """The law of 2^bits (B - coarse/2) + sum of ``fine`` centred uniforms of ``bits`` bits.
+
+    Parameters
+    ----------
+    coarse : int
+        Number n of fair bits that are worth 2^bits each.
+    fine : int
+        Number K of uniforms, even, so that the noise is whole and centred. Six make the law log-concave as far out as
+        it matters; with fewer its steps show.
+    bits : int
+        Bits b of each uniform.
+    """
+
+    coarse: int = 200
+    fine: int = 6
+    bits: int = 10
+
+    def __post_init__(self) -> None:
+        count("coarse", self.coarse)
+        count("bits", self.bits)
+        if count("fine", self.fine) % 2:
+            raise ValueError(f"the number of fine uniforms must be even, for noise that is centred, got {self.fine}")
+        if self.reach > _LARGEST_REACH:
+            raise ValueError(f"{self!r} is too wide to be tabulated: take fewer coarse bits, or uniforms of fewer bits")
+
+    @property
+    def bits_drawn(self) -> int:
+        """Number of fair bits that one draw takes."""
+        return self.coarse + self.fine * self.bits
+
+    @property
+    def reach(self) -> int:
+        """Largest absolute value."""
+        step = 1 << self.bits
+        return (self.coarse * step + self.fine * (step - 1)) // 2
+
+    @property
+    def std(self) -> float:
+        """Standard deviation."""
+        square = 4.0**self.bits
+        return math.sqrt(self.coarse * square / 4 + self.fine * (square - 1) / 12)
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return what each fair bit of a draw is worth; the draw is their sum over the bits that are 1, minus reach."""
+        uniform = np.left_shift(1, np.arange(self.bits, dtype=np.int64))
+        return np.concatenate([np.full(self.coarse, 1 << self.bits, dtype=np.int64), np.tile(uniform, self.fine)])
+
+    def masses(self) -> Floats:
+        """Return the probability of each value from -reach to reach."""
+        return _masses(self)
+
+    def comparison(self, tail: float) -> tuple[float, float]:
+        """Return (c, distance): steps of the map to a normal are at most c, but for a change of the law by distance.
+
+        The law is left as it is where all but ``tail`` of its mass lies, so ``distance`` <= ``tail`` in total
+        variation, per coordinate.
+        """
+        return _comparison(self, probability("tail", tail))
+
+
+def _uniform_sums(law: LatticeLaw) -> Floats:
+    """Return the law of the sum of the uniforms, one block of 2^bits values a row, an empty row before and after."""
+    step = 1 << law.bits
+    counts: NDArray[Any] = np.ones(1, dtype=object)  # Python's integers: exact, however large
+    for _ in range(law.fine):  # a uniform's convolution is a running sum over a window
+        running = np.cumsum(np.concatenate([counts, np.zeros(step - 1, dtype=object)]))
+        counts = running.copy()
+        counts[step:] -= running[:-step]
+    filled = np.zeros((law.fine + 2) * step)
+    filled[step : step + counts.size] = (counts / (1 << law.fine * law.bits)).astype(np.float64)
+    return filled.reshape(law.fine + 2, step)
+
+
+@lru_cache(maxsize=8)
+def _masses(law: LatticeLaw) -> Floats:
+    fine = _uniform_sums(law)[1:-1]
+    chances = np.array([float(math.comb(law.coarse, ones) / (1 << law.coarse)) for ones in range(law.coarse + 1)])
+    blocks = np.zeros((law.coarse + law.fine, 1 << law.bits))
+    for place, block in enumerate(fine):
+        blocks[place : place + law.coarse + 1] += chances[:, None] * block
+    masses: Floats = blocks.ravel()[: 2 * law.reach + 1]
+    masses.flags.writeable = False
+    return masses
+
+
+@lru_cache(maxsize=64)
+def _comparison(law: LatticeLaw, tail: float) -> tuple[float, float]:
+    """Bound the steps of z, for the law with geometric tails where ``tail`` of the mass lies.
+
+    For x >= 0 the step is z(x) - z(x-1) = p(x) / phi(xi) for some xi between the two, hence at most p(x) / phi(z(x)),
+    phi falling there. The law is symmetric, so the steps below 0 are the same: z(-x) = -z(x - 1). In a geometric tail,
+    p(x) / phi(z(x)) is a multiple of the Mills ratio of z(x), which falls: its first step is its longest.
+    """
+    upper = _masses(law)[law.reach :]
+    survival = np.cumsum(upper[::-1])[::-1]  # P(X >= x), summed from the far end: no cancellation
+    inside = int(np.searchsorted(-survival, -tail / 2, side="left"))  # the first x with P(X >= x) <= tail/2
+    if inside < 2 or inside + 1 >= survival.size or survival[inside] == 0:
+        raise ValueError(f"a tail of {tail:g} leaves nothing of {law!r} to compare, or is beyond its ends")
+    _check_log_concave(law, inside)
+    steps = _steps(np.log(upper[:inside]), np.log(survival[1 : inside + 1]))
+    ratio = survival[inside] / survival[inside - 1]  # of the geometric tail, which starts at x = inside
+    if ratio > upper[inside - 1] / upper[inside - 2]:
+        raise ValueError(f"{law!r} has tails heavier than geometric beyond {inside}: take more coarse bits")
+    first = _steps(np.log(survival[inside] * (1 - ratio)), np.log(survival[inside] * ratio))
+    return max(float(steps.max()), float(first)) * (1 + _ROUNDING), 2 * float(survival[inside]) * (1 + _ROUNDING)
+
+
+def _steps(log_mass: Any, log_survival: Any) -> Any:
+    """Return p(x) / phi(z(x)), z(x) being where a normal exceeds with the probability P(X > x)."""
+    z = -ndtri_exp(log_survival)
+    return np.exp(log_mass + z * z / 2) * math.sqrt(2 * math.pi)
+
+
+def _check_log_concave(law: LatticeLaw, until: int) -> None:
+    """Raise unless p(x)^2 >= p(x-1) p(x+1) for all |x| <= ``until``.
+
+    Within a block of 2^bits values the masses are taken relative to one binomial coefficient: as quotients of
+    neighbouring coefficients they are exact to a few units in the last place, far less than 1/std^2, the slack that a
+    normal has.
+    """
+    fine, step = _uniform_sums(law), 1 << law.bits
+    before, after = np.roll(fine.ravel(), 1).reshape(fine.shape), np.roll(fine.ravel(), -1).reshape(fine.shape)
+    first = law.coarse // 2 + law.fine // 2 - 1
+    last = min((law.reach + until) // step + 1, law.coarse + law.fine - 1)
+    for block in range(first, last + 1):
+        # Row i of the uniforms' sum meets the coefficient block + 1 - i: the first row is the empty one.
+        chosen = [block + 1 - row for row in range(law.fine + 2)]
+        middle = min(max(block - law.fine // 2, 0), law.coarse)
+        weights = np.array([_relative_coefficient(law.coarse, ones, middle) for ones in chosen])
+        left, here, right = weights @ before, weights @ fine, weights @ after
+        place = block * step - law.reach + np.arange(step)
+        if np.any((left * right > here * here * (1 - 1e-14)) & (place >= 0) & (place <= until)):
+            raise ValueError(
+                f"{law!r} is not log-concave up to {until} = {until / law.std:.3g} standard deviations, so it cannot "
+                "be compared with a Gaussian there: take more fine uniforms, or more coarse bits"
+            )
+
+
+def _relative_coefficient(n: int, ones: int, middle: int) -> float:
+    """Return the binomial coefficient (n over ones) divided by (n over middle)."""
+    return math.comb(n, ones) / math.comb(n, middle) if 0 <= ones <= n else 0.0
+
+
+def rounded_shift(sensitivity: float, scale: float, dimension: int, largest: float) -> float:
+    """Return how far a vector moves on the lattice when it moves by ``sensitivity`` before it is scaled and rounded.
+
+    Rounding to the nearest integer adds at most 1 to the change of a coordinate, and the product with ``scale``, of
+    size at most ``largest``, one unit roundoff of it on each side.
+    """
+    per_coordinate = 1 + 2.0**-52 * largest
+    return (scale * sensitivity + math.sqrt(dimension) * per_coordinate) * (1 + 1e-12)
+
+
+def rounded(values: NDArray[Any], scale: float) -> NDArray[np.int64]:
+    """Return the nearest lattice point to each scaled value."""
+    return np.rint(np.asarray(values, dtype=np.float64) * scale).astype(np.int64)

@@ -1,0 +1,177 @@
+"""The law of noise that is made of fair bits, and what may be claimed of it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtri
+from scipy.stats import norm
+
+from privet.privacy import Adjacency, gdp_epsilon
+from privet.privacy.accounting import epsilon
+from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
+from privet.privacy.lattice import LatticeLaw, rounded, rounded_shift
+
+REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
+
+
+def by_hand(law):
+    """Return the law as exact fractions of 2^bits_drawn, one bit at a time."""
+    counts = [1]
+    for weight in law.weights().tolist():
+        longer = counts + [0] * weight
+        for place, number in enumerate(counts):
+            longer[place + weight] += number
+        counts = longer
+    return counts
+
+
+@pytest.mark.parametrize("law", [LatticeLaw(3, 2, 1), LatticeLaw(12, 2, 3), LatticeLaw(40, 4, 4), LatticeLaw(90, 6, 3)])
+def test_the_law_is_that_of_its_bits(law):
+    counts = by_hand(law)
+    assert len(counts) == 2 * law.reach + 1
+    exact = np.array([math.log(number) for number in counts]) - law.bits_drawn * math.log(2)
+    np.testing.assert_allclose(np.log(law.masses()), exact, rtol=0, atol=1e-10)
+    values = np.arange(-law.reach, law.reach + 1)
+    assert law.masses() @ values == pytest.approx(0, abs=1e-9)
+    assert law.masses() @ values**2 == pytest.approx(law.std**2, rel=1e-12)
+
+
+def hockey_stick(p, q, eps):
+    return float(np.maximum(p - math.exp(eps) * q, 0).sum())
+
+
+def shifted(masses, shift):
+    moved = np.zeros_like(masses)
+    moved[shift:] = masses[: masses.size - shift]
+    return moved
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    coarse=st.integers(20, 120),
+    bits=st.integers(2, 6),
+    share=st.floats(0.01, 2.0),
+    tail=st.sampled_from([1e-2, 1e-4, 1e-6]),
+    eps=st.floats(-1.0, 3.0),
+)
+def test_no_outcome_of_one_coordinate_gives_more_away(coarse, bits, share, tail, eps):
+    law = LatticeLaw(coarse, 6, bits)
+    step, distance = law.comparison(tail)
+    assert distance <= tail
+    masses = np.pad(law.masses(), (0, 4 * law.reach))
+    shift = max(1, round(share * law.std))
+    mu = step * shift
+    profile = norm.cdf(-eps / mu + mu / 2) - math.exp(eps) * norm.cdf(-eps / mu - mu / 2)
+    allowed = profile + distance * (1 + math.exp(eps))
+    moved = shifted(masses, shift)
+    assert hockey_stick(masses, moved, eps) <= allowed + 1e-12
+    assert hockey_stick(moved, masses, eps) <= allowed + 1e-12
+
+
+@pytest.mark.parametrize("shifts", [(7, 0), (5, 5), (1, 7), (3, -4)])
+@pytest.mark.parametrize("eps", [0.0, 0.3, 1.0])
+def test_two_coordinates_together(shifts, eps):
+    law = LatticeLaw(30, 6, 2)
+    step, distance = law.comparison(1e-3)
+    one, other = (np.pad(law.masses(), 10) for _ in shifts)
+    moved = np.multiply.outer(*(np.roll(np.pad(law.masses(), 10), shift) for shift in shifts))
+    together = np.multiply.outer(one, other)
+    mu = step * math.hypot(*shifts)
+    profile = norm.cdf(-eps / mu + mu / 2) - math.exp(eps) * norm.cdf(-eps / mu - mu / 2)
+    assert hockey_stick(together, moved, eps) <= profile + 2 * distance * (1 + math.exp(eps))
+
+
+def test_the_comparison_is_tight():
+    """A Gaussian of the same standard deviation has steps of 1/std; the default law's are a few per cent longer."""
+    law = LatticeLaw()
+    step, _ = law.comparison(1e-9)
+    assert 1 / law.std < step < 1.05 / law.std
+    fine = LatticeLaw(800, 6, 8)
+    assert fine.comparison(1e-9)[0] * fine.std < 1.013
+    # and the whole line of steps, by their definition
+    masses = law.masses()
+    below = np.cumsum(masses)
+    inner = (below > 1e-9) & (below < 0.5)
+    assert np.diff(ndtri(below[inner])).max() <= step
+
+
+def test_twice_the_step_would_be_refuted():
+    """The bound is no idle one: a law that is half as wide breaks it."""
+    law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
+    step, distance = law.comparison(1e-6)
+    shift, eps = round(law.std), 1.0
+    mu = step * shift
+    profile = norm.cdf(-eps / mu + mu / 2) - math.exp(eps) * norm.cdf(-eps / mu - mu / 2)
+    masses = np.pad(narrow.masses(), (0, 4 * narrow.reach))
+    assert hockey_stick(masses, shifted(masses, shift), eps) > profile + distance * (1 + math.exp(eps))
+
+
+@pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(200, 2, 8), 1e-6), (LatticeLaw(200, 4, 8), 1e-10)])
+def test_laws_with_steps_are_refused(law, tail):
+    """Between steps of 2^bits they have bumps, which a shift shows and no distribution function does."""
+    with pytest.raises(ValueError, match="not log-concave"):
+        law.comparison(tail)
+
+
+@pytest.mark.parametrize("tail", [1.0, 1e-300, 0.0])
+def test_tails_that_leave_nothing(tail):
+    with pytest.raises(ValueError, match="tail"):
+        LatticeLaw(20, 6, 3).comparison(tail)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"coarse": 0}, {"fine": 3}, {"fine": 0}, {"bits": 0}, {"bits": 20}, {"coarse": 10**6}, {"bits": 1.5}]
+)
+def test_laws_that_cannot_be(wrong):
+    with pytest.raises(ValueError):
+        LatticeLaw(**wrong)
+
+
+def test_rounding_is_part_of_the_shift():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        dimension, scale = int(rng.integers(1, 9)), float(rng.uniform(0.01, 50))
+        one = rng.normal(size=dimension) * 10
+        move = rng.normal(size=dimension)
+        move *= 2.0 / np.linalg.norm(move)
+        moved = rounded(one + move, scale) - rounded(one, scale)
+        assert np.linalg.norm(moved) <= rounded_shift(2.0, scale, dimension, 1e4 * scale)
+    # and it is attained: all coordinates cross a boundary at once
+    values = np.full(100, 0.4999)
+    moved = rounded(values + 0.0002, 1.0) - rounded(values, 1.0)
+    assert np.linalg.norm(moved) == 10 > 0.98 * rounded_shift(0.002, 1.0, 100, 1.0)
+
+
+class TestAccounting:
+    def test_without_a_distance_it_is_a_gaussian(self):
+        assert epsilon(NearlyGaussian(0.3, 0.0), REPLACE, 1e-5) == gdp_epsilon(0.3, 1e-5)
+
+    def test_a_distance_costs_delta(self):
+        found = epsilon(NearlyGaussian(0.3, 1e-6), REPLACE, 1e-5)
+        exact = gdp_epsilon(0.3, 1e-5)
+        assert exact < found
+        assert found == pytest.approx(gdp_epsilon(0.3, 1e-5 - 1e-6 * (1 + math.exp(found))), rel=1e-6)
+        assert found >= gdp_epsilon(0.3, 1e-5 - 1e-6 * (1 + math.exp(found)))
+
+    @pytest.mark.parametrize("distance", [5e-6, 1e-5, 0.1])
+    def test_a_distance_as_large_as_delta_leaves_nothing(self, distance):
+        assert epsilon(NearlyGaussian(0.3, distance), REPLACE, 1e-5) == math.inf
+        assert epsilon(NearlyGaussian(0.3, 1e-9), REPLACE, 0.0) == math.inf
+
+    def test_parts_add_up(self):
+        parts = (NearlyGaussian(0.3, 1e-7), NearlyGaussian(0.4, 2e-7), GaussianRelease(1.2))
+        both = epsilon(Composition(parts), REPLACE, 1e-5)
+        assert both == pytest.approx(epsilon(NearlyGaussian(1.3, 3e-7), REPLACE, 1e-5), rel=1e-9)
+
+    def test_beside_sampled_releases(self):
+        other = PoissonGaussian(1.0, 0.01, 100)
+        exact = epsilon(Composition((other, GaussianRelease(0.2))), ADD, 1e-5)
+        near = epsilon(Composition((other, NearlyGaussian(0.2, 1e-8))), ADD, 1e-5)
+        assert exact <= near < 1.01 * exact
+
+    def test_it_travels_as_a_dictionary(self):
+        event = NearlyGaussian(0.3, 1e-7)
+        assert event_from_dict(event.to_dict()) == event
