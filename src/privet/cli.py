@@ -1,4 +1,4 @@
-"""The command line: ``privet demo | plan | fit | predict | audit | ledger``.
+"""The command line: ``privet demo | plan | fit | predict | audit | party | ledger``.
 
 Only options are read here. The libraries that do the work load inside the commands, so that ``privet --help`` answers
 at once.
@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +52,8 @@ def plan(
     """Show noise and epsilon for each way of sampling and each analysis, side by side."""
     from privet.checks import count, positive
     from privet.commands import plan as command
-    from privet.linear.defaults import default_delta
     from privet.privacy import Budget
+    from privet.privacy.budget import default_delta
 
     if noise_multiplier is not None:
         positive("noise multiplier", noise_multiplier)
@@ -187,6 +189,96 @@ def ledger(
     from privet.commands import ledger as command
 
     command.run(path, delta=delta, console=_console())
+
+
+class _RunsByDefault(TyperGroup):
+    """A group whose ``run`` may be left out: ``privet party study.toml --index 0``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command in its place."""
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+party = typer.Typer(
+    cls=_RunsByDefault,
+    help="Train one model with other data owners, without showing them your rows.",
+    no_args_is_help=True,
+)
+app.add_typer(party, name="party")
+
+StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file, the same for all parties.")]
+
+
+@party.command("run")
+def party_run(
+    study: StudyFile,
+    index: Annotated[int, typer.Option(help="Which party of the study this is, from 0.")],
+    data: Annotated[
+        Path | None, typer.Option(help="This party's CSV or Parquet table. None: it brings no data.")
+    ] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("study.privet.json"),
+    ledger: Annotated[Path | None, typer.Option(help="Book what is spent in this file.")] = None,
+    connect_timeout: Annotated[float, typer.Option(help="Seconds for all parties to arrive.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that a party may be silent.")] = 60.0,
+    at: Annotated[list[str] | None, typer.Option(hidden=True, help="Other addresses than the study's.")] = None,
+) -> None:
+    """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study, parse_address
+
+    agreed = Study.read(study)
+    command.run(
+        agreed.moved([parse_address(each) for each in at]) if at else agreed,
+        index,
+        data,
+        keys=keys,
+        output=output,
+        ledger=ledger,
+        connect_timeout=connect_timeout,
+        timeout=timeout,
+        console=_console(),
+    )
+
+
+@party.command("keygen")
+def party_keygen(
+    study: StudyFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")] = Path("keys"),
+    days: Annotated[float, typer.Option(help="How long the certificates are valid.")] = 90.0,
+) -> None:
+    """Make a key and a certificate for every party of a study."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study
+
+    command.keygen(Study.read(study), output, days, _console())
+
+
+@party.command("local")
+def party_local(
+    study: StudyFile,
+    data: Annotated[list[Path], typer.Option(help="A party's table, in order. Repeat.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the parties' models.")] = Path("results"),
+    timeout: Annotated[float, typer.Option(help="Seconds that a party may be silent.")] = 60.0,
+) -> None:
+    """Try a study out: all parties on this machine, a process each."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study
+
+    command.local(study, Study.read(study), data, output=output, timeout=timeout, console=_console())
+
+
+@party.command("verify")
+def party_verify(
+    model: Annotated[Path, typer.Argument(help="A model that privet party wrote.")],
+    ca: Annotated[Path | None, typer.Option(help="The study's ca.crt.")] = None,
+) -> None:
+    """Check that all parties of a study signed a model, and read its guarantee out."""
+    from privet.commands import party as command
+
+    command.verify_result(model, ca, _console())
 
 
 def main() -> None:

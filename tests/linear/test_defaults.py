@@ -5,13 +5,13 @@ import pytest
 from privet.linear.defaults import (
     choose_method,
     default_clip,
-    default_delta,
     gradient_steps,
     longest_step,
     output_steps,
     precision,
 )
 from privet.privacy import Budget
+from privet.privacy.budget import default_delta
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive, whole, within
 from privet.files import written_whole
-from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method, default_delta
+from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
+from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
 
@@ -140,6 +141,20 @@ class PrivateLinearModel(BaseEstimator):
         self.method_reason_ = "; ".join([choice.reason, *filter(None, [release.trace.get("remark")])])
         self.n_iter_ = int(release.trace.get("steps", 1))
         return release
+
+    def _adopted(self, release: Release, n_features: int, n_classes: int | None) -> "PrivateLinearModel":
+        """Take over weights that were trained elsewhere, in the order of this model's own."""
+        if release.weights.shape[0] != n_features + bool(self.fit_intercept):
+            raise ValueError(f"weights for {n_features} features and the intercept, got {release.weights.shape}")
+        coefficients, self.intercept_ = self._split(release.weights)
+        self.n_features_in_ = n_features
+        if n_classes is None:
+            self.coef_ = coefficients[0]
+        else:
+            self.coef_, self.classes_ = coefficients, np.arange(n_classes)
+        self.guarantee_ = release.guarantee
+        self.n_iter_ = int(release.trace.get("steps", 1))
+        return self
 
     def _intercept_column(self) -> float:
         """Return the value of the constant column whose weight is the intercept; 0 for none."""

@@ -40,11 +40,6 @@ def choose_method(method: str, *, is_pure: bool, is_scalar: bool = True) -> Choi
     return Choice(method, "asked for")
 
 
-def default_delta(n: int) -> float:
-    """Return 1/n^1.1, below the 1/n at which publishing a random record would be allowed."""
-    return float(max(n, 2) ** -1.1)
-
-
 # ------------------------------------------------------------------------------------------------ noise in every step
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows

@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import count, within
 from privet.linear.base import PrivateLinearModel
-from privet.linear.defaults import default_delta
 from privet.linear.regression import PrivateRegressor
 from privet.linear.sparse_rows import bounded_entries, in_the_ball
 from privet.linear.sparse_training import (
@@ -22,6 +21,7 @@ from privet.linear.sparse_training import (
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, NoiseSource, enforced, gdp_mu
+from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
 from privet.solvers.knowledge_transfer import PublicFeatures

@@ -12,6 +12,7 @@ from privet.linear.base import PrivateLinearModel, read_json, write_json
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.privacy import Assumption, Guarantee, enforced
+from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
 MOST_UNDECLARED_LEVELS = 50  # more look like a number, or a name
@@ -88,6 +89,23 @@ class TableModel:
         self.schema, self.estimator = schema, estimator
         return self
 
+    def adopt(self, release: Release, *, method: str, reason: str) -> "TableModel":
+        """Take over weights that were trained elsewhere on tables of this schema, under the guarantee they came with.
+
+        ``release`` has the weights of the encoded columns, then the intercept's, for the constant column that the
+        estimator's settings say.
+        """
+        target = self._declared.target
+        if target is None or (isinstance(target, Target) and target.levels is None):
+            raise TableError("weights from elsewhere need a schema whose target is declared, with its levels or bounds")
+        self.estimator = clone(self.estimator)._adopted(
+            release,
+            len(self._declared.columns),
+            None if isinstance(target, NumericTarget) else len(target.levels or ()),
+        )
+        self.estimator.method_, self.estimator.method_reason_ = method, reason
+        return self
+
     def predict(self, frame: Any) -> NDArray[Any]:
         """Return the prediction for each row: a level, or a number in the target's own units."""
         return self.target.decode(self.estimator.predict(self.schema.encode(frame)))
@@ -105,7 +123,11 @@ class TableModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write schema, weights and guarantee to one JSON file, in one piece or not at all."""
-        write_json(path, {"schema": self.schema.to_dict(), "model": self.estimator.to_dict()})
+        write_json(path, self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return schema, weights and guarantee as plain values that JSON can hold."""
+        return {"schema": self.schema.to_dict(), "model": self.estimator.to_dict()}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TableModel":

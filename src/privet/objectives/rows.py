@@ -19,6 +19,11 @@ _BLOCK = 65_536  # rows summed at a time
 _UNIT_ROUNDOFF = 2.0**-53
 
 
+def rounding_of_sums(n: int, dimension: int) -> float:
+    """Return what sums over n rows may err by, relative to the bound of one row: see :class:`BoundedRows`."""
+    return 8 * _UNIT_ROUNDOFF * (n * (_BLOCK + n / _BLOCK) + dimension)
+
+
 class BoundedRows:
     """Rows scaled down to norm at most ``row_norm``, with a constant column for the intercept.
 
@@ -72,7 +77,7 @@ class BoundedRows:
         self._limits: tuple[float, NDArray[np.float64]] | None = None
         self.row_norm = float(row_norm)
         self.largest_norm = float(np.hypot(row_norm, intercept))
-        self.rounding = 8 * _UNIT_ROUNDOFF * (self.n * (_BLOCK + self.n / _BLOCK) + self.dimension)
+        self.rounding = rounding_of_sums(self.n, self.dimension)
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property

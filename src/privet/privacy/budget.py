@@ -45,3 +45,8 @@ class Budget:
     def is_pure(self) -> bool:
         """Whether delta is zero."""
         return self.delta == 0.0
+
+
+def default_delta(n: int) -> float:
+    """Return 1/n^1.1, below the 1/n at which publishing a random record would be allowed."""
+    return float(max(n, 2) ** -1.1)

@@ -26,6 +26,11 @@ def half_width(low: float, high: float) -> float:
     return high / 2 - low / 2
 
 
+def within_bounds(values: NDArray[np.float64], low: float, high: float) -> bool:
+    """Whether all numbers lie in [low, high]."""
+    return bool(((values >= low) & (values <= high)).all())
+
+
 def to_unit(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     """Clip each number into [low, high] and map that linearly to [-1, 1]."""
     share: NDArray[np.float64] = (np.clip(values, low, high) / 2 - low / 2) / half_width(low, high)

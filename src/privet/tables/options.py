@@ -56,26 +56,33 @@ def read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], Target | Nu
         raise TableError(f"cannot read the schema {path}: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         raise TableError(f"the schema {path} is not valid TOML: {error}") from error
+    return parse_table(values, f"the schema {path}")
+
+
+def parse_table(
+    values: dict[str, Any], where: str
+) -> tuple[dict[str, Numeric | Categorical], Target | NumericTarget | None]:
+    """Read the features, by name, and the target, if any, from the values of a TOML file or of a part of one."""
     for key in values:
         if key not in _TOML_KEYS:
-            raise TableError(f"the schema {path} has an unknown key {key!r}: the keys are {', '.join(_TOML_KEYS)}")
+            raise TableError(f"{where} has an unknown key {key!r}: the keys are {', '.join(_TOML_KEYS)}")
     numeric, categorical = values.get("numeric", {}), values.get("categorical", {})
     if not isinstance(numeric, dict) or not isinstance(categorical, dict):
-        raise TableError(f"the schema {path}: write numeric and categorical as tables, [numeric] and [categorical]")
+        raise TableError(f"{where}: write numeric and categorical as tables, [numeric] and [categorical]")
     numbers = [Numeric(name, *_pair(name, name, bounds)) for name, bounds in numeric.items()]
     columns = by_name([*numbers, *(Categorical(name, levels) for name, levels in categorical.items())])
-    return columns, _toml_target(path, values)
+    return columns, _toml_target(where, values)
 
 
-def _toml_target(path: Path, values: dict[str, Any]) -> Target | NumericTarget | None:
+def _toml_target(where: str, values: dict[str, Any]) -> Target | NumericTarget | None:
     described = [key for key in ("target_levels", "target_bounds") if key in values]
     if "target" not in values:
         if described:
-            raise TableError(f'the schema {path} has {described[0]} but no target: add target = "column"')
+            raise TableError(f'{where} has {described[0]} but no target: add target = "column"')
         return None
     if len(described) > 1:
         raise TableError(
-            f"the schema {path} has both target_levels and target_bounds: keep the levels of a category, or the "
+            f"{where} has both target_levels and target_bounds: keep the levels of a category, or the "
             "bounds of a number"
         )
     name = values["target"]

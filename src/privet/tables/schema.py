@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.cells import column_of
+from privet.tables.bounds import within_bounds
+from privet.tables.cells import column_of, numbers
 from privet.tables.columns import Categorical, Numeric, by_name
 from privet.tables.errors import TableError
-from privet.tables.options import as_target, parse_bounds, parse_levels, parse_target_bounds, read_toml
+from privet.tables.options import (
+    as_target,
+    parse_bounds,
+    parse_levels,
+    parse_table,
+    parse_target_bounds,
+    read_toml,
+)
 from privet.tables.targets import NumericTarget, Target
 
 if TYPE_CHECKING:
@@ -101,6 +109,15 @@ class TableSchema:
             raise TableError('no target is declared: name the column to predict (target = "..." or --target)')
         return self.target, column_of(frame, self.target.name)
 
+    def beyond_bounds(self, frame: pd.DataFrame) -> tuple[str, ...]:
+        """Names of the declared numbers of which some lie outside their bounds: encoding would clip them."""
+        declared = [column for column in (*self.features, self.target) if isinstance(column, Numeric | NumericTarget)]
+        return tuple(
+            column.name
+            for column in declared
+            if not within_bounds(numbers(column_of(frame, column.name), column.name), column.low, column.high)
+        )
+
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
         """Names of the columns of `frame` that are neither a feature nor the target, and so are ignored."""
         declared = {column.name for column in (*self.features, self.target) if column is not None}
@@ -128,6 +145,12 @@ class TableSchema:
     def from_toml(cls, path: str | Path) -> TableSchema:
         """Read a schema from a TOML file with `target`, its levels or bounds, `[numeric]` and `[categorical]`."""
         return cls.from_options(toml=path)
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
+        """Read a schema from what a part of a TOML file holds; ``where`` names that part in errors."""
+        features, target = parse_table(values, where)
+        return cls(tuple(features.values()), target)
 
     @classmethod
     def from_options(

@@ -1,0 +1,200 @@
+"""``privet party``: several data owners, one model; one process a party."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from socket import socket
+from typing import IO, Any
+
+from rich.console import Console
+
+from privet.commands.files import check_writable
+from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
+from privet.linear.base import PrivateLinearModel, read_json, write_json
+from privet.multiparty import Network, NetworkError, make_keys, verify
+from privet.multiparty.party import Signature, Table, sign, signed_text, take_part
+from privet.multiparty.study import Study, StudyError
+from privet.privacy import Guarantee, Ledger
+from privet.progress import progress_bar
+from privet.solvers import Release
+from privet.tables import NumericTarget, read_table
+
+_ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
+    "logistic": PrivateLogisticRegression,
+    "ridge": PrivateRidge,
+    "huber": PrivateHuberRegressor,
+}
+_SIGNED = ("schema", "model", "study")
+_METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation"}
+
+
+def run(
+    study: Study,
+    index: int,
+    data: Path | None,
+    *,
+    keys: Path | None,
+    output: Path,
+    ledger: Path | None,
+    connect_timeout: float,
+    timeout: float,
+    console: Console,
+) -> None:
+    """Take part in a study as party ``index``, and write the model that all parties arrive at."""
+    if not 0 <= index < len(study.parties):
+        raise StudyError(f"--index must be 0 to {len(study.parties) - 1}, a place among the study's parties")
+    check_writable(output)
+    if ledger is not None:
+        check_writable(ledger)
+    addresses = tuple((party.host, party.port) for party in study.parties)
+    network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
+    console.print(
+        f"{study.parties[index].name}, party {index} of {len(study.parties)}; study {study.name}, {study.digest[:16]}",
+        highlight=False,
+    )
+    try:
+        asyncio.run(_run(network, study, data, output=output, ledger=ledger, console=console))
+    except NetworkError as error:
+        raise StudyError(str(error)) from error
+
+
+async def _run(
+    network: Network, study: Study, data: Path | None, *, output: Path, ledger: Path | None, console: Console
+) -> None:
+    def waiting(missing: list[int]) -> None:
+        if missing:
+            names = ", ".join(study.parties[each].name for each in missing)
+            console.print(f"Waiting for {names}", highlight=False)
+
+    def load() -> Table | None:
+        return None if data is None else study.encode(read_table(data))
+
+    def book(guarantee: Guarantee) -> None:
+        if ledger is not None:
+            # Before anything is opened: a crash in between wastes budget, and never forgets it.
+            Ledger(ledger).spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
+
+    async with network.connect(waiting) as session:
+        console.print("All parties are connected", highlight=False)
+        with progress_bar("Noisy sums", console.is_terminal, console) as progress:
+            release = await take_part(session, study, load, book=book, progress=progress)
+        result = as_result(study, release)
+        signatures = await sign(session, study, result)
+        traffic = session.bytes_sent + session.bytes_received
+    write_json(output, result | {"signatures": [_as_json(each) for each in signatures]})
+    console.print(release.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(
+        f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
+        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned: there were no keys")
+        + f". Use it with: privet predict {output} TABLE",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def as_result(study: Study, release: Release) -> dict[str, Any]:
+    """Return what all parties sign: the model, in the form that ``privet predict`` reads, and the study."""
+    settings: dict[str, Any] = {
+        "epsilon": study.epsilon,
+        "delta": release.guarantee.delta,
+        "alpha": study.alpha,
+        "fit_intercept": study.intercept_scaling > 0,
+        "intercept_scaling": study.intercept_scaling,
+        "max_iter": study.steps,
+    }
+    if study.model == "huber" and study.threshold is not None:
+        assert isinstance(study.table.target, NumericTarget)
+        settings["threshold"] = study.threshold / study.table.target.half_width
+    counts = release.trace["counts"]
+    reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
+    model = TableModel(study.table, _ESTIMATORS[study.model](**settings))
+    model.adopt(release, method=_METHODS[study.method], reason=reason)
+    return {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
+
+
+def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
+    """Make the keys and certificates of all parties of a study."""
+    made = make_keys(folder, [party.name for party in study.parties], days=days)
+    console.print(f"Keys of {len(study.parties)} parties are in {made}, valid for {days:g} days.", highlight=False)
+    for index, party in enumerate(study.parties):
+        console.print(f"  {party.name}: ca.crt, party_{index}.crt, party_{index}.key", highlight=False)
+    console.print("Give each party its own three files over a safe way, then delete this folder.", highlight=False)
+
+
+def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeout: float, console: Console) -> None:
+    """Run all parties on this machine, each a process of its own, with keys made for the occasion."""
+    if not 0 < len(data) <= len(study.parties):
+        raise StudyError(f"the study has {len(study.parties)} parties: give one --data each, or fewer")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="privet-study-") as folder, ExitStack() as files:
+        keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=2)
+        moved = [part for port in free_ports(len(study.parties)) for part in ("--at", f"127.0.0.1:{port}")]
+        processes = []
+        for index, party in enumerate(study.parties):
+            options = ["--index", str(index), "--keys", str(keys), "--timeout", str(timeout), *moved]
+            options += ["--output", str(output / f"{party.name}.privet.json")]
+            options += ["--data", str(data[index])] if index < len(data) else []
+            command = [sys.executable, "-m", "privet", "party", "run", str(path), *options]
+            # The first speaks for all; what the others say matters only if they fail.
+            log = None if index == 0 else files.enter_context((Path(folder) / f"{index}.log").open("w+"))
+            processes.append((party.name, log, subprocess.Popen(command, stdout=log, stderr=log)))
+        failed = [name for name, log, process in processes if process.wait() and _tell(name, log, console)]
+    if failed:
+        raise StudyError(f"the study failed at {', '.join(failed)}: nothing was written there")
+
+
+def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
+    """Show the last line of a party that failed."""
+    if log is not None:
+        log.seek(0)
+        console.print(f"{name}: {(log.read().strip().splitlines() or ['no words'])[-1]}", highlight=False)
+    return True
+
+
+def verify_result(path: Path, authority: Path | None, console: Console) -> None:
+    """Check that every party of its study signed a model."""
+    fields = read_json(path)
+    study, signatures = fields.get("study"), fields.get("signatures")
+    if not isinstance(study, dict) or not isinstance(signatures, list):
+        raise ValueError(f"{path} is no result of a study")
+    if not signatures:
+        raise ValueError(f"{path} is not signed: its study was run without keys, on one machine")
+    if authority is None:
+        raise ValueError("give --ca, the ca.crt of the study: signatures prove nothing without it")
+    payload = signed_text({key: fields[key] for key in _SIGNED})
+    names = [party["name"] for party in study["parties"]]
+    if [each["party"] for each in signatures] != names:
+        raise ValueError(f"{path} is not signed by all of {', '.join(names)}")
+    for index, each in enumerate(signatures):
+        verify(
+            each["certificate"].encode(),
+            payload,
+            base64.b64decode(each["signature"]),
+            authority=authority.read_bytes(),
+            party=index,
+        )
+    guarantee = TableModel.load(path).guarantee
+    console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
+    console.print(guarantee.statement(), highlight=False, soft_wrap=True)
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports that are free on this machine just now."""
+    sockets = [socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _as_json(each: Signature) -> dict[str, str]:
+    signature = base64.b64encode(each.signature).decode()
+    return {"party": each.party, "certificate": each.certificate.decode(), "signature": signature}

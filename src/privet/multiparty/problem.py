@@ -1,0 +1,108 @@
+"""What is public of a problem whose rows are spread over several parties."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
+from privet.objectives.rows import rounding_of_sums
+from privet.solvers.problem import Problem
+
+
+@dataclass(frozen=True)
+class JointProblem:
+    """Minimise the mean loss over the rows of all parties plus a regulariser.
+
+    Every row weighs the same, whoever holds it: the released model is one of the pooled data. (The dissertation weighs
+    *parties* alike; where all have the same number of rows, that is the same, and elsewhere it needs more noise.)
+
+    Parameters
+    ----------
+    objective, regulariser
+        As of a :class:`~privet.solvers.problem.Problem`.
+    counts : tuple of int
+        Number of rows of each party, in order; 0 for one that brings none. Public: neighbours differ in the *values* of
+        one row.
+    row_norm, intercept : float
+        Public bound on the rows, which each party enforces on its own, and the value of their constant column.
+    n_features : int
+        Number of columns, the constant one not included.
+    """
+
+    objective: GeneralisedLinear
+    regulariser: Regulariser
+    counts: tuple[int, ...]
+    row_norm: float
+    intercept: float
+    n_features: int
+
+    def __post_init__(self) -> None:
+        if not self.n:
+            raise ValueError("no party brings any rows")
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> "JointProblem":
+        """Return the public side of parties' problems, which must agree on everything but rows and targets."""
+        first = problems[0]
+        for other in problems:
+            alike = (other.rows.row_norm, other.rows.intercept, other.rows.n_features) == (
+                first.rows.row_norm,
+                first.rows.intercept,
+                first.rows.n_features,
+            )
+            if not alike or other.regulariser != first.regulariser:
+                raise ValueError("parties differ in the bound of rows, the intercept, the columns or the regulariser")
+        counts = tuple(problem.rows.n for problem in problems)
+        rows = first.rows
+        return cls(first.objective, first.regulariser, counts, rows.row_norm, rows.intercept, rows.n_features)
+
+    def local(self, X: Any, targets: NDArray[Any]) -> Problem:
+        """Return one party's side: its rows, bounded, and its targets."""
+        return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
+
+    def of_zeros(self, count: int) -> Problem:
+        """Return the problem of a party with so many rows of zeros: it has the constants of any other's."""
+        return self.local(np.zeros((count, self.n_features)), np.zeros(count))
+
+    @property
+    def n(self) -> int:
+        """Number of rows of all parties."""
+        return sum(self.counts)
+
+    @property
+    def largest_norm(self) -> float:
+        """Norm of the longest row, the constant column included."""
+        return math.hypot(self.row_norm, self.intercept)
+
+    @property
+    def norm_bound(self) -> float:
+        """What one row weighs in a party's sum, the rounding of sums included: that of the largest party's."""
+        return self.largest_norm * (1 + rounding_of_sums(max(self.counts), self.dimension))
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the gradient of one record's loss."""
+        return self.objective.lipschitz(self.norm_bound)
+
+    @property
+    def smoothness(self) -> float:
+        """Smoothness of the regularised objective."""
+        return self.objective.smoothness(self.largest_norm) + self.regulariser.smoothness
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns, the constant one included."""
+        return self.n_features + (1 if self.intercept else 0)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights."""
+        return int(self.start().size)
+
+    def start(self) -> NDArray[Any]:
+        """Return zero weights."""
+        return self.objective.start(self.dimension)
