@@ -4,6 +4,7 @@ The same descent runs in two worlds: :class:`JointAggregator` inside a multi-par
 :class:`SimulatedAggregator` in one process that sees all the data, with the same rounding and the same law of noise.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ Summand = Callable[[Problem], NDArray[Any]]
 """What one party adds to a sum, from its own rows."""
 
 _READY = b"the first noisy sum is ready to be opened"
+_BOOKED = b"its budget is booked here"
 
 
 class Aggregator(ABC):
@@ -84,7 +86,8 @@ class JointAggregator(Aggregator):
 
     Sums and noise exist only as Shamir shares in a prime field, of which ``session.threshold`` or fewer tell nothing.
     The noise is made of jointly random bits: no such coalition knows any of them. What is opened is the noisy sum
-    alone. The field is large enough for the largest sum plus the largest noise, so it cannot wrap around.
+    alone. Each summand is held to the plan's ``largest``, and the field is large enough for as many of them as there
+    are parties plus the largest noise, so it cannot wrap around.
 
     Parameters
     ----------
@@ -95,7 +98,8 @@ class JointAggregator(Aggregator):
     problem : Problem or None
         This party's rows; None if it brings none.
     before_release : callable or None
-        Awaited once: when all parties hold their share of the first noisy sum, just before anything is opened.
+        Called once: when all parties hold their share of the first noisy sum, before anything is opened. Where it
+        raises, nobody opens anything.
     """
 
     def __init__(
@@ -109,7 +113,8 @@ class JointAggregator(Aggregator):
         self._session = session
         self._problem = problem
         self._before_release = before_release
-        self._secret = session.runtime.SecFld(modulus=_prime_above(2 * int(plan.reach) + 2))
+        farthest = session.parties * (math.ceil(plan.largest * plan.scale) + 1) + plan.law.reach  # 1 for rounding
+        self._secret = session.runtime.SecFld(modulus=_prime_above(2 * farthest + 1), signed=True)
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
         plan, runtime, secret = self.plan, self._session.runtime, self._secret
@@ -118,14 +123,17 @@ class JointAggregator(Aggregator):
         else:
             mine = plan.on_lattice(summand(self._problem))
         shared = runtime.input(secret.array(mine.astype(object)))
-        noisy = sum(shared[1:], start=shared[0]) + self._joint_noise()
+        # Centred before it is opened: the field holds as many negative numbers as positive ones.
+        noisy = sum(shared[1:], start=shared[0]) + self._joint_noise() - plan.law.reach
         if self._before_release is not None:
             await self._session.wait(runtime.gather(noisy))
             await self._session.exchange(_READY)
             self._before_release()
             self._before_release = None
+            # A few shares open a sum: who could not book its budget must not find that the others went on without it.
+            await self._session.exchange(_BOOKED)
         opened = await self._session.wait(_output(runtime, noisy))
-        return np.array([int(element) for element in opened], dtype=np.int64) - plan.law.reach
+        return np.array([int(element) for element in opened], dtype=np.int64)
 
     def _joint_noise(self) -> Any:
         """Return shares of the noise, still to be centred: bits that nobody knows, times what each is worth."""

@@ -19,6 +19,8 @@ from privet.privacy.guarantee import enforced
 from privet.solvers.problem import Problem
 from privet.solvers.release import Progress, Release
 
+_FARTHEST = 1e100  # weights beyond which scores, and with them sums, could overflow
+
 
 def gradient_plan(
     problem: JointProblem, budget: Budget, *, steps: int, clip_norm: float | None = None
@@ -88,6 +90,8 @@ async def joint_gradient_descent(
         noisy = await aggregator.noisy_sum(_gradient_sum(weights, clip))
         gradient = noisy.reshape(weights.shape) / problem.n + problem.regulariser.gradient(weights)
         weights = weights - size * gradient
+        if np.abs(weights).max() > _FARTHEST:  # of what everybody sees: a failure that depended on rows would tell
+            raise ValueError(f"the descent runs away: take a step_size shorter than {size:.3g}")
         if done > plan.steps - n_tail:
             tail += weights
         if progress is not None:

@@ -35,12 +35,16 @@ def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
 
 
 def _bounds(problem: JointProblem) -> tuple[float, float]:
-    """Return how far the average of minimisers moves, and how long it can be."""
+    """Return how far the average of minimisers moves, and how long it can be.
+
+    Each minimiser is multiplied with its weight in floating point, which rounds a vector of the longest length by one
+    unit roundoff of it, on each side.
+    """
     modulus, lipschitz = problem.regulariser.strong_convexity, problem.lipschitz
     tolerances = {count: tolerance_of(problem, problem.of_zeros(count)) for count in problem.counts if count}
     moves = max(2 * (lipschitz + count * tolerance) / modulus for count, tolerance in tolerances.items())
     longest = max(lipschitz + tolerance for tolerance in tolerances.values()) / modulus
-    return moves / problem.n, longest * (1 + 1e-9)
+    return moves / problem.n * (1 + 1e-12) + 2.0**-52 * longest, longest * (1 + 1e-9)
 
 
 def tolerance_of(problem: JointProblem, party: Problem) -> float:

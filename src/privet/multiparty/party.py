@@ -28,6 +28,8 @@ from privet.tables import TableError
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Encoded rows and targets."""
 
+_WIDTH = 8  # bytes of a number of rows
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -71,11 +73,12 @@ async def take_part(
     """
     await _agree(session, study)
     table = await _loaded(session, study, load)
-    counts = [int.from_bytes(each, "big") for each in await session.exchange(_number(table))]
+    counts = [_count_of(each) for each in await session.exchange(_number(table))]
     problem = study.problem(counts)
     delta = study.budget(problem.n).delta
     plan = plan_of(study, problem)
-    local = None if table is None else problem.local(*table)
+    await _agree_on_plan(session, study, plan)
+    local = None if table is None or not counts[session.index] else problem.local(*table)
 
     def before_release() -> None:
         if book is not None:
@@ -144,6 +147,20 @@ async def _agree(session: Session, study: Study) -> None:
         )
 
 
+async def _agree_on_plan(session: Session, study: Study, plan: AggregationPlan) -> None:
+    """Make sure that all compute on one lattice, in one field, with one law of noise, before any share is sent.
+
+    It can fail where a party told others different numbers of rows, or where libraries differ in a last digit.
+    """
+    own = hashlib.sha256(repr(plan).encode()).digest()
+    for index, theirs in enumerate(await session.exchange(own)):
+        if theirs != own:
+            raise StudyError(
+                f"party {index} ({study.parties[index].name}) made another plan of the same study: nothing was "
+                "released; use the same versions of privet, numpy and scipy everywhere"
+            )
+
+
 async def _loaded(session: Session, study: Study, load: Callable[[], Table | None]) -> Table | None:
     """Load this party's table; if it does not fit, the others are told that much and no more."""
     try:
@@ -155,4 +172,10 @@ async def _loaded(session: Session, study: Study, load: Callable[[], Table | Non
 
 
 def _number(table: Table | None) -> bytes:
-    return (0 if table is None else len(table[1])).to_bytes(8, "big")
+    return (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")
+
+
+def _count_of(message: bytes) -> int:
+    if len(message) != _WIDTH:
+        raise StudyError("a party did not say how many rows it brings: nothing was released")
+    return int.from_bytes(message, "big")

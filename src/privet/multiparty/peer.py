@@ -72,7 +72,7 @@ class Peer:
     def __init__(self, index: int, address: str, channel: Channel, failed: Callable[[Exception], None]) -> None:
         self.index, self.address, self.channel = index, address, channel
         self.certificate = channel.certificate
-        self.messages, self._shares = Mailbox(), Mailbox()
+        self._messages, self._shares = Mailbox(), Mailbox()
         self.ready, self.over = asyncio.Event(), asyncio.Event()
         self.answered = 0  # the number of the last ping that was answered
         self._heard = asyncio.get_running_loop().time()
@@ -87,14 +87,16 @@ class Peer:
 
     def receive(self, program_counter: int) -> "asyncio.Future[bytes]":
         """Return a promise of a share (for MPyC)."""
-        if self.over.is_set():
-            self._left()
-        return self._shares.get(program_counter)
+        return self._got(self._shares, program_counter)
+
+    def message(self, number: int) -> "asyncio.Future[bytes]":
+        """Return a promise of a public message."""
+        return self._got(self._messages, number)
 
     @property
     def awaited_since(self) -> float | None:
         """Since when this party waits for that one and has heard nothing from it; None if it does not wait."""
-        asked = [box.asked_since for box in (self._shares, self.messages) if box.asked_since is not None]
+        asked = [box.asked_since for box in (self._shares, self._messages) if box.asked_since is not None]
         return max(self._heard, min(asked)) if asked else None
 
     def stop(self, party: int, cause: str) -> None:
@@ -123,7 +125,7 @@ class Peer:
             case Kind.SHARE:
                 self._shares.put(frame.label, frame.payload)
             case Kind.MESSAGE:
-                self.messages.put(frame.label, frame.payload)
+                self._messages.put(frame.label, frame.payload)
             case Kind.READY:
                 self.ready.set()
             case Kind.PING:
@@ -139,6 +141,12 @@ class Peer:
                     self._left()
             case _:
                 raise FrameError("it greets twice")
+
+    def _got(self, box: Mailbox, label: int) -> "asyncio.Future[bytes]":
+        promise = box.get(label)
+        if self.over.is_set() and not promise.done():  # it may have sent it before it ended
+            self._left()
+        return promise
 
     def _left(self) -> None:
         self._lose("has ended its part, and something is still awaited from it: do all parties run the same study?")

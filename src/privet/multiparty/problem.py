@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from privet.checks import count
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.rows import rounding_of_sums
 from privet.solvers.problem import Problem
@@ -41,6 +43,8 @@ class JointProblem:
     n_features: int
 
     def __post_init__(self) -> None:
+        for each in self.counts:
+            count("the number of a party's rows", each, at_least=0)
         if not self.n:
             raise ValueError("no party brings any rows")
 
@@ -54,8 +58,11 @@ class JointProblem:
                 first.rows.intercept,
                 first.rows.n_features,
             )
-            if not alike or other.regulariser != first.regulariser:
-                raise ValueError("parties differ in the bound of rows, the intercept, the columns or the regulariser")
+            alike = alike and type(other.objective) is type(first.objective)
+            if not alike or vars(other.objective) != vars(first.objective) or other.regulariser != first.regulariser:
+                raise ValueError(
+                    "parties differ in the bound of rows, the intercept, the columns, the loss or the regulariser"
+                )
         counts = tuple(problem.rows.n for problem in problems)
         rows = first.rows
         return cls(first.objective, first.regulariser, counts, rows.row_norm, rows.intercept, rows.n_features)
@@ -64,9 +71,9 @@ class JointProblem:
         """Return one party's side: its rows, bounded, and its targets."""
         return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
 
-    def of_zeros(self, count: int) -> Problem:
-        """Return the problem of a party with so many rows of zeros: it has the constants of any other's."""
-        return self.local(np.zeros((count, self.n_features)), np.zeros(count))
+    def of_zeros(self, n: int) -> Problem:
+        """Return the problem of a party with n rows of zeros, which take no room: it has the constants of any other."""
+        return self.local(sparse.csr_array((n, self.n_features)), np.zeros(n))
 
     @property
     def n(self) -> int:

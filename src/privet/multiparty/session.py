@@ -72,7 +72,7 @@ class Session:
         for peer in self._peers.values():
             peer.channel.write(Kind.MESSAGE, payload, self._exchanges)
         expected = [
-            payload if index == self.index else self._peers[index].messages.get(self._exchanges)
+            payload if index == self.index else self._peers[index].message(self._exchanges)
             for index in range(self.parties)
         ]
         return [each if isinstance(each, bytes) else await self.wait(each) for each in expected]

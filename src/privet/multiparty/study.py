@@ -29,6 +29,7 @@
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -114,16 +115,20 @@ class Study:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)
-        positive("alpha", self.alpha)
         count("steps", self.steps)
-        nonnegative("intercept_scaling", self.intercept_scaling)
-        if nonnegative("averaged", self.averaged) > 1:
-            raise StudyError(f"averaged is a share of the steps, from 0 to 1, got {self.averaged!r}")
-        for name in ("step_size", "clip_norm", "threshold", "delta"):
+        for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold", "delta"):
             if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
+                self._keep(name, positive(name, getattr(self, name)))
+        for name in ("intercept_scaling", "averaged"):
+            self._keep(name, nonnegative(name, getattr(self, name)))
+        if self.averaged > 1:
+            raise StudyError(f"averaged is a share of the steps, from 0 to 1, got {self.averaged!r}")
         self._check_parties()
         self._check_model()
+
+    def _keep(self, name: str, number: float) -> None:
+        """Keep a number as a float: whether a party writes 1 or 1.0 makes no other study."""
+        object.__setattr__(self, name, number)
 
     def _check_parties(self) -> None:
         if len(self.parties) < 3:
@@ -243,13 +248,18 @@ class Study:
 def _party(values: Any, where: str) -> PartyInfo:
     if not isinstance(values, dict) or set(values) != {"name", "address"}:
         raise StudyError(f'{where}: each [[party]] has a name and an address = "host:port", and nothing else')
+    name = values["name"]
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]{0,63}", name):
+        raise StudyError(
+            f"{where}: {name!r} is no name of a party: write up to 64 letters, digits, spaces, points, dashes"
+        )
     host, port = parse_address(str(values["address"]))
-    return PartyInfo(str(values["name"]), host, port)
+    return PartyInfo(name, host, port)
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """Read host:port."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise StudyError(f"{text!r} is no address: write host:port, as in 192.0.2.7:9100")
     return host.strip("[]"), int(port)

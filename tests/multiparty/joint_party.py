@@ -1,0 +1,158 @@
+"""One party's part in the computations of test_aggregation.py and test_party.py, in a process of its own."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from privet.multiparty import JointAggregator, JointProblem, Network
+from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.output import joint_output_perturbation, output_plan
+from privet.multiparty.party import sign
+from privet.multiparty.study import Study
+from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy import Budget
+from privet.privacy.lattice import LatticeLaw
+from privet.solvers.problem import Problem
+
+HOST = "127.0.0.1"
+BUDGET = Budget(1.0, 1e-5)
+STEPS = 12
+SMALL = LatticeLaw(4, 2, 2)
+DRAWS = 100_000
+DEFAULT_DRAWS = 1000
+EXTREMES = np.array([0.0, 1.0, -1.0, 2.0**30, -(2.0**30), 12345.0, -1e6])  # what one party sums up
+# Beyond what a field for one of the sums would hold; the noise is small beside it.
+LARGE = AggregationPlan(EXTREMES.size, 2, 1.0, 2.0**30, 1.0, LatticeLaw(20, 6, 3), 1e-3)
+KINDS = ("logistic", "ridge", "huber", "output")
+
+
+def problems(kind):
+    """Return the parties' problems; with ridge the last brings no data."""
+    rng = np.random.default_rng(8)
+    weights = np.array([3.0, -2.0, 0.5, 0.0])
+    objective = {"ridge": Squared(), "huber": Huber(0.2)}.get(kind, Logistic())
+    made = []
+    for n in (40, 25, 60):
+        X = rng.normal(size=(n, 4)) / 2
+        scores = X @ weights + rng.normal(size=n) / 4
+        targets = (scores > 0).astype(float) if isinstance(objective, Logistic) else np.clip(scores / 4, -1, 1)
+        made.append(Problem(objective, L2(0.05), BoundedRows(X, 1.0, 0.5), targets))
+    return [*made[:2], None] if kind == "ridge" else made
+
+
+def public(kind):
+    """Return what is public of them, and the plan."""
+    parties = problems(kind)
+    joint = JointProblem.of([each for each in parties if each is not None])
+    if kind == "output":
+        return joint, output_plan(joint, BUDGET)
+    return joint, gradient_plan(joint, BUDGET, steps=STEPS, clip_norm=0.3 if kind == "ridge" else None)
+
+
+async def descend(kind, aggregator):
+    joint, _ = public(kind)
+    if kind == "output":
+        return await joint_output_perturbation(joint, aggregator, delta=BUDGET.delta)
+    return await joint_gradient_descent(joint, aggregator, delta=BUDGET.delta)
+
+
+class Watched(JointAggregator):
+    """Keeps what was opened, and this party's share of the noise."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.opened = []
+
+    async def _opened(self, summand):
+        self.opened.append(await super()._opened(summand))
+        return self.opened[-1]
+
+    def _joint_noise(self):
+        self.noise = super()._joint_noise()
+        return self.noise
+
+
+class Silent(Watched):
+    """Without noise."""
+
+    def _joint_noise(self):
+        return self._secret.array(np.full(self.plan.dimension, self.plan.law.reach, dtype=object))
+
+
+async def sums(session, told):
+    """Sum up values of all sizes and signs, without noise and with."""
+    found = {}
+    for name, kind in (("silent", Silent), ("noisy", Watched)):
+        aggregator = kind(LARGE, session, problems("logistic")[session.index])
+        found[name] = (await aggregator.noisy_sum(lambda party: EXTREMES)).tolist()
+    return found
+
+
+async def descents(session, told):
+    """Run every method, without noise and with."""
+    found = {}
+    for kind in KINDS:
+        _, plan = public(kind)
+        for name, aggregator in (("silent", Silent), ("noisy", Watched)):
+            made = aggregator(plan, session, problems(kind)[session.index])
+            release = await descend(kind, made)
+            found[f"{kind} {name}"] = {
+                "opened": [each.tolist() for each in made.opened],
+                "weights": release.weights.tolist(),
+                "statement": release.guarantee.statement(),
+            }
+    return found
+
+
+async def draws(session, told):
+    """Draw noise alone, and keep this party's share of it."""
+    start = time.perf_counter()
+    for name, law, number in (("small", SMALL, DRAWS), ("default", LatticeLaw(), DEFAULT_DRAWS)):
+        aggregator = Watched(AggregationPlan(number, 1, 1.0, 1.0, 1.0, law, 1e-3), session, None)
+        drawn = await aggregator.noisy_sum(lambda party: None)
+        share = await session.wait(session.runtime.gather(aggregator.noise))
+        np.save(f"{name}.npy", drawn.astype(np.int64))
+        np.save(f"{name}_share.npy", np.array([int(each) for each in share.value], dtype=np.int64))
+    return {"seconds": time.perf_counter() - start}
+
+
+async def release(session, told):
+    """One release of 104 coordinates: what it takes."""
+    plan = AggregationPlan.for_budget(BUDGET, dimension=104, steps=1, sensitivity=2.0, largest=1e5)
+    aggregator = JointAggregator(plan, session, problems("logistic")[session.index])
+    await session.exchange(b"ready")
+    sent, start, used = session.bytes_sent, time.perf_counter(), time.process_time()
+    await aggregator.noisy_sum(lambda party: np.linspace(-1, 1, 104))
+    return {
+        "seconds": time.perf_counter() - start,
+        "processor": time.process_time() - used,
+        "sent": session.bytes_sent - sent,
+    }
+
+
+async def signing(session, told):
+    """Sign a result; one party has another."""
+    study = Study.read(told["study"])
+    try:
+        await sign(session, study, {"weights": [1.0 if session.index == told["other"] else 0.0]})
+    except ValueError as error:
+        return {"error": str(error)}
+    return {}
+
+
+async def _take_part(told):
+    addresses = [(HOST, port) for port in told["ports"]]
+    found = {}
+    async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
+        for name in told["do"]:
+            found[name] = await globals()[name](session, told)
+    return found
+
+
+def main(told):
+    found = asyncio.run(_take_part(told))
+    Path("found.json").write_text(json.dumps(found))

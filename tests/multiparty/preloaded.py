@@ -1,0 +1,8 @@
+"""What parties need, loaded once: see parties.py."""
+
+import pytest  # noqa: F401  the program that a forked process finds as its main module
+
+import privet.commands.party  # noqa: F401
+from privet.multiparty import engine
+
+engine.description()  # loads MPyC
