@@ -27,10 +27,11 @@ def test_a_code_block_runs(code, tmp_path, monkeypatch, capsys):
     assert "nan" not in capsys.readouterr().out.lower()
 
 
-def test_the_guide_of_deep_networks_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+@pytest.mark.parametrize("guide", ["docs/deep.md", "docs/federated.md"])
+def test_a_guide_of_networks_runs_from_top_to_bottom(guide, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch", reason="networks need torch: pip install 'privet[deep]'")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for code in blocks("docs/deep.md"):
+    for code in blocks(guide):
         exec(compile(code, "document", "exec"), names)
     assert "nan" not in capsys.readouterr().out.lower()

@@ -1,18 +1,11 @@
-"""A training in a file, and the journal of its steps.
+"""A training in a file: the weights and all that the next step needs.
 
-The file is a zip of arrays with one JSON text (numpy's npz): reading it executes nothing. It holds the weights and all
-that the next step needs, except the noise generator: whoever has a generator's state can subtract the noise it gave.
-
-A file alone cannot tell how many steps were made after it was written. The journal can: a file beside it with one byte
-for every step that may have been released, on disk before the step's noise is drawn.
+It does not hold the noise generator: whoever has a generator's state can subtract the noise it gave. How many steps
+were made after the file was written, its journal knows (:mod:`privet.files`).
 """
 
-import json
 import os
-import re
-import weakref
-import zipfile
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privet.files import written_whole
+from privet.files import Journal, reading_state, write_state
+
+__all__ = ["Journal", "State", "read", "write"]
 
 _FORMAT = "privet training 1"
 
@@ -31,25 +26,13 @@ State = Any
 def write(path: str | os.PathLike[str], state: State) -> None:
     """Write a state in one piece or not at all."""
     arrays: dict[str, NDArray[Any]] = {}
-    text = json.dumps({"format": _FORMAT, "state": _encoded(state, arrays)})
-    with written_whole(Path(path).resolve()) as file:  # the journal lies beside the file itself, not beside a link
-        np.savez(file, header=np.array(text), **arrays)  # type: ignore[arg-type]
+    write_state(path, _FORMAT, _encoded(state, arrays), arrays)
 
 
 def read(path: str | os.PathLike[str]) -> State:
     """Read a state that :func:`write` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
-            written = header["format"]
-            if written == _FORMAT:
-                return _decoded(header["state"], arrays)
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError) as error:
-        # without numpy's words, which tell how to have a pickle executed
-        raise ValueError(
-            f"{path} is no file of PrivateTraining.save, or it is damaged ({type(error).__name__})"
-        ) from error
-    raise ValueError(f"{path} has the format {written!r}, this version reads {_FORMAT!r}")
+    with reading_state(path, _FORMAT, "PrivateTraining.save") as (state, arrays):
+        return _decoded(state, arrays)
 
 
 def _encoded(value: State, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -69,7 +52,7 @@ def _encoded(value: State, arrays: dict[str, NDArray[Any]]) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be saved: a state holds numbers, texts and tensors")
 
 
-def _decoded(value: Any, arrays: Any) -> State:
+def _decoded(value: Any, arrays: Mapping[str, Any]) -> State:
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
@@ -79,72 +62,3 @@ def _decoded(value: Any, arrays: Any) -> State:
     if kind == "dict":
         return {_decoded(key, arrays): _decoded(each, arrays) for key, each in content}
     return {"list": list, "tuple": tuple}[kind](_decoded(each, arrays) for each in content)
-
-
-class Journal:
-    """How many steps of one run may have been released: the length of a file that is never shorter than that.
-
-    Parameters
-    ----------
-    path : path
-        The file. One training at a time may hold it.
-    ahead : int
-        How many steps are booked at a time: a crash loses at most so many, and a disk waits only for each block.
-    """
-
-    def __init__(self, path: Path, ahead: int = 1) -> None:
-        self.path, self._ahead = path, ahead
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not _locked(self._handle):
-            os.close(self._handle)
-            raise RuntimeError(
-                f"{path.name} is in use: another process goes on with this training, or another object of this one"
-            )
-        self._closing = weakref.finalize(self, os.close, self._handle)
-
-    @staticmethod
-    def beside(path: str | os.PathLike[str], run: str, way: str = ".") -> Path:
-        """Return where the journal of a run lies, given one of its files and the way from there to its folder."""
-        if not re.fullmatch("[0-9a-f]{8}", run):
-            raise ValueError(f"{path} has no run number")
-        return (Path(path).resolve().parent / way).resolve() / f"privet-{run}.journal"
-
-    def way_from(self, path: str | os.PathLike[str]) -> str:
-        """Return the way from a file to the folder of the journal."""
-        return os.path.relpath(self.path.parent, Path(path).resolve().parent)
-
-    @property
-    def steps(self) -> int:
-        """How many steps are booked."""
-        return os.fstat(self._handle).st_size
-
-    def book(self, steps: int) -> None:
-        """Make sure that so many steps, counted from the beginning of the run, are on disk."""
-        missing = steps - self.steps
-        if missing > 0:
-            os.lseek(self._handle, 0, os.SEEK_END)
-            os.write(self._handle, b"." * (missing + self._ahead - 1))
-            os.fsync(self._handle)
-
-    def settle(self, steps: int) -> None:
-        """Take back what was booked ahead and not used: only the process that made the steps knows it."""
-        self.book(steps)
-        os.ftruncate(self._handle, steps)
-        os.fsync(self._handle)
-
-    def close(self) -> None:
-        """Let another process have it."""
-        self._closing()
-
-
-def _locked(handle: int) -> bool:
-    """Take the lock that a process holds until it ends, killed or not."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

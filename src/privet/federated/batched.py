@@ -1,0 +1,206 @@
+"""Many clients at once: their models are stacked, and one batched step moves them all.
+
+A client's step of a small model takes less time than its call. Stacked along a first axis, the models of all clients
+take their steps together: by torch.func.vmap for any model, without autograd for softmax regression.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from privet.federated.clients import Data
+from privet.federated.engine import Answer, Engine, Fetch, one_by_one
+from privet.federated.layers import Weights
+from privet.federated.local import ClientTrainer, Named, order_source
+
+Slopes = Callable[[Named, tuple[Tensor, ...], Tensor, Tensor], Named]
+"""Gradients of stacked models: parameters, inputs, targets and weights of examples, each with a client a row."""
+
+_STACKED = 1 << 24  # parameters that are stacked at most: 64 MB in float32, and a few times that in all
+_AT_ONCE = 64  # clients: more hardly go faster, and their data is in memory together
+
+
+class Batched(Engine):
+    """Trains the clients of a round together."""
+
+    name = "batched"
+
+    def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
+        super().__init__(trainer, seed)
+        self._slopes = softmax_slopes(trainer) or _any_slopes(trainer)
+        size = sum(parameter.numel() for parameter in trainer.model.parameters())
+        self._at_once = max(1, min(_AT_ONCE, _STACKED // size))
+
+    def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
+        """Yield the updates of all chosen clients; those that do not stack with the others are trained alone."""
+        for start in range(0, len(chosen), self._at_once):
+            clients = chosen[start : start + self._at_once]
+            fetched, gone = _fetched(clients, fetch)
+            yield from gone
+            try:
+                found = self._together(weights, rounds_done, fetched)
+            except Exception as error:  # of one client or of the model: trained alone, each shows its own
+                warnings.warn(
+                    f"clients do not train together ({type(error).__name__}), and now do one by one", stacklevel=2
+                )
+                found = one_by_one(self, weights, rounds_done, fetched)
+            yield from found
+
+    def _together(self, weights: Weights, rounds_done: int, fetched: dict[int, Data]) -> list[Answer]:
+        """Return the updates of clients, longest training first, so that those still at it are the first rows."""
+        local = self.trainer.local
+        plans = {
+            client: local.schedule(len(data[-1]), order_source(self.seed, rounds_done, client))
+            for client, data in fetched.items()
+        }
+        clients = sorted(plans, key=lambda client: -len(plans[client]))
+        if not clients:
+            return []
+        *inputs, targets = _stacked([fetched[client] for client in clients])
+        lengths = np.array([len(plans[client]) for client in clients])
+        begun = self.trainer.start(weights)
+        here = {name: value.expand(len(clients), *value.shape).clone() for name, value in begun.items()}
+        moved = {name: torch.zeros_like(value) for name, value in here.items()}
+        speed = {name: torch.zeros_like(value) for name, value in here.items()} if local.momentum else {}
+        for step in range(int(lengths[0])):
+            busy = int((lengths > step).sum())
+            rows = torch.from_numpy(np.stack([plans[client][step] for client in clients[:busy]]))
+            self._step(
+                {name: value[:busy] for name, value in here.items()},
+                {name: value[:busy] for name, value in moved.items()},
+                {name: value[:busy] for name, value in speed.items()},
+                begun,
+                _batch([*inputs, targets], rows, self.trainer.kind),
+                local.rate(rounds_done),
+            )
+        return [
+            (client, {name: value[place].numpy() for name, value in moved.items()})
+            for place, client in enumerate(clients)
+        ]
+
+    def _step(
+        self,
+        here: Named,
+        moved: Named,
+        speed: Named,
+        begun: Named,
+        batch: tuple[tuple[Tensor, ...], Tensor, Tensor],
+        rate: float,
+    ) -> None:
+        """Take one step of stacked models, in place."""
+        local = self.trainer.local
+        for name, slope in self._slopes(here, *batch).items():
+            change = slope.add(here[name], alpha=local.weight_decay) if local.weight_decay else slope
+            if speed:
+                change = speed[name].mul_(local.momentum).add_(change)
+            moved[name].sub_(change, alpha=rate)
+        self._pull_back(moved)
+        for name, value in here.items():
+            torch.add(begun[name], moved[name], out=value)
+
+    def _pull_back(self, moved: Named) -> None:
+        """Project each client onto the ball around the global model."""
+        lengths = torch.stack([torch.linalg.vector_norm(value.flatten(1), dim=1) for value in moved.values()])
+        factors = self.trainer.clip_norm / lengths.norm(dim=0)
+        if math.isfinite(self.trainer.clip_norm) and bool((factors < 1).any()):
+            factors = factors.clamp_max(1.0)
+            for value in moved.values():
+                value.mul_(factors.view(-1, *[1] * (value.ndim - 1)))
+
+
+def _fetched(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], list[Answer]]:
+    """Return the data of clients, and the answers of those that have none."""
+    fetched: dict[int, Data] = {}
+    gone: list[Answer] = []
+    for client in clients:
+        data = fetch(client)
+        if isinstance(data, tuple):
+            fetched[client] = data
+        else:
+            gone.append((client, data))
+    return fetched, gone
+
+
+def _stacked(datas: Sequence[Data]) -> list[Tensor]:
+    """Return the data of clients as tensors with a client a row; shorter ones are filled up by zeros."""
+    longest = max(len(data[-1]) for data in datas)
+    found = []
+    for parts in zip(*datas, strict=True):
+        if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
+            raise ValueError("clients with examples of different shapes or types do not stack")
+        if all(len(part) == longest for part in parts):
+            found.append(torch.stack(parts))
+            continue
+        whole = parts[0].new_zeros(len(parts), longest, *parts[0].shape[1:])
+        for row, part in zip(whole, parts, strict=True):
+            row[: len(part)] = part
+        found.append(whole)
+    return found
+
+
+def _batch(data: Sequence[Tensor], rows: Tensor, kind: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """Return inputs, targets and weights of one step: a place that is not filled has a client's first example, at 0."""
+    filled = rows >= 0
+    longest = data[-1].shape[1]
+    places = (rows.clamp_min(0) + longest * torch.arange(len(rows))[:, None]).flatten()
+    *inputs, targets = (
+        each.flatten(0, 1).index_select(0, places).view(*rows.shape, *each.shape[2:]) for each in data
+    )  # twice as fast as each[clients, rows]
+    return tuple(inputs), targets, filled.to(kind) / filled.sum(1, keepdim=True)
+
+
+def _any_slopes(trainer: ClientTrainer) -> Slopes:
+    """Return gradients by vmap, for any model."""
+
+    def mean(parameters: Named, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Tensor:
+        return (trainer.objective(parameters, inputs, targets) * weights).sum()
+
+    slopes: Slopes = vmap(grad(mean), randomness="different")
+    return slopes
+
+
+def softmax_slopes(trainer: ClientTrainer) -> Slopes | None:
+    """Return gradients of softmax regression by two products of matrices; None for any other model or loss."""
+    layer = _softmax_layer(trainer)
+    if layer is None:
+        return None
+    prefix, is_flattened, has_bias = layer
+
+    def slopes(parameters: Named, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Named:
+        (X,) = inputs
+        X = X.flatten(2) if is_flattened else X
+        scores = torch.bmm(X, parameters[f"{prefix}weight"].mT)
+        if has_bias:
+            scores += parameters[f"{prefix}bias"][:, None]
+        pull = torch.softmax(scores, dim=2)
+        pull.scatter_add_(2, targets[..., None], pull.new_full((1, 1, 1), -1.0).expand(*targets.shape, 1))
+        pull *= weights[..., None]
+        found = {f"{prefix}weight": torch.bmm(pull.mT, X)}
+        return found | {f"{prefix}bias": pull.sum(1)} if has_bias else found
+
+    return slopes
+
+
+def _softmax_layer(trainer: ClientTrainer) -> tuple[str, bool, bool] | None:
+    """Return where the only layer is, whether inputs are flattened, and whether it has a bias; None if it is not so."""
+    loss: Any = trainer.loss
+    if type(loss) is not nn.CrossEntropyLoss or loss.weight is not None or loss.label_smoothing:
+        return None
+    model: Any = trainer.model
+    layers = list(model) if type(model) is nn.Sequential else [model]
+    is_flattened = type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1)
+    (*before, last) = layers
+    if type(last) is not nn.Linear or len(before) != is_flattened or set(trainer.names) != _names(model):
+        return None
+    prefix = "" if last is model else f"{len(before)}."
+    return prefix, is_flattened, last.bias is not None
+
+
+def _names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters()}

@@ -1,0 +1,119 @@
+"""A model as named layers, as one vector, and in the order in which a convolution's weights are smoothed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.denoise import Denoiser
+
+Weights = dict[str, NDArray[Any]]
+"""The layers of a model, or of an update, by name."""
+
+Vector = NDArray[np.float64]
+
+ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
+"""Orders of a convolution's weights: output channel, input channel, height, width. The first is PyTorch's own."""
+
+
+class UpdateError(ValueError):
+    """An update that cannot be added: its cause, in a few words that hold nothing of its numbers."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Names and shapes of a model's layers."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, weights: Mapping[str, NDArray[Any]]) -> "Layers":
+        """Look at a model."""
+        if not weights:
+            raise ValueError("the model has no layers to train")
+        layers = cls({name: np.shape(weight) for name, weight in weights.items()})
+        try:
+            layers.vector(weights)
+        except UpdateError as error:
+            raise ValueError(f"the global model cannot be trained: {error}") from error
+        return layers
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    def vector(self, update: Any) -> Vector:
+        """Return an update as one vector, or raise :class:`UpdateError`, whatever it is."""
+        if not isinstance(update, Mapping):
+            raise UpdateError("not a dictionary of layers")
+        if update.keys() != self.shapes.keys():
+            raise UpdateError("other layers than the model's")
+        parts = [self._part(update[name], shape) for name, shape in self.shapes.items()]
+        return np.concatenate(parts)
+
+    def _part(self, value: Any, shape: tuple[int, ...]) -> Vector:
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # what an untrusted object does when it is asked for its numbers
+            raise UpdateError(f"a layer that is no array ({type(error).__name__})") from error
+        if array.dtype.kind not in "fiub":
+            raise UpdateError(f"a layer of type {array.dtype}")
+        if array.shape != shape:
+            raise UpdateError(f"a layer of shape {array.shape} in the place of {shape}")
+        part = array.astype(np.float64).ravel()
+        if not np.isfinite(part).all():
+            raise UpdateError("a number that is not finite")
+        return part
+
+    def split(self, vector: Vector) -> Weights:
+        """Return the layers of a vector, without a copy."""
+        found: Weights = {}
+        start = 0
+        for name, shape in self.shapes.items():
+            end = start + int(np.prod(shape))
+            found[name] = vector[start:end].reshape(shape)
+            start = end
+        return found
+
+
+def clipped(vector: Vector, clip_norm: float) -> Vector:
+    """Return a finite vector scaled down to the l2 norm ``clip_norm``, if it is longer.
+
+    It is first divided by its largest entry: the squares of huge entries would overflow, and an infinite norm would
+    scale the whole vector to zero.
+    """
+    peak = float(np.abs(vector).max(initial=0.0))
+    if peak == 0:
+        return vector
+    direction = vector / peak
+    length = float(np.linalg.norm(direction))
+    if peak * length <= clip_norm:
+        return vector
+    return direction * (clip_norm / length)
+
+
+def check_order(order: str) -> str:
+    """Return an order of flattening that is known."""
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
+    return order
+
+
+def denoised(update: Weights, denoiser: Denoiser, noise_std: float, order: str) -> Weights:
+    """Denoise each layer on its own; the weights of two-dimensional convolutions are read in the given order.
+
+    The paper calls PyTorch's own order OIWH. PyTorch stores the height before the width, so that its row OIWH is OIHW
+    here.
+    """
+    axes = tuple("OIHW".index(letter) for letter in check_order(order))
+    back = tuple(int(place) for place in np.argsort(axes))
+    found: Weights = {}
+    for name, layer in update.items():
+        if layer.ndim == len(axes):
+            found[name] = denoiser(layer.transpose(axes), noise_std).transpose(back)
+        else:
+            found[name] = denoiser(layer, noise_std)
+    return found

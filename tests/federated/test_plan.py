@@ -1,0 +1,90 @@
+import itertools
+import math
+
+import pytest
+
+from privet.federated import client_plan, paper_plan
+from privet.federated.plan import check_plan, epsilon_after
+from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, OutputPlan, Poisson
+from privet.privacy import Adjacency, Budget, Unit
+from privet.privacy.closed_forms import SideConditionError
+
+TABLE_2 = {"n_clients": 1000, "clients_per_round": 50, "rounds": 30, "clip_norm": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sampler", "adjacency"),
+    [("poisson", Poisson(0.05), Adjacency.ADD_OR_REMOVE), ("uniform", FixedSize(50, 1000), Adjacency.REPLACE_ONE)],
+)
+def test_a_plan_of_clients_keeps_within_its_budget(sampling, sampler, adjacency):
+    plan = client_plan(Budget(6.0, 5e-4), sampling=sampling, **TABLE_2)
+    promised = plan.guarantee(5e-4, unit=Unit.CLIENT)
+    assert plan.sampler == sampler
+    assert plan.adjacency is adjacency
+    assert plan.divisor(1000) == 50
+    assert 0.99 * 6 < promised.epsilon <= 6
+    assert "for each client" in promised.statement()
+
+
+def test_the_divisor_owes_nothing_to_the_clients_that_are_there():
+    plan = client_plan(Budget(6.0, 5e-4), **TABLE_2)
+    assert plan.divisor(3) == plan.divisor(5000) == 50
+
+
+@pytest.mark.parametrize(("sampling", "constant", "n"), [("uniform", 14, 1000), ("poisson", 2, 500)])
+@pytest.mark.parametrize("epsilon", [6.0, 7.0, 8.0, 9.0])
+def test_the_papers_noise_as_printed_is_the_best_of_its_theorem_and_over_protects(sampling, constant, n, epsilon):
+    """Theorems 1 and 2 at the budgets of Table 2: errata (h) found them feasible, if alpha is taken as printed."""
+    arguments = TABLE_2 | {"n_clients": n, "clients_per_round": n // 20}
+    budget = Budget(epsilon, n**-1.1)
+    plan = paper_plan(budget, sampling=sampling, rounded_order=False, **arguments)
+    least = min(
+        0.05 * 0.3 / epsilon * math.sqrt(constant * 30 / split * (-math.log(budget.delta) / (1 - split) + epsilon))
+        for split in (step / 1000 for step in range(1, 1000))
+    )
+    assert plan.noise_std >= 0.995 * least  # never below what the formula asks for at its best split
+    assert plan.guarantee(budget.delta, unit=Unit.CLIENT).epsilon < epsilon
+    assert plan.noise_multiplier > client_plan(budget, sampling=sampling, **arguments).noise_multiplier
+
+
+def test_the_papers_noise_is_refused_where_no_split_meets_its_conditions():
+    with pytest.raises(SideConditionError):
+        paper_plan(Budget(4.0, 500**-1.1), rounded_order=False, **TABLE_2 | {"n_clients": 500, "clients_per_round": 25})
+
+
+@pytest.mark.parametrize(
+    ("plan", "cause"),
+    [
+        (GradientPlan(FixedOrder(10), None, 1.0, 1.0), "Poisson, FixedSize or FullBatch"),
+        (GradientPlan(FullBatch(), 3, 1.0, 1.0, tasks=2), "one task"),
+        (GradientPlan(Poisson(0.1), 3, 1.0, 1.0), "public_n"),
+        (
+            GradientPlan(FullBatch(), 3, 1.0, 1.0, release="last", descent=Descent(0.1, smoothness=1.0)),
+            "every round releases a global model",
+        ),
+    ],
+)
+def test_plans_that_rounds_do_not_carry_out_are_refused(plan, cause):
+    with pytest.raises(ValueError, match=cause):
+        check_plan(plan)
+
+
+def test_a_plan_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="client_plan"):
+        check_plan(OutputPlan.__new__(OutputPlan))
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"), [({"sampling": "shuffled"}, "poisson, uniform"), ({"clients_per_round": 2000}, "cannot be")]
+)
+def test_bad_samplings_are_refused(change, cause):
+    with pytest.raises(ValueError, match=cause):
+        client_plan(Budget(1.0, 1e-3), **TABLE_2 | change)
+
+
+def test_epsilon_grows_with_the_rounds():
+    plan = GradientPlan(FullBatch(), 9, 1.0, 4.0)
+    spent = [epsilon_after(plan, rounds, 1e-5) for rounds in range(10)]
+    assert spent[0] == 0
+    assert all(one < other for one, other in itertools.pairwise(spent))
+    assert spent[9] == plan.guarantee(1e-5).epsilon

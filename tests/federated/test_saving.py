@@ -1,0 +1,266 @@
+"""Save and resume of federated runs: what comes back, and what a killed server has spent.
+
+Killed processes are real: the end of this file is the program that is killed.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.federated import Server
+from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError
+from privet.privacy import assumed
+
+DELTA = 1e-5
+
+
+def server(rounds=6, seed=None, average=None, **options):
+    weights = {"w": np.zeros((2, 3)), "b": np.zeros(2)}
+    plan = options.pop("plan", GradientPlan(FullBatch(), rounds, 1.0, 3.0))
+    return Server(plan, weights, 5, delta=DELTA, seed=seed, average=average, **options)
+
+
+def make(one, rounds):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(rounds):
+            one.sample()
+            one.aggregate({})
+
+
+def saved(path, rounds=2, **options):
+    one = server(**options)
+    one.save(path)
+    make(one, rounds)
+    one.save(path, {"note": rounds})
+    one.close()
+    return one
+
+
+def journal_of(path):
+    (found,) = Path(path).parent.glob("privet-*.journal")
+    return found
+
+
+@pytest.mark.parametrize("average", [None, lambda t: t + 1.0])
+def test_a_server_comes_back_as_it_was(tmp_path, average):
+    one = saved(tmp_path / "run", average=average)
+    other = server(average=average)
+    assert other.resume(tmp_path / "run") == {"note": 2}
+    assert (other.rounds_done, other.rounds_spent) == (2, 2)
+    for name, value in one.weights.items():
+        assert np.array_equal(other.weights[name], value)
+        assert np.array_equal(other.output[name], one.output[name])
+    assert other.guarantee == one.guarantee
+    make(other, 4)
+    assert other.is_done
+    assert other.guarantee.epsilon == server().guarantee.epsilon
+    with pytest.raises(PlanError, match="spent"):
+        other.sample()
+
+
+def test_an_average_goes_on_over_a_break(tmp_path):
+    places = []
+    one = server(average=lambda t: 1.0)
+    places.append(one.weights["b"])
+    for _ in range(2):
+        make(one, 1)
+        places.append(one.weights["b"])
+    one.save(tmp_path / "run")
+    one.close()
+    other = server(average=lambda t: 1.0)
+    other.resume(tmp_path / "run")
+    make(other, 1)
+    places.append(other.weights["b"])
+    assert np.allclose(other.output["b"], np.mean(places, axis=0))
+
+
+def test_rounds_after_the_file_was_written_are_spent(tmp_path):
+    one = saved(tmp_path / "run", rounds=1)
+    kept = (tmp_path / "run").read_bytes()
+    again = server()
+    again.resume(tmp_path / "run")
+    make(again, 3)
+    again.close()
+    assert (tmp_path / "run").read_bytes() == kept
+    late = server()
+    late.resume(tmp_path / "run")
+    assert (late.rounds_done, late.rounds_spent) == (1, 4)
+    assert np.array_equal(late.weights["w"], one.weights["w"])
+    assert late.guarantee.epsilon == again.guarantee.epsilon > one.guarantee.epsilon
+    make(late, 2)
+    assert late.is_done
+
+
+def test_a_resumed_server_does_not_repeat_its_noise(tmp_path):
+    """A seeded run that is resumed twice from one file: the second goes on with other noise than the first."""
+    saved(tmp_path / "run", rounds=1, seed=3)
+    moves = []
+    for _ in range(2):
+        one = server(seed=3)
+        one.resume(tmp_path / "run")
+        before = one.weights["w"]
+        make(one, 1)
+        moves.append(one.weights["w"] - before)
+        one.close()
+    assert not np.allclose(*moves)
+
+
+def test_what_was_assumed_stays_assumed(tmp_path):
+    saved(tmp_path / "run", seed=3, assumptions=[assumed("the server is trusted")])
+    other = server()
+    other.resume(tmp_path / "run")
+    assert "Assumed:  the server is trusted" in other.guarantee.statement()
+    assert "seed stays secret" in other.guarantee.statement()
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [
+        (lambda: server(rounds=7), "another plan"),
+        (lambda: server(average=lambda t: 1.0), "another output rule"),
+        (lambda: Server(server().plan, {"w": np.zeros(8)}, 5, delta=DELTA), "another model"),
+        (lambda: Server(server().plan, server().weights, 6, delta=DELTA), "another number of clients"),
+    ],
+)
+def test_the_file_of_another_run_is_refused(tmp_path, other, cause):
+    saved(tmp_path / "run")
+    with pytest.raises(ValueError, match=cause):
+        other().resume(tmp_path / "run")
+
+
+def test_a_run_has_begun_only_once(tmp_path):
+    saved(tmp_path / "run")
+    one = server()
+    make(one, 1)
+    with pytest.raises(PlanError, match="before its first round"):
+        one.resume(tmp_path / "run")
+
+
+def test_two_servers_cannot_go_on_with_one_run(tmp_path):
+    saved(tmp_path / "run")
+    one = server()
+    one.resume(tmp_path / "run")
+    with pytest.raises(RuntimeError, match="in use"):
+        server().resume(tmp_path / "run")
+
+
+def test_a_journal_that_is_missing_or_short_is_refused(tmp_path):
+    saved(tmp_path / "run")
+    journal = journal_of(tmp_path / "run")
+    journal.write_bytes(b".")
+    with pytest.raises(ValueError, match="not complete"):
+        server().resume(tmp_path / "run")
+    journal.unlink()
+    with pytest.raises(ValueError, match="journal of this run"):
+        server().resume(tmp_path / "run")
+
+
+def test_files_that_are_none_of_ours_are_refused_and_execute_nothing(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    bomb, text, array = tmp_path / "bomb", tmp_path / "text", tmp_path / "array.npz"
+    bomb.write_bytes(pickle.dumps(Bomb()))
+    text.write_text("hello")
+    np.savez(array, header=np.array(json.dumps({"format": "privet training 1", "state": {}})))
+    for path, cause in ((bomb, "no file of Server.save"), (text, "no file of Server.save"), (array, "has the format")):
+        with pytest.raises(ValueError, match=cause):
+            server().resume(path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_that_was_cut_is_refused(tmp_path):
+    saved(tmp_path / "run")
+    whole = (tmp_path / "run").read_bytes()
+    for size in (0, 1, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "run").write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="damaged"):
+            server().resume(tmp_path / "run")
+
+
+def test_a_run_moves_with_its_folder(tmp_path):
+    (tmp_path / "one").mkdir()
+    saved(tmp_path / "one" / "run")
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    other = server()
+    other.resume(tmp_path / "two" / "run")
+    assert other.rounds_done == 2
+
+
+# ------------------------------------------------------------------------------------------------------ real kills
+
+PROGRAM = """
+import sys, warnings
+import numpy as np, torch
+from torch import nn
+from privet.federated import LocalTraining, simulate
+from privet.plans import FixedSize, GradientPlan
+
+generator = torch.Generator().manual_seed(0)
+clients = [(torch.randn(6, 3, generator=generator), torch.randint(2, (6,), generator=generator)) for _ in range(8)]
+torch.manual_seed(0)
+done = 0
+
+def evaluate(model):
+    global done
+    done += 1
+    print("round", flush=True)
+    if len(sys.argv) > 2 and done == int(sys.argv[2]):
+        sys.stdin.read()  # wait here to be killed: the round is released and not saved yet
+    return 0.5
+
+result = simulate(
+    nn.Linear(3, 2), clients, loss=nn.CrossEntropyLoss(), local=LocalTraining(0.1, 3, epochs=1),
+    plan=GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), delta=1e-3, evaluate=evaluate, progress=False,
+    save=sys.argv[1], resume=True,
+)
+last = result.history[-1]
+print("ended", len(result.history), last.number, last.spent, repr(result.guarantee.epsilon), flush=True)
+"""
+
+
+def start(path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(path), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def killed_in_round(path, number):
+    """Run the program until a round is released and not saved, and kill it there."""
+    process = start(path, number)
+    for _ in range(number):
+        assert process.stdout.readline() == "round\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    process.stdout.close()
+    process.stdin.close()
+
+
+def test_a_server_that_is_killed_resumes_with_its_accounting(tmp_path):
+    path = tmp_path / "run"
+    killed_in_round(path, 3)  # two rounds in the file, three in the journal
+    assert journal_of(path).stat().st_size == 3
+    process = start(path)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    # seven rounds were planned, one of them was lost: six made the model, and the guarantee is that of all seven
+    assert output.split()[:-5] == ["round"] * 4
+    assert output.split()[-5:-1] == ["ended", "6", "6", "7"]
+    planned = GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0).guarantee(1e-3).epsilon
+    assert float(output.split()[-1]) == planned

@@ -1,0 +1,283 @@
+"""Whole runs in simulation."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privet.denoise import LaplacianSmoothing
+from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, simulate, tail
+from privet.federated.local import order_source, trained_weights
+from privet.federated.partition import iid
+from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
+from privet.privacy import Budget
+
+DELTA = 1e-3
+QUIET = 1e-3  # the least noise multiplier that is accounted for
+
+
+def run(model, clients, local, plan=None, **options):
+    options = {"loss": nn.CrossEntropyLoss(), "delta": DELTA, "seed": 5, "progress": False} | options
+    return simulate(model, clients, local=local, plan=plan or GradientPlan(FixedSize(6, 20), 4, 0.5, 0.5), **options)
+
+
+def same(one, other, atol=0.0):
+    return all(np.allclose(one.weights[name], other.weights[name], rtol=0, atol=atol) for name in one.weights)
+
+
+# ------------------------------------------------------------------------------------------------- what comes out
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "uniform"])
+def test_a_federation_learns_within_its_budget(sampling, blobs, softmax, local):
+    X, y = blobs
+    clients = Partitioned(blobs, iid(600, 300, np.random.default_rng(1)))
+    result = simulate(
+        softmax,
+        clients,
+        loss=nn.CrossEntropyLoss(),
+        local=local,
+        budget=Budget(8.0, DELTA),
+        rounds=15,
+        clients_per_round=60,
+        clip_norm=0.5,
+        sampling=sampling,
+        denoiser=LaplacianSmoothing(0.1),
+        evaluate=accuracy(X, y),
+        progress=False,
+    )
+    assert result.history[-1].score > 0.85
+    assert result.history[-1].score == accuracy(X, y)(result.model)
+    assert 0.99 * 8 < result.guarantee.epsilon <= 8
+    assert result.guarantee.epsilon == result.history[-1].epsilon
+    assert [report.number for report in result.history] == list(range(1, 16))
+    assert result.history[0].epsilon < result.history[7].epsilon < result.history[14].epsilon
+    text = result.guarantee.statement()
+    assert "for each client" in text
+    assert ("the number of clients, from which the rate and the divisor are made, is public" in text) == (
+        sampling == "poisson"
+    )
+    assert torch.equal(softmax.weight, torch.zeros(3, 6))  # the given model is left as it is
+
+
+def test_one_round_without_noise_is_the_mean_of_the_clients(clients, softmax, local):
+    """At full participation, a wide ball and hardly any noise: plain federated averaging, by hand."""
+    plan = GradientPlan(FullBatch(), 1, 50.0, QUIET)
+    result = run(softmax, clients, local, plan)
+    trainer = ClientTrainer(softmax, nn.CrossEntropyLoss(), local, 50.0)
+    updates = [
+        trainer.update(trained_weights(softmax), clients[client], 0, order_source(5, 0, client)) for client in range(20)
+    ]
+    for name in result.weights:
+        mean = np.mean([update[name] for update in updates], axis=0)
+        assert np.abs(result.weights[name] - mean).max() < 6 * 50.0 * QUIET / 20
+    assert np.abs(result.weights["weight"]).max() > 0.2
+
+
+def test_the_output_average_reaches_the_model(clients, softmax, local):
+    last, averaged = run(softmax, clients, local), run(softmax, clients, local, average=tail(4))
+    assert not same(last, averaged)
+    one = run(softmax, clients, local, average=lambda t: float(t == 4))
+    assert same(last, one)
+
+
+def test_scores_are_of_the_rounds_that_are_due(clients, softmax, local):
+    seen = []
+    result = run(softmax, clients, local, evaluate=lambda model: seen.append(model) or 1.0, evaluate_every=3)
+    assert [report.score for report in result.history] == [None, None, 1.0, 1.0]
+    assert len(seen) == 2
+    assert not seen[0].training
+
+
+# -------------------------------------------------------------------------------------------- engines and repetition
+
+
+def convolution():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+
+
+def test_all_engines_give_the_same_model(clients, local):
+    model = convolution()
+    plan = GradientPlan(Poisson(0.3), 3, 0.2, 0.5, public_n=20)
+    found = [
+        run(model, clients, local, plan, engine=engine, workers=1, denoiser=LaplacianSmoothing(1.0), order="OHWI")
+        for engine in ("sequential", "batched", "processes")
+    ]
+    assert [result.engine for result in found] == ["sequential", "batched", "processes"]
+    assert same(found[0], found[1], atol=1e-5)
+    assert same(found[0], found[2], atol=1e-5)
+
+
+def test_a_seed_repeats_a_run_and_none_does_not(clients, softmax, local):
+    assert same(run(softmax, clients, local), run(softmax, clients, local))
+    assert not same(run(softmax, clients, local), run(softmax, clients, local, seed=6))
+    unseeded = [run(softmax, clients, local, seed=None) for _ in range(2)]
+    assert not same(*unseeded)
+    assert "seed stays secret" in run(softmax, clients, local).guarantee.statement()
+    assert "ChaCha20" in unseeded[0].guarantee.statement()
+
+
+# ----------------------------------------------------------------------------------------------- clients and faults
+
+
+class Guarded:
+    """Clients that tell who was asked, some of which fail."""
+
+    def __init__(self, clients, faults=None):
+        self.clients, self.faults, self.asked = clients, faults or {}, []
+
+    def __len__(self):
+        return len(self.clients)
+
+    def __getitem__(self, client):
+        self.asked.append(client)
+        fault = self.faults.get(client, "fine")
+        if isinstance(fault, Exception):
+            raise fault
+        return self.clients[client] if isinstance(fault, str) else fault
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched", "processes"])
+def test_the_data_of_a_client_that_is_not_sampled_is_never_touched(engine, clients, softmax, local):
+    plan = GradientPlan(FixedSize(3, 20), 2, 0.5, 1.0)
+    drawn = Server(plan, trained_weights(softmax), 20, delta=DELTA, seed=5)
+    sampled = []
+    for _ in range(2):
+        sampled += [int(client) for client in drawn.sample()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            drawn.aggregate({})
+    forbidden = {client: AssertionError("touched") for client in range(20) if client not in sampled}
+    guarded = Guarded(clients, forbidden)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an error of a client would be told
+        run(softmax, guarded, local, plan, engine=engine, workers=1)
+    assert sorted(guarded.asked) == sorted(sampled)
+
+
+X_BAD = torch.randn(5, 6)
+FAULTS = {
+    "gone": None,
+    "raises": OSError("unreachable"),
+    "not a number": (torch.full((5, 6), float("nan")), torch.zeros(5, dtype=torch.long)),
+    "other shapes": (torch.zeros(5, 9), torch.zeros(5, dtype=torch.long)),
+    "labels out of range": (X_BAD, torch.full((5,), 77)),
+    "infinite": (torch.full((5, 6), float("inf")), torch.zeros(5, dtype=torch.long)),
+    "targets missing": (X_BAD,),
+}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_client_that_fails_leaves_the_round_as_if_it_had_moved_nothing(fault, engine, clients, softmax, local):
+    plan = GradientPlan(FullBatch(), 2, 0.5, 0.5)
+    empty = (torch.zeros(0, 6), torch.zeros(0, dtype=torch.long))
+    expected = run(softmax, Guarded(clients, {7: empty}), local, plan, engine=engine)
+    with pytest.warns(UserWarning, match="count as zero"):
+        found = run(softmax, Guarded(clients, {7: FAULTS[fault]}), local, plan, engine=engine)
+    assert same(found, expected, atol=1e-6)
+    assert found.guarantee == expected.guarantee
+
+
+def test_a_huge_update_is_clipped(clients, softmax, local):
+    plan = GradientPlan(FullBatch(), 1, 0.5, QUIET)
+    huge = (1e6 * torch.randn(30, 6), torch.zeros(30, dtype=torch.long))
+    empty = (torch.zeros(0, 6), torch.zeros(0, dtype=torch.long))
+    one, other = (run(softmax, Guarded(clients, {7: data}), local, plan) for data in (huge, empty))
+    moved = np.sqrt(sum(((one.weights[name] - other.weights[name]) ** 2).sum() for name in one.weights))
+    assert np.isclose(20 * moved, 0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+def test_an_error_of_all_clients_is_the_programs(engine, clients, local):
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="all 6 clients of a round failed"):
+        warnings.simplefilter("ignore")
+        run(nn.Linear(7, 3), clients, local, engine=engine)
+
+
+# ------------------------------------------------------------------------------------------------ files and display
+
+
+def test_a_run_is_saved_and_taken_up(clients, softmax, local, tmp_path):
+    path = tmp_path / "run"
+    result = run(softmax, clients, local, save=path, evaluate=lambda model: 0.5)
+    again = run(softmax, clients, local, save=path, resume=True)
+    assert same(result, again)
+    assert again.history == result.history
+    assert again.guarantee.epsilon == result.guarantee.epsilon
+    with pytest.raises(ValueError, match="resume=True"):
+        run(softmax, clients, local, save=path)
+
+
+def test_the_bar_tells_round_score_and_epsilon(clients, softmax, local, capsys):
+    result = run(softmax, clients, local, evaluate=lambda model: 0.875, progress=True)
+    shown = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "4/4" in shown
+    assert "score 0.875" in shown
+    assert f"epsilon {result.guarantee.epsilon:.3g}" in shown
+
+
+# ---------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"weighting": "samples"}, "weights by number of examples"),
+        ({"engine": "gpu"}, "engine must be"),
+        ({"rounds": 3}, "leave those out"),
+        ({"delta": None}, "comes with a delta"),
+        ({"resume": True}, "save="),
+        ({"plan": GradientPlan(FixedSize(6, 30), 4, 0.5, 0.5)}, "made for n = 30"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+        ({"order": "abc"}, "order must be"),
+    ],
+)
+def test_bad_arguments_are_refused(options, cause, clients, softmax, local):
+    plan = options.pop("plan", None)
+    with pytest.raises(ValueError, match=cause):
+        run(softmax, clients, local, plan, **options)
+
+
+def test_no_clients_and_half_a_plan_are_refused(clients, softmax, local):
+    with pytest.raises(ValueError, match="no clients"):
+        run(softmax, [], local)
+    with pytest.raises(ValueError, match="clients_per_round, clip_norm missing"):
+        simulate(softmax, clients, loss=nn.CrossEntropyLoss(), local=local, budget=Budget(1.0, DELTA), rounds=3)
+
+
+def test_inputs_of_several_parts(local):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, a, b):
+            return self.layer(torch.cat([a, b], dim=1))
+
+    torch.manual_seed(0)
+    model = Two()
+    data = [(torch.randn(9, 3), torch.randn(9, 1), torch.randint(2, (9,))) for _ in range(4)]
+    plan = GradientPlan(FullBatch(), 2, 0.5, 0.5)
+    assert same(*(run(model, data, local, plan, engine=engine) for engine in ("sequential", "batched")), atol=1e-5)
+
+
+def test_regression_with_a_loss_of_ones_own():
+    generator = torch.Generator().manual_seed(0)
+    data = [(x := torch.randn(20, 2, generator=generator), x @ torch.tensor([1.0, -1.0])) for _ in range(10)]
+    model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Flatten(0))
+    result = simulate(
+        model,
+        data,
+        loss=lambda outputs, targets: (outputs - targets).square(),
+        local=LocalTraining(0.1, batch_size=5, epochs=1),
+        plan=GradientPlan(FullBatch(), 15, 0.5, 0.01),
+        delta=DELTA,
+        progress=False,
+        engine="sequential",
+    )
+    assert np.allclose(result.weights["0.weight"], [[1.0, -1.0]], atol=0.05)
