@@ -48,6 +48,8 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/mnist_recipe.py
 	$(BIN)/python experiments/sparse_synthetic.py
 	$(BIN)/python experiments/sparse_text.py
+	$(BIN)/python experiments/multiparty.py
+	$(BIN)/python experiments/multiparty_processes.py
 
 clean:                 ## remove the environment and all caches
 	rm -rf $(VENV) $(PEER) $(OPACUS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -66,7 +68,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/experiments.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[deep,experiments]'
+	$(PIP) --editable '.[deep,multiparty,experiments]'
 	@touch $@
 
 # diffprivlib does not import on current scikit-learn: it gets an environment of its own.
