@@ -52,6 +52,7 @@ PURE = Budget(1.5)
 CLIP = 0.05
 STEP = 0.5
 HAS_TORCH = find_spec("torch") is not None
+HAS_PARTIES = all(find_spec(name) is not None for name in ("mpyc", "gmpy2", "cryptography"))
 
 Key = tuple[str, ...]
 """What a scenario is about: a solver's name, or an estimator's and its method."""
@@ -126,7 +127,8 @@ def required() -> set[Key]:
     kinds = [kind for name, kind in PrivateLinearModel.kinds.items() if name in privet.__all__]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
     networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
-    return solvers_of(solvers) | methods_of(kinds, {*TRAINERS, *SPARSE_METHODS}) | scalers | networks
+    parties = import_module("multiparty_scenarios").required() if HAS_PARTIES else set()
+    return solvers_of(solvers) | methods_of(kinds, {*TRAINERS, *SPARSE_METHODS}) | scalers | networks | parties
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
@@ -540,6 +542,10 @@ def _networks() -> list[Scenario]:
     return import_module("deep_scenarios").scenarios() if HAS_TORCH else []
 
 
+def _parties() -> list[Scenario]:
+    return import_module("multiparty_scenarios").scenarios() if HAS_PARTIES else []
+
+
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """Return all audits."""
@@ -556,5 +562,6 @@ def scenarios() -> tuple[Scenario, ...]:
         _scalers,
         _sparse,
         _networks,
+        _parties,
     )
     return tuple(scenario for part in parts for scenario in part())

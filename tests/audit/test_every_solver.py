@@ -26,7 +26,7 @@ from privet.solvers import Release
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scenarios import HAS_TORCH, methods_of, missing, required, scenarios, solvers_of
+from scenarios import HAS_PARTIES, HAS_TORCH, methods_of, missing, required, scenarios, solvers_of
 
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
 SEEDS = range(4) if IS_LONG else range(1)
@@ -179,6 +179,27 @@ def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_
 def test_a_removed_scenario_of_deep_networks_is_missed():
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("make_private", "Recursive")]
     assert missing(required(), kept) == {("make_private", "Recursive")}
+
+
+@pytest.mark.skipif(not HAS_PARTIES, reason="several parties need MPyC: pip install 'privet[multiparty]'")
+def test_a_method_of_several_parties_without_a_scenario_is_noticed():
+    from multiparty_scenarios import methods_of as methods_of_parties
+
+    async def joint_novelty(problem, aggregator) -> Release:
+        raise NotImplementedError
+
+    def local_novelty(problems) -> "Release":
+        raise NotImplementedError
+
+    def _private(problems) -> Release:
+        raise NotImplementedError
+
+    named = {each.__name__: each for each in (joint_novelty, local_novelty, _private)}
+    novel = methods_of_parties([SimpleNamespace(__name__=__name__, missing=missing, Release=Release, **named)])
+    assert novel == {("joint_novelty",), ("local_novelty",)}
+    assert {("joint_gradient_descent",), ("joint_output_perturbation",), ("pathak",)} < required()
+    kept = [scenario for scenario in SCENARIOS if scenario.about != ("joint_gradient_descent",)]
+    assert missing(required(), kept) == {("joint_gradient_descent",)}
 
 
 def test_a_removed_scenario_is_missed():

@@ -1,16 +1,17 @@
 """One party's part in the computations of test_aggregation.py and test_party.py, in a process of its own."""
 
 import asyncio
+import contextlib
 import json
 import time
 from pathlib import Path
 
 import numpy as np
 
-from privet.multiparty import JointAggregator, JointProblem, Network
+from privet.multiparty import JointAggregator, JointProblem, Network, NetworkError
 from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.output import joint_output_perturbation, output_plan
-from privet.multiparty.party import sign
+from privet.multiparty.party import sign, take_part
 from privet.multiparty.study import Study
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.aggregation import AggregationPlan
@@ -23,7 +24,7 @@ BUDGET = Budget(1.0, 1e-5)
 STEPS = 12
 SMALL = LatticeLaw(4, 2, 2)
 DRAWS = 100_000
-DEFAULT_DRAWS = 1000
+DEFAULT_DRAWS = 400
 EXTREMES = np.array([0.0, 1.0, -1.0, 2.0**30, -(2.0**30), 12345.0, -1e6])  # what one party sums up
 # Beyond what a field for one of the sums would hold; the noise is small beside it.
 LARGE = AggregationPlan(EXTREMES.size, 2, 1.0, 2.0**30, 1.0, LatticeLaw(20, 6, 3), 1e-3)
@@ -135,21 +136,57 @@ async def release(session, told):
 
 
 async def signing(session, told):
-    """Sign a result; one party has another."""
-    study = Study.read(told["study"])
+    """Sign a result; one party may have another."""
+    result = {"weights": [1.0 if session.index == told["other"] else 0.0]}
     try:
-        await sign(session, study, {"weights": [1.0 if session.index == told["other"] else 0.0]})
-    except ValueError as error:
+        signatures = await sign(session, Study.from_values(told["study"]), result)
+    except (ValueError, NetworkError) as error:
         return {"error": str(error)}
-    return {}
+    return {"signatures": [each.signature.hex() for each in signatures]}
+
+
+async def ordered(session, told):
+    """Take part in a study, and write down what happens in which order; party 1 brings no table, and takes its time."""
+    events, exchange, output = [], session.exchange, session.runtime.output
+    times = {}
+
+    async def watched_exchange(payload):
+        answers = await exchange(payload)
+        if not events:
+            events.append("agreed")
+        return answers
+
+    def watched_output(*arguments, **options):
+        if isinstance(arguments[0], session.runtime.SecureObject):  # else it is MPyC that makes joint bits
+            events.append("opened")
+        return output(*arguments, **options)
+
+    def load():
+        events.append("loaded")
+        if session.index == told["slow"]:
+            time.sleep(0.5)
+        times["loaded"] = time.monotonic()
+        rng = np.random.default_rng(session.index)
+        return None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
+
+    def book(guarantee):
+        events.append("booked")
+        times.update(booked=time.monotonic(), epsilon=guarantee.epsilon)
+
+    session.exchange, session.runtime.output = watched_exchange, watched_output
+    release = await take_part(session, Study.from_values(told["study"]), load, book=book)
+    session.exchange = exchange
+    slowest = max(float(each) for each in await exchange(str(times["loaded"]).encode()))
+    return {"events": events, "slowest": slowest, "counts": release.trace["counts"], **times}
 
 
 async def _take_part(told):
     addresses = [(HOST, port) for port in told["ports"]]
     found = {}
-    async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
-        for name in told["do"]:
-            found[name] = await globals()[name](session, told)
+    with contextlib.suppress(NetworkError):  # of a session that was stopped, which is told by what was found
+        async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
+            for name in told["do"]:
+                found[name] = await globals()[name](session, told)
     return found
 
 

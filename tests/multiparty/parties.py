@@ -17,7 +17,7 @@ import pytest
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
-PATIENCE = 60.0  # seconds that a slow machine gets; what must be quick is measured between two events
+PATIENCE = 240.0  # seconds that a slow machine gets; what must be quick is measured between two events
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -71,15 +71,29 @@ class Party:
         return path.read_text() if path.exists() else ""
 
 
-@contextlib.contextmanager
-def ports(number=3):
-    """Yield ports that nobody else is given meanwhile; a party may bind its own too, and listen."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            each.bind((HOST, 0))
-        yield [each.getsockname()[1] for each in sockets]
+class Machine:
+    """Three ports of this machine that nobody else is given meanwhile, and the processes that were started on it."""
+
+    def __init__(self):
+        self._stack = contextlib.ExitStack()
+        self.ports = [self._port() for _ in range(3)]
+
+    def start(self, folder, function, *arguments):
+        party = Party(folder, function, arguments)
+        self._stack.callback(party.kill)
+        return party
+
+    def _port(self):
+        kept = self._stack.enter_context(socket.socket())
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a party may bind it too, and listen
+        kept.bind((HOST, 0))
+        return kept.getsockname()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
 
 
 @contextlib.contextmanager

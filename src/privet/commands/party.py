@@ -136,7 +136,9 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         moved = [part for port in free_ports(len(study.parties)) for part in ("--at", f"127.0.0.1:{port}")]
         processes = []
         for index, party in enumerate(study.parties):
-            options = ["--index", str(index), "--keys", str(keys), "--timeout", str(timeout), *moved]
+            options = ["--index", str(index), "--keys", str(keys), *moved]
+            # On one machine nobody is long in coming: one that fails at its start does not keep the others waiting.
+            options += ["--timeout", str(timeout), "--connect-timeout", str(timeout)]
             options += ["--output", str(output / f"{party.name}.privet.json")]
             options += ["--data", str(data[index])] if index < len(data) else []
             command = [sys.executable, "-m", "privet", "party", "run", str(path), *options]
@@ -159,25 +161,21 @@ def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
 def verify_result(path: Path, authority: Path | None, console: Console) -> None:
     """Check that every party of its study signed a model."""
     fields = read_json(path)
-    study, signatures = fields.get("study"), fields.get("signatures")
-    if not isinstance(study, dict) or not isinstance(signatures, list):
-        raise ValueError(f"{path} is no result of a study")
+    try:
+        payload = signed_text({key: fields[key] for key in _SIGNED})
+        study = {key: str(fields["study"][key]) for key in ("name", "digest")}
+        names = [str(party["name"]) for party in fields["study"]["parties"]]
+        signatures = [_from_json(each) for each in fields["signatures"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is no result of a study: `privet party` writes those") from error
     if not signatures:
         raise ValueError(f"{path} is not signed: its study was run without keys, on one machine")
     if authority is None:
         raise ValueError("give --ca, the ca.crt of the study: signatures prove nothing without it")
-    payload = signed_text({key: fields[key] for key in _SIGNED})
-    names = [party["name"] for party in study["parties"]]
-    if [each["party"] for each in signatures] != names:
-        raise ValueError(f"{path} is not signed by all of {', '.join(names)}")
+    if [each.party for each in signatures] != names:
+        raise ValueError(f"{path} is not signed by all of {', '.join(names)}: take the file that the study wrote")
     for index, each in enumerate(signatures):
-        verify(
-            each["certificate"].encode(),
-            payload,
-            base64.b64decode(each["signature"]),
-            authority=authority.read_bytes(),
-            party=index,
-        )
+        verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index)
     guarantee = TableModel.load(path).guarantee
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
     console.print(guarantee.statement(), highlight=False, soft_wrap=True)
@@ -198,3 +196,7 @@ def free_ports(number: int) -> list[int]:
 def _as_json(each: Signature) -> dict[str, str]:
     signature = base64.b64encode(each.signature).decode()
     return {"party": each.party, "certificate": each.certificate.decode(), "signature": signature}
+
+
+def _from_json(fields: Any) -> Signature:
+    return Signature(fields["party"], fields["certificate"].encode(), base64.b64decode(fields["signature"]))

@@ -36,8 +36,9 @@ from privet.solvers.release import Release
 _NoisyMean = Callable[[NDArray[Any]], NDArray[Any]]
 
 _APART = enforced(
-    "each record is at one party, which noises what it shows of it by itself: of all that is shown, a replaced record "
-    "changes the law of one party's part only, so the total is the largest of the parties' guarantees, not their sum"
+    "each record is at one party, which noises what it shows of it by itself: given what was shown before, a replaced "
+    "record changes the law of one party's part only, so the total is the largest of the parties' guarantees and not "
+    "their sum"
 )
 
 
@@ -147,7 +148,10 @@ def local_objective_perturbation(
 
 
 def afforded_alpha(problem: Problem, budget: Budget, volume_share: float = 0.5) -> float:
-    """Return the penalty to add so that log(1 + beta/(n m)) costs at most that share of epsilon. From public numbers."""
+    """Return the penalty to add so that log(1 + beta/(n m)) costs at most that share of epsilon: of public numbers.
+
+    The larger the penalty, the farther the minimiser from that of the problem itself, and the less noise it needs.
+    """
     smoothness = problem.objective.smoothness(problem.rows.norm_bound)
     share = probability("volume_share", volume_share) * budget.epsilon
     least = least_strong_convexity(smoothness, problem.rows.n, share)

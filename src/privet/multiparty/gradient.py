@@ -80,7 +80,9 @@ async def joint_gradient_descent(
     """
     plan = aggregator.plan
     size = 1 / problem.smoothness if step_size is None else positive("step_size", step_size)
-    n_tail = max(1, math.ceil(nonnegative("averaged", averaged) * plan.steps))
+    if nonnegative("averaged", averaged) > 1:
+        raise ValueError(f"averaged is a share of the steps, from 0 to 1, got {averaged:g}")
+    n_tail = max(1, math.ceil(averaged * plan.steps))
     clip = plan.sensitivity / 2
     if plan.dimension != problem.n_weights or plan.largest < problem.n * clip:
         raise ValueError("the plan was made for other parties or columns: make it from the problem, by gradient_plan")

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,8 +120,8 @@ async def sign(session: Session, study: Study, result: Any) -> list[Signature]:
     own = hashlib.sha256(payload).digest()
     for index, theirs in enumerate(await session.exchange(own)):
         if theirs != own:
-            await session.stop("the parties did not arrive at the same result")
-            raise StudyError(f"party {index} ({study.parties[index].name}) arrived at another result: nothing is kept")
+            name = study.parties[index].name
+            await _give_up(session, f"party {index} ({name}) arrived at another result: nothing is kept")
     if session.identity is None or session.certificates is None:
         return []
     signatures = await session.exchange(session.identity.sign(payload))
@@ -141,9 +141,10 @@ async def _agree(session: Session, study: Study) -> None:
     others = [index for index, digest in enumerate(digests) if digest != study.digest]
     if others:
         named = " and ".join(f"{index} ({study.parties[index].name})" for index in others)
-        raise StudyError(
-            f"party {named} holds another study than this one ({study.digest[:16]}): no data was touched; compare the "
-            "study files"
+        own = f"party {session.index} ({study.parties[session.index].name})"
+        await _give_up(
+            session,
+            f"party {named} holds another study than {own}: no data was touched; compare the study files",
         )
 
 
@@ -155,10 +156,17 @@ async def _agree_on_plan(session: Session, study: Study, plan: AggregationPlan) 
     own = hashlib.sha256(repr(plan).encode()).digest()
     for index, theirs in enumerate(await session.exchange(own)):
         if theirs != own:
-            raise StudyError(
+            await _give_up(
+                session,
                 f"party {index} ({study.parties[index].name}) made another plan of the same study: nothing was "
-                "released; use the same versions of privet, numpy and scipy everywhere"
+                "released; use the same versions of privet, numpy and scipy everywhere",
             )
+
+
+async def _give_up(session: Session, cause: str) -> NoReturn:
+    """Raise a cause that everybody may know, here and at all others: who hears of it first does not hide it."""
+    await session.stop(cause)
+    raise StudyError(cause)
 
 
 async def _loaded(session: Session, study: Study, load: Callable[[], Table | None]) -> Table | None:

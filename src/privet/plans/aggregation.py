@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from privet.checks import count, positive
 from privet.privacy.budget import Adjacency, Budget
@@ -82,18 +83,15 @@ class AggregationPlan:
         count("dimension", dimension)
         count("steps", steps)
         positive("sensitivity", sensitivity)
-        tail = TAIL_SHARE * budget.delta / (steps * dimension * (1 + math.exp(budget.epsilon)))
-        mu = gdp_mu(Budget(budget.epsilon, (1 - TAIL_SHARE) * budget.delta))
-        for bits in range(2, _MOST_BITS + 1):
-            law = LatticeLaw(bits=bits)
-            shift = mu / (law.comparison(tail)[0] * math.sqrt(steps))  # that this law can hide
-            if math.sqrt(dimension) <= ROUNDING_SHARE * shift or bits == _MOST_BITS:
-                break
-        scale = (shift * (1 - 1e-9) - math.sqrt(dimension)) / sensitivity
+        positive("largest", largest)
+        tail = TAIL_SHARE * budget.delta * float(expit(-budget.epsilon)) / (steps * dimension)
+        law, shift = _coarsest(budget, dimension, steps, tail)
+        # The shift that rounding leaves to the signal, of which the product with the scale rounds, too.
+        scale = (shift * (1 - 1e-9) - math.sqrt(dimension)) / (sensitivity + math.sqrt(dimension) * 2.0**-52 * largest)
         if scale <= 0:
             raise ValueError(
                 f"epsilon = {budget.epsilon:g} over {steps} sums of {dimension} coordinates needs more noise than the "
-                "lattice holds: take fewer steps"
+                "lattice holds: take fewer steps, or a larger epsilon or delta"
             )
         plan = cls(dimension, steps, sensitivity, largest, scale, law, tail)
         excess = plan.shift / shift
@@ -155,3 +153,22 @@ class AggregationPlan:
     def off_lattice(self, total: NDArray[Any]) -> NDArray[np.float64]:
         """Return an opened sum in its own units."""
         return np.asarray(total, dtype=np.float64) / self.scale
+
+
+def _coarsest(budget: Budget, dimension: int, steps: int, tail: float) -> tuple[LatticeLaw, float]:
+    """Return the law with the fewest bits that makes rounding cheap, and the shift a step that it hides."""
+    mu = gdp_mu(Budget(budget.epsilon, (1 - TAIL_SHARE) * budget.delta))
+    for bits in range(2, _MOST_BITS + 1):
+        law = LatticeLaw(bits=bits)
+        try:
+            step, _ = law.comparison(tail)
+        except ValueError as error:  # the tail is all that the law's shape can fail for
+            raise ValueError(
+                f"epsilon = {budget.epsilon:g} and delta = {budget.delta:g} over {steps} sums of {dimension} "
+                f"coordinates ask for tails of the noise of {tail:.3g}, so far out that it is no longer like a "
+                "Gaussian: take a smaller epsilon or a larger delta"
+            ) from error
+        shift = mu / (step * math.sqrt(steps))
+        if math.sqrt(dimension) <= ROUNDING_SHARE * shift:
+            break
+    return law, shift

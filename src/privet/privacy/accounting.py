@@ -166,15 +166,17 @@ def _despite_distance(bound: Bound) -> Bound:
         near = [part for part in parts if isinstance(part, NearlyGaussian)]
         exact = [part for part in parts if not isinstance(part, NearlyGaussian)]
         distance = sum(part.distance for part in near)
+        if not distance:
+            return bound(exact, adjacency, delta, precision) if exact else 0.0
         found = 0.0
         while math.isfinite(found):
             room = delta - distance * (1 + math.exp(min(found, 700.0)))
-            if distance and room <= 0:
+            if room <= 0:
                 return math.inf
-            needed = bound(exact, adjacency, room if distance else delta, precision) if exact else 0.0
+            needed = bound(exact, adjacency, room, precision) if exact else 0.0
             if needed <= found:
                 return found
-            found = needed * (1 + 1e-9) if distance else needed  # up to a point that its own room certifies
+            found = needed * (1 + 1e-9)  # up to a point that its own room certifies
         return found
 
     return corrected

@@ -156,7 +156,7 @@ def _check_log_concave(law: LatticeLaw, until: int) -> None:
     """
     fine, step = _uniform_sums(law), 1 << law.bits
     before, after = np.roll(fine.ravel(), 1).reshape(fine.shape), np.roll(fine.ravel(), -1).reshape(fine.shape)
-    first = law.coarse // 2 + law.fine // 2 - 1
+    first = law.reach // step  # the block of x = 0
     last = min((law.reach + until) // step + 1, law.coarse + law.fine - 1)
     for block in range(first, last + 1):
         # Row i of the uniforms' sum meets the coefficient block + 1 - i: the first row is the empty one.

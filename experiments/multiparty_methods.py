@@ -1,0 +1,254 @@
+"""The methods of chapter 6 in one process, for parties of equal size, as fast as all their rows can be gone through.
+
+Each has the plan, and with it the noise, of ``privet.multiparty``: ``gradient_plan`` and ``output_plan`` of the
+protocol itself, with each party's rounding and the exact law of the jointly drawn noise; and the plans of
+``privet.multiparty.comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
+together (multiparty_minimisers.py), and where a sum of independent Gaussian noises of the parties is all that matters,
+it is drawn at once. The tests hold each method against its counterpart in the package.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from multiparty_data import Study
+from multiparty_minimisers import minimisers
+from numpy.typing import NDArray
+
+from privet.multiparty.comparisons import AveragedMinimisers, afforded_alpha
+from privet.multiparty.gradient import gradient_plan
+from privet.multiparty.output import output_plan
+from privet.multiparty.problem import JointProblem
+from privet.objectives import L2, BoundedRows
+from privet.plans import FullBatch, GradientPlan, OutputPlan
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy import Budget, NoiseSource
+from privet.privacy.lattice import rounded
+from privet.solvers import Problem, noisy_gradient_descent
+from privet.solvers.minimiser_perturbation import minimiser_stability
+from privet.solvers.objective_perturbation import objective_plan
+
+Floats = NDArray[np.float64]
+
+MPC_GRAD, MPC_OUT = "MPC Grad-P", "MPC Out-P"
+LOCAL_GRAD, LOCAL_OBJ, LOCAL_OUT, PATHAK = "Local Grad-P", "Local Obj-P", "Local Out-P", "Pathak"
+RAJKUMAR = "Rajkumar-Agarwal (not private)"
+CENTRAL = "central noisy GD"
+BASELINES = (LOCAL_GRAD, LOCAL_OBJ, LOCAL_OUT, PATHAK)
+DESCENTS = (MPC_GRAD, LOCAL_GRAD, RAJKUMAR, CENTRAL)
+METHODS = (MPC_GRAD, MPC_OUT, *BASELINES, RAJKUMAR, CENTRAL)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What may be chosen for a method: steps and their size, or the strength of the penalty while training."""
+
+    alpha: float
+    steps: int = 1
+    step_size: float = 1.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Weights after some numbers of steps, the last being the result; the epsilon that was really spent; the noise.
+
+    ``noise_std`` is that of a coordinate of the result, or of a gradient's average for descents.
+    """
+
+    path: dict[int, Floats]
+    epsilon: float
+    noise_std: float
+
+
+class Deal:
+    """A study dealt to parties: rows in order, the same number to each."""
+
+    def __init__(self, study: Study, parties: int) -> None:
+        if len(study.y) % parties:
+            raise ValueError(f"{len(study.y)} rows do not go evenly to {parties} parties")
+        self.study, self.parties = study, parties
+        self.n, self.d = study.X.shape
+        self.rows_each = self.n // parties
+        self._rows = BoundedRows(study.X, 1.0)
+        self._found: dict[float, Floats] = {}
+
+    def pooled(self, alpha: float) -> Problem:
+        """Return the problem of all rows in one place."""
+        return Problem(self.study.objective, L2(alpha), self._rows, self.study.y)
+
+    def joint(self, alpha: float) -> JointProblem:
+        """Return what is public of the problem of all parties."""
+        return JointProblem(self.study.objective, L2(alpha), (self.rows_each,) * self.parties, 1.0, 0.0, self.d)
+
+    def party(self, alpha: float) -> Problem:
+        """Return a party's problem on rows of zeros: it has the constants of any other's."""
+        return self.joint(alpha).of_zeros(self.rows_each)
+
+    def minimisers(self, alpha: float) -> Floats:
+        """Return each party's minimiser, kept for the next method and seed."""
+        if alpha not in self._found:
+            self._found[alpha] = self.solved(alpha, minimiser_stability(self.party(alpha)).tolerance)
+        return self._found[alpha]
+
+    def solved(self, alpha: float, tolerance: float, tilts: Floats | None = None) -> Floats:
+        """Return the parties' minimisers, of objectives with a linear term each if tilts are given."""
+        study = self.study
+        return minimisers(
+            study.objective, study.X, study.y, self.parties, alpha=alpha, tolerance=tolerance, tilts=tilts
+        )
+
+    @cached_property
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """For each entry of the rows, its row and its place among the (party, column) pairs; the columns of these."""
+        X = self.study.X
+        rows = np.repeat(np.arange(self.n), np.diff(X.indptr))
+        pairs, places = np.unique(rows // self.rows_each * self.d + X.indices, return_inverse=True)
+        return rows, places, pairs % self.d
+
+    def sum_on_lattice(self, residuals: Floats, scale: float) -> Floats:
+        """Return the sum over parties of each one's sum of row times residual, scaled and rounded: whole numbers."""
+        rows, places, columns = self.cells
+        sums = np.bincount(places, weights=residuals[rows] * self.study.X.data, minlength=columns.size)
+        return np.bincount(columns, weights=rounded(sums, scale), minlength=self.d)
+
+
+# --------------------------------------------------------------------------------------------------------- the protocol
+
+
+def mpc_gradient(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource | None, kept: Sequence[int]) -> Trained:
+    """Simulate MPC Grad-P: each party's sum of gradients is rounded, and noise of the exact law is added."""
+    joint = deal.joint(knobs.alpha)
+    plan = gradient_plan(joint, budget, steps=knobs.steps)
+
+    def mean(weights: Floats) -> Floats:
+        residuals = joint.objective.residuals(deal.study.X @ weights, deal.study.y)
+        total = deal.sum_on_lattice(residuals, plan.scale)
+        noise = 0 if source is None else source.lattice(deal.d, plan.law)
+        return plan.off_lattice(total + noise) / deal.n
+
+    path = _descend(mean, deal, knobs, kept)
+    return Trained(path, plan.guarantee(budget.delta).epsilon, plan.noise_std / deal.n)
+
+
+def mpc_output(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource | None) -> Trained:
+    """Simulate MPC Out-P: each party's minimiser, weighed, is rounded, and noise of the exact law is added once."""
+    plan = output_plan_of(deal.joint(knobs.alpha), budget)
+    total = rounded(deal.minimisers(knobs.alpha) / deal.parties, plan.scale).sum(axis=0)
+    noise = 0 if source is None else source.lattice(deal.d, plan.law)
+    return Trained({1: plan.off_lattice(total + noise)}, plan.guarantee(budget.delta).epsilon, plan.noise_std)
+
+
+def output_plan_of(joint: JointProblem, budget: Budget) -> AggregationPlan:
+    """Return ``output_plan(joint, budget)`` for parties alike, of which it needs to look at one only."""
+    one = output_plan(replace(joint, counts=joint.counts[:1]), budget)
+    return AggregationPlan.for_budget(
+        budget,
+        dimension=one.dimension,
+        steps=1,
+        sensitivity=one.sensitivity / len(joint.counts),
+        largest=one.largest,
+    )
+
+
+# ---------------------------------------------------------------------------------------------- what it is held against
+
+
+def local_gradient(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
+    """Simulate Local Grad-P: the average over parties of gradients that are noisy already."""
+    plan = _descent_plan(deal, budget, knobs.steps)
+    std = plan.noise_std / (deal.rows_each * math.sqrt(deal.parties))
+    return Trained(_noisy_path(deal, knobs, std, source, kept), plan.guarantee(budget.delta).epsilon, std)
+
+
+def rajkumar(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
+    """Simulate Rajkumar and Agarwal: every step is noised as if it were the only one."""
+    once = _descent_plan(deal, budget, 1)
+    plan = GradientPlan(FullBatch(), knobs.steps, once.clip_norm, once.noise_multiplier)
+    std = plan.noise_std / deal.n
+    return Trained(_noisy_path(deal, knobs, std, source, kept), plan.guarantee(budget.delta).epsilon, std)
+
+
+def central(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
+    """Run noisy gradient descent on all rows in one place: what joint noise is to come close to."""
+    problem = deal.pooled(knobs.alpha)
+    plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=knobs.steps, clip_norm=problem.lipschitz)
+    release = noisy_gradient_descent(
+        problem, plan, step_size=knobs.step_size, delta=budget.delta, source=source, keep_iterates=True
+    )
+    path = {step: release.trace["iterates"][step - 1] for step in kept if step}
+    return Trained({0: problem.start()} | path, release.guarantee.epsilon, release.trace["noise_std"])
+
+
+def local_output(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
+    """Simulate Local Out-P: every party's minimiser with noise of its own."""
+    plan = OutputPlan.for_budget(budget, stability=minimiser_stability(deal.party(knobs.alpha)))
+    std = plan.scale / math.sqrt(deal.parties)
+    return _noised_once(deal, knobs, std, plan.guarantee(budget.delta).epsilon, source)
+
+
+def pathak(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
+    """Simulate Pathak et al.: the noise of one party's minimiser on the average of all."""
+    scaled = OutputPlan.for_budget(budget, stability=minimiser_stability(deal.party(knobs.alpha)))
+    plan = replace(scaled, stability=AveragedMinimisers(scaled.stability, deal.parties))
+    return _noised_once(deal, knobs, plan.scale, plan.guarantee(budget.delta).epsilon, source)
+
+
+def local_objective(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
+    """Simulate Local Obj-P: every party's objective is tilted by noise of its own."""
+    party = deal.party(knobs.alpha)
+    plan = objective_plan(party, budget, added_alpha=afforded_alpha(party, budget))
+    tilts = source.gaussian((deal.parties, deal.d), plan.scale / deal.rows_each)
+    mean = deal.solved(plan.modulus, plan.tolerance, tilts).mean(axis=0)
+    quiet = source.gaussian(deal.d, plan.output_scale / math.sqrt(deal.parties))
+    return Trained({1: mean + quiet}, plan.epsilon_at(budget.delta), plan.scale / deal.rows_each)
+
+
+def train(
+    method: str, deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int] = ()
+) -> Trained:
+    """Run a method by its name; descents keep the weights after the steps named, and after the last."""
+    descents = {MPC_GRAD: mpc_gradient, LOCAL_GRAD: local_gradient, RAJKUMAR: rajkumar, CENTRAL: central}
+    if method in descents:
+        return descents[method](deal, budget, knobs, source, [*kept, knobs.steps])
+    once = {MPC_OUT: mpc_output, LOCAL_OBJ: local_objective, LOCAL_OUT: local_output, PATHAK: pathak}
+    return once[method](deal, budget, knobs, source)
+
+
+# --------------------------------------------------------------------------------------------------------- shared parts
+
+
+@lru_cache(maxsize=64)
+def _calibrated(budget: Budget, steps: int, clip_norm: float) -> GradientPlan:
+    return GradientPlan.for_budget(budget, sampler=FullBatch(), steps=steps, clip_norm=clip_norm)
+
+
+def _descent_plan(deal: Deal, budget: Budget, steps: int) -> GradientPlan:
+    return _calibrated(budget, steps, deal.party(0.0).lipschitz)
+
+
+def _noised_once(deal: Deal, knobs: Knobs, std: float, epsilon: float, source: NoiseSource) -> Trained:
+    mean = deal.minimisers(knobs.alpha).mean(axis=0)
+    return Trained({1: mean + source.gaussian(deal.d, std)}, epsilon, std)
+
+
+def _noisy_path(deal: Deal, knobs: Knobs, std: float, source: NoiseSource, kept: Sequence[int]) -> dict[int, Floats]:
+    problem = deal.pooled(knobs.alpha)
+
+    def mean(weights: Floats) -> Floats:
+        total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, problem.lipschitz)
+        return total / deal.n + source.gaussian(deal.d, std)
+
+    return _descend(mean, deal, knobs, kept)
+
+
+def _descend(mean: Callable[[Floats], Floats], deal: Deal, knobs: Knobs, kept: Sequence[int]) -> dict[int, Floats]:
+    """Return the weights after the numbers of steps in ``kept``, zero among them always."""
+    weights = np.zeros(deal.d)
+    path, wanted = {0: weights}, set(kept)
+    for done in range(1, knobs.steps + 1):
+        weights = weights - knobs.step_size * (mean(weights) + knobs.alpha * weights)
+        if done in wanted:
+            path[done] = weights
+    return path

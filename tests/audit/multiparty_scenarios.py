@@ -1,0 +1,296 @@
+"""Audits of training by several parties: everything that is opened, in simulation of the protocol's own law of noise.
+
+Attackers see every opened sum. Parties are few and records fewer, so that one record is most of what is opened, and it
+moves as far as the plan allows. Noise comes from the law of the plan, through its lattice: of a plan with one sum, for
+many runs at once.
+"""
+
+import inspect
+import math
+import pkgutil
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from scenarios import BUDGET, CLIP, DELTA, LAX, Key, Scenario
+
+from privet import multiparty
+from privet.audit import pairs
+from privet.multiparty import JointProblem, SimulatedAggregator, gradient_plan, output_plan
+from privet.multiparty.aggregation import Summand
+from privet.objectives import L2, BoundedRows, GeneralisedLinear, Huber, Logistic, SmoothedHinge, Squared
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.privacy.events import GaussianRelease, NearlyGaussian
+from privet.privacy.lattice import LatticeLaw
+from privet.solvers import Problem, Release
+
+Parties = Sequence[Problem]
+Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
+Method = Callable[..., Coroutine[Any, Any, Release]]
+
+OVER_A_NETWORK = {"take_part"}  # one of the methods below, between processes: a simulation opens the same sums
+
+# ------------------------------------------------------------------------------------------------- what there must be
+
+
+def modules() -> list[Any]:
+    """Return all modules of the package."""
+    return [import_module(f"privet.multiparty.{each.name}") for each in pkgutil.iter_modules(multiparty.__path__)]
+
+
+def methods_of(found: Iterable[Any]) -> set[Key]:
+    """Return the public functions that return a Release, or the promise of one, of the modules that define them."""
+    return {
+        (name,)
+        for module in found
+        for name, method in vars(module).items()
+        if inspect.isfunction(method) and method.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.signature(method, eval_str=True).return_annotation is Release
+    }
+
+
+def required() -> set[Key]:
+    """Return all multi-party methods, those of comparisons included."""
+    return methods_of(modules()) - {(name,) for name in OVER_A_NETWORK}
+
+
+# ------------------------------------------------------------------------------------------------- what is seen of it
+
+
+class Witness(SimulatedAggregator):
+    """The simulation of all parties, which keeps what it opens: one array of shape (runs, dimension) a sum."""
+
+    def __init__(self, plan: AggregationPlan, problems: Parties, source: NoiseSource, runs: int = 1) -> None:
+        if runs > 1 and plan.steps > 1:
+            raise ValueError("runs of several steps part after the first: make them one by one")
+        super().__init__(plan, problems, source)
+        self.runs = runs
+        self.opened: list[NDArray[Any]] = []
+        self.noise: list[NDArray[Any]] = []
+
+    async def _opened(self, summand: Summand) -> NDArray[Any]:
+        total = await SimulatedAggregator(self.plan, self._problems, None)._opened(summand)
+        assert self._source is not None
+        drawn = self._source.lattice(self.runs * total.size, self.plan.law)
+        self.noise.append(drawn.reshape(self.runs, -1))
+        self.opened.append(total + self.noise[-1])
+        return np.asarray(self.opened[-1][0])
+
+
+def finished(run: Coroutine[Any, Any, Release]) -> Release:
+    """Return what a run in one process comes to: it waits for nobody."""
+    try:
+        run.send(None)
+    except StopIteration as stop:
+        release: Release = stop.value
+        return release
+    raise AssertionError("a simulated run waited for something")
+
+
+def as_gaussian(guarantee: Guarantee) -> Guarantee:
+    """Return the claim in the form that few runs can put to the test: as the Gaussian that the release is close to.
+
+    They are so close that not one of thousands of runs shows the difference.
+    """
+    event = guarantee.event
+    assert isinstance(event, NearlyGaussian)
+    assert event.distance < 1e-6
+    return replace(guarantee, event=GaussianRelease(event.mu))
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A joint method on two neighbouring sets of parties, with its plan, and what an attacker looks at."""
+
+    method: Method
+    pair: tuple[Parties, Parties]
+    plan: AggregationPlan
+    options: dict[str, Any] = field(default_factory=dict)
+    seen: Callable[[Witness], NDArray[Any]] = lambda witness: np.hstack(witness.opened)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed."""
+        return as_gaussian(self.witnessed(self.pair[0], NoiseSource(0))[1].guarantee)
+
+    def witnessed(self, parties: Parties, source: NoiseSource, runs: int = 1) -> tuple[Witness, Release]:
+        """Return what one run opened, or as many runs of one sum, and its release."""
+        witness = Witness(self.plan, parties, source, runs)
+        return witness, finished(self.method(JointProblem.of(parties), witness, delta=DELTA, **self.options))
+
+    def outputs(self, parties: Parties, source: NoiseSource, runs: int) -> NDArray[Any]:
+        """Return what is seen of all runs, one row a run."""
+        if self.plan.steps == 1:
+            return self.seen(self.witnessed(parties, source, runs)[0])
+        return np.vstack([self.seen(self.witnessed(parties, source)[0]) for _ in range(runs)])
+
+
+def one_by_one(outputs: Outputs, at_once: int) -> Callable[[Parties, NoiseSource], NDArray[Any]]:
+    """Return a mechanism of single runs that makes many at a time."""
+    kept: WeakKeyDictionary[NoiseSource, dict[int, list[NDArray[Any]]]] = WeakKeyDictionary()
+
+    def mechanism(parties: Parties, source: NoiseSource) -> NDArray[Any]:
+        waiting = kept.setdefault(source, {}).setdefault(id(parties), [])
+        if not waiting:
+            waiting.extend(outputs(parties, source, at_once))
+        return waiting.pop()
+
+    return mechanism
+
+
+# -------------------------------------------------------------------------------------------------------------- pairs
+
+
+def spread(
+    pair: pairs.Pair,
+    objective: GeneralisedLinear | None = None,
+    *,
+    alpha: float = 0.0,
+    row_norm: float = 1.0,
+    counts: Sequence[int] | None = None,
+) -> tuple[Parties, Parties]:
+    """Return the rows of both tables, spread over parties of so many rows: one a party unless told otherwise."""
+    loss = Logistic() if objective is None else objective
+    n = len(pair.first[1])
+    ends = np.cumsum([1] * n if counts is None else counts)
+    assert ends[-1] == n
+
+    def parties(X: NDArray[Any], y: NDArray[Any]) -> Parties:
+        return tuple(
+            Problem(loss, L2(alpha), BoundedRows(rows, row_norm), targets)
+            for rows, targets in zip(np.split(X, ends[:-1]), np.split(y.astype(float), ends[:-1]), strict=True)
+        )
+
+    return parties(*pair.first), parties(*pair.second)
+
+
+def beyond_bounds(pair: pairs.Pair) -> pairs.Pair:
+    """Return the pair with the first record far beyond all bounds: what scaling and clipping are for."""
+    tables = [(X.copy(), np.asarray(y, dtype=float).copy()) for X, y in pair]
+    for X, y in tables:
+        X[0] *= 1e6
+        y[0] *= 1e6
+    return pairs.Pair(*tables, f"{pair.name}, beyond bounds")
+
+
+def diagonal(d: int) -> pairs.Pair:
+    """Return the label flip of a row that pulls at d features alike."""
+    (X, y), (_, y2) = pairs.label_flip(2, d)
+    X = X.copy()
+    X[0] = 1 / math.sqrt(d)
+    return pairs.Pair((X, y), (X.copy(), y2), "diagonal")
+
+
+# -------------------------------------------------------------------------------------------------------------- Grad-P
+
+
+def descent(
+    pair: tuple[Parties, Parties], budget: Budget = BUDGET, steps: int = 1, clip: float = CLIP, **options: Any
+) -> Joint:
+    """Return Grad-P of so many steps."""
+    plan = gradient_plan(JointProblem.of(pair[0]), budget, steps=steps, clip_norm=clip)
+    return Joint(multiparty.joint_gradient_descent, pair, plan, options)
+
+
+def all_rounded_at_once(d: int = 64) -> Joint:
+    """Return Grad-P on so coarse a lattice that rounding moves every coordinate as far as the record does.
+
+    A record's gradient is 0.5001 steps long in every coordinate, or as long in the other direction: the record moves
+    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move alike, and add them up.
+    """
+    pair = spread(diagonal(d))
+    fine = descent(pair).plan
+    scale = 0.5001 * math.sqrt(d) / CLIP
+    plan = AggregationPlan(d, 1, fine.sensitivity, fine.largest, scale, LatticeLaw(bits=2), tail=1e-10)
+    return Joint(multiparty.joint_gradient_descent, pair, plan, seen=lambda witness: witness.opened[0].sum(1)[:, None])
+
+
+def _joint(joint: Joint, variant: str, share: float, why: str = "") -> Scenario:
+    name = joint.method.__name__
+    runs, at_once = (4000, 4000) if joint.plan.steps == 1 else (400, 1)
+    mechanism = one_by_one(joint.outputs, at_once)
+    return Scenario((name,), f"{name}, {variant}", mechanism, joint.pair, joint.guarantee, share, why, runs)
+
+
+UNSEEN = "so few runs see next to nothing of so small an epsilon"
+
+
+def _descents() -> list[Scenario]:
+    flip = spread(pairs.label_flip(3, 1))
+    among = spread(pairs.outlier(20), counts=(15, 4, 1))
+    two = spread(beyond_bounds(pairs.target_flip(2, 1)), Squared(), counts=(1, 1, 0))
+    huber = spread(pairs.target_flip(3, 2), Huber(0.25), counts=(2, 1))
+    return [
+        _joint(descent(flip, steps=3), "logistic, all sums", 0.75),
+        _joint(descent(among), "logistic, one record among many", 0.75),
+        _joint(descent(two), "ridge, two records beyond all bounds and a party without", 0.75),
+        _joint(descent(huber, clip=1.0), "Huber", 0.75),
+        _joint(all_rounded_at_once(), "all coordinates rounded at once", 0.75),
+        _joint(descent(flip, Budget(12.0, DELTA)), "epsilon 12", 0.75),
+        _joint(descent(flip, Budget(0.1, DELTA)), "epsilon 0.1", 0.0, UNSEEN),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------- Out-P
+
+
+def averages(pair: tuple[Parties, Parties], budget: Budget = BUDGET) -> Joint:
+    """Return Out-P."""
+    return Joint(multiparty.joint_output_perturbation, pair, output_plan(JointProblem.of(pair[0]), budget))
+
+
+def _averages() -> list[Scenario]:
+    huber = partial(spread, objective=Huber(0.25), alpha=2.0)
+    three, extreme = pairs.target_flip(3, 1), beyond_bounds(pairs.target_flip(2, 1))
+    half = "a logistic residual at usual scores is a half of its bound"
+    return [
+        _joint(averages(huber(three)), "Huber", 0.75),
+        _joint(averages(huber(three, counts=(2, 1))), "Huber, parties of two sizes", 0.75),
+        _joint(averages(huber(extreme)), "Huber, two records beyond all bounds", 0.75),
+        _joint(averages(spread(pairs.label_flip(3, 1), alpha=2.0)), "logistic", 0.25, half),
+        _joint(averages(huber(three), Budget(12.0, DELTA)), "epsilon 12", 0.75),
+        _joint(averages(huber(three), Budget(0.1, DELTA)), "epsilon 0.1", 0.0, UNSEEN),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- comparisons
+
+
+def _comparison(
+    name: str, pair: tuple[Parties, Parties], share: float, why: str = "", budget: Budget = BUDGET, **options: Any
+) -> Scenario:
+    method = getattr(import_module("privet.multiparty.comparisons"), name)
+
+    def run(parties: Parties, source: NoiseSource) -> Release:
+        release: Release = method(parties, budget, source=source, **options)
+        return release
+
+    guarantee, runs = run(pair[0], NoiseSource(0)).guarantee, 200 if share else 100
+    return Scenario((name,), name, lambda data, source: run(data, source).weights, pair, guarantee, share, why, runs)
+
+
+def _comparisons() -> list[Scenario]:
+    flip = spread(pairs.label_flip(2, 1))
+    huber = spread(pairs.target_flip(2, 1), Huber(0.25), alpha=2.0)
+    hinge = spread(pairs.label_flip(2, 1), SmoothedHinge(), alpha=2.0)
+    hidden = "the attack looks at the average, in which another party's noise hides the record too"
+    curved = f"{hidden}; part of the claim is for the curvature of a record, which the pair keeps"
+    large = Budget(12.0, DELTA)
+    return [
+        _comparison("pathak", huber, 0.6, "", large),
+        _comparison("local_output_perturbation", huber, 0.4, hidden),
+        _comparison("local_objective_perturbation", hinge, 0.0, curved, Budget(1.5, LAX)),
+        _comparison("local_gradient_descent", flip, 0.4, hidden, steps=2, clip_norm=CLIP),
+        _comparison("rajkumar_agarwal", flip, 0.7, steps=2, clip_norm=CLIP),
+    ]
+
+
+def scenarios() -> list[Scenario]:
+    """Return all audits of several parties."""
+    return [*_descents(), *_averages(), *_comparisons()]

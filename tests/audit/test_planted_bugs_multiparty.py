@@ -1,0 +1,349 @@
+"""Privacy bugs of training by several parties, planted one at a time: the game must flag each, and not the right code.
+
+And two that were published: Laplace noise a coordinate for an l2 sensitivity, and noise without its log(1/delta).
+"""
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.audit import Distinguished, from_outputs, pairs
+from privet.objectives import GeneralisedLinear, Huber
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource
+from privet.privacy.events import ApproximateRelease, Event, NearlyGaussian, PureRelease
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+if any(find_spec(name) is None for name in ("mpyc", "gmpy2", "cryptography")):
+    pytest.skip("several parties need MPyC: pip install 'privet[multiparty]'", allow_module_level=True)
+
+from games import Bugs, Game, fixed_seed
+from multiparty_scenarios import Joint, Witness, all_rounded_at_once, averages, descent, finished, spread
+from scenarios import CLIP, DELTA
+
+from privet.multiparty import JointProblem, SimulatedAggregator, gradient, output
+from privet.multiparty.comparisons import rajkumar_agarwal
+from privet.solvers import Problem
+
+plans = importlib.import_module("privet.plans.aggregation")
+BUDGET = Budget(6.0, DELTA)  # mu = 1.3
+STEPS = 9
+
+BUGS = Bugs()
+planted = BUGS.planted
+
+
+# ---------------------------------------------------------------------------------------------------------- scenarios
+
+
+def game(joint: Joint, runs: int = 4000) -> Game:
+    return Game(joint.guarantee, *joint.pair, outputs=joint.outputs, runs=runs)
+
+
+def one_sum(knows_the_noise: bool = False) -> Game:
+    """One gradient, with what is left of it modulo the step of the coarse bits, which the fine ones must hide."""
+
+    def seen(witness: Witness) -> Any:
+        opened = witness.opened[0] - (witness.noise[0] if knows_the_noise else 0)
+        return np.hstack([opened, opened % (1 << witness.plan.law.bits)])
+
+    return game(replace(descent(spread(pairs.label_flip(2, 1)), BUDGET), seen=seen))
+
+
+def one_among_many() -> Game:
+    """One gradient of twenty records, so that a longer one than the clip still fits the lattice."""
+    return game(descent(spread(pairs.label_flip(20, 1), counts=(10, 9, 1)), BUDGET))
+
+
+def several_sums() -> Game:
+    """Nine gradients of the same record."""
+    joint = descent(spread(pairs.label_flip(2, 1)), BUDGET, steps=STEPS)
+    return game(replace(joint, seen=lambda witness: np.sum(witness.opened, axis=0)), runs=200)
+
+
+def changing_sums() -> Game:
+    """Two gradients, of which a record's second is not its first; or of a record whose gradients are zero.
+
+    Attackers look at their difference, too.
+    """
+    (X, y), _ = pairs.label_flip(2, 1)
+    joint = descent(spread(pairs.Pair((X, y), (0 * X, y), "absent")), BUDGET, steps=2, clip=1.0, step_size=1.0)
+
+    def seen(witness: Witness) -> Any:
+        first, second = witness.opened
+        return np.hstack([first, second, np.abs(second - first)])
+
+    return game(replace(joint, seen=seen), runs=400)
+
+
+def rounded() -> Game:
+    """A gradient as short as a lattice step in each of many coordinates."""
+    return game(all_rounded_at_once())
+
+
+def minimisers() -> Game:
+    """The average of three parties' minimisers."""
+    return game(averages(spread(pairs.target_flip(3, 1), Huber(0.25), alpha=2.0), BUDGET))
+
+
+def own_sources() -> Game:
+    """One gradient a run, each run with a source of its own."""
+    joint = descent(spread(pairs.label_flip(2, 1)), BUDGET)
+
+    def mechanism(parties: Any, source: NoiseSource) -> Any:
+        return joint.outputs(parties, NoiseSource(source.below(10**15), purpose="one run"), 1)
+
+    return Game(joint.guarantee, *joint.pair, mechanism, runs=200)
+
+
+# ------------------------------------------------------------------------------------------------------ bugs: the noise
+
+
+@planted(one_sum)
+def noise_halved(monkeypatch):
+    """As with uniforms of a bit less, and coarse bits that are worth half as much."""
+    draw = NoiseSource.lattice
+    monkeypatch.setattr(
+        NoiseSource, "lattice", lambda self, size, law: draw(self, size, replace(law, bits=law.bits - 1))
+    )
+
+
+@planted(one_sum)
+def noise_dropped(monkeypatch):
+    monkeypatch.setattr(NoiseSource, "lattice", lambda self, size, law: np.zeros(size, dtype=np.int64))
+
+
+@planted(one_sum)
+def coarse_bits_biased(monkeypatch):
+    """As where one party can tilt the coins: a biased coin has a smaller spread."""
+
+    def biased(self, size, law):
+        ones = (self._live().random((size, law.coarse)) < 0.97).sum(axis=1)
+        fine = self._live().integers(0, 1 << law.bits, (size, law.fine)).sum(axis=1)
+        return (ones << law.bits) + fine - law.reach
+
+    monkeypatch.setattr(NoiseSource, "lattice", biased)
+
+
+@planted(one_sum)
+def uniforms_left_out(monkeypatch):
+    """Noise on a coarser lattice than the signal: what is left modulo its step is the signal's."""
+    draw = NoiseSource.lattice
+    monkeypatch.setattr(NoiseSource, "lattice", lambda self, size, law: draw(self, size, law) >> law.bits << law.bits)
+
+
+@planted(one_sum)
+def noise_drawn_by_the_attacker(monkeypatch):
+    """As where one party draws the noise for all: it can take it off again."""
+    return {"knows_the_noise": True}
+
+
+@planted(own_sources)
+def seed_fixed(monkeypatch):
+    fixed_seed(monkeypatch)
+
+
+@planted(changing_sums)
+def noise_reused_in_every_step(monkeypatch):
+    fresh = SimulatedAggregator.__init__
+
+    def with_one_noise(self, plan, problems, source):
+        fresh(self, plan, problems, source)
+        if source is not None:
+            self._source = Repeating(source)
+
+    monkeypatch.setattr(SimulatedAggregator, "__init__", with_one_noise)
+
+
+class Repeating:
+    """A source that draws noise once."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self._source = source
+        self._drawn: Any = None
+
+    def lattice(self, size: int, law: Any) -> Any:
+        if self._drawn is None:
+            self._drawn = self._source.lattice(size, law)
+        return self._drawn
+
+    def assumption(self) -> Any:
+        return self._source.assumption()
+
+
+# ------------------------------------------------------------------------------------------------ bugs: the sensitivity
+
+
+@planted(one_sum)
+def gradient_bound_for_a_replaced_record(monkeypatch):
+    """G, where a replaced record moves a sum by 2G."""
+    summand = gradient._gradient_sum
+    monkeypatch.setattr(gradient, "_gradient_sum", lambda weights, clip: summand(weights, 2 * clip))
+
+
+@planted(one_among_many)
+def clip_skipped(monkeypatch):
+    monkeypatch.setattr(GeneralisedLinear, "bounded", lambda self, residuals, rows, clip_norm: residuals)
+
+
+@planted(rounded)
+def rounding_not_counted(monkeypatch):
+    monkeypatch.setattr(plans, "rounded_shift", lambda sensitivity, scale, dimension, largest: sensitivity * scale)
+
+
+@planted(several_sums)
+def steps_not_composed(monkeypatch):
+    """A claim without sqrt(steps)."""
+
+    def of_one(plan: AggregationPlan) -> Event:
+        step, distance = plan.law.comparison(plan.tail)
+        return NearlyGaussian(step * plan.shift, plan.steps * plan.dimension * distance)
+
+    monkeypatch.setattr(AggregationPlan, "event", property(of_one))
+
+
+@planted(minimisers)
+def tolerance_of_minimisers_ignored(monkeypatch):
+    """A solver that takes one step of three times the right length, and certifies nothing."""
+
+    def sloppy(problem: Problem, *, tolerance: float) -> Any:
+        total = problem.objective.gradient_sum(problem.start(), problem.rows, problem.targets, math.inf)
+        return -3 * total / (problem.rows.n * problem.strong_convexity)
+
+    monkeypatch.setattr(output, "minimise", sloppy)
+
+
+@planted(minimisers)
+def divided_by_local_numbers(monkeypatch):
+    """Each party's minimiser weighs as if it were the only one."""
+    weighed = output._weighed_minimiser
+
+    def by_its_own(problem: JointProblem, party: Problem) -> Any:
+        return weighed(problem, party) * (problem.n / party.rows.n)
+
+    monkeypatch.setattr(output, "_weighed_minimiser", by_its_own)
+
+
+# ---------------------------------------------------------------------------------------------------------- the tests
+
+
+@cache
+def without_bug(scenario: Callable[..., Game]) -> Distinguished:
+    return BUGS.play_without(scenario)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_bug_is_flagged(name, monkeypatch):
+    found = BUGS.play(name, monkeypatch)
+    assert found.is_violation, str(found)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_same_run_without_the_bug_is_not(name):
+    found = without_bug(BUGS[name].scenario)
+    assert not found.is_violation, str(found)
+
+
+def test_a_record_far_beyond_the_clip_is_refused_by_the_lattice(monkeypatch):
+    """Of two records the sum has no room for a gradient ten times the clip: nothing is released."""
+    joint = descent(spread(pairs.label_flip(2, 1)), BUDGET)
+    clip_skipped(monkeypatch)
+    with pytest.raises(ValueError, match="nothing is released"):
+        joint.outputs(joint.pair[0], NoiseSource(0), 1)
+
+
+# --------------------------------------------------------------------------- what was published: errata (b) and (c)
+
+D, EPSILON = 122, 0.5
+
+
+def claim(event: Event, delta: float) -> Guarantee:
+    return Guarantee.of(event, Adjacency.REPLACE_ONE, delta, released="as published")
+
+
+@cache
+def along_the_diagonal() -> tuple[Joint, list[Any]]:
+    """Return Out-P of three parties, one record of which moves the average alike in 122 coordinates; and averages."""
+    X, y = np.zeros((3, D)), np.zeros(3)
+    X[0], y[0] = 1 / math.sqrt(D), 1.0
+    pair = spread(pairs.Pair((X, y), (X.copy(), -y), "diagonal"), Huber(0.25), alpha=2.0)
+    joint = averages(pair, Budget(EPSILON, DELTA))
+    exact = []
+    for parties in pair:
+        silent = SimulatedAggregator(joint.plan, parties, None)
+        exact.append(finished(joint.method(JointProblem.of(parties), silent, delta=DELTA)).weights)
+    return joint, exact
+
+
+def test_laplace_noise_a_coordinate_at_the_papers_scale_fails():
+    """Theorem 6.3.1 is proved for another noise than section 6.7 draws: Laplace(sensitivity/epsilon) a coordinate."""
+    joint, (first, second) = along_the_diagonal()
+    sensitivity = 2 * 0.25 / (3 * 2.0)  # 2G/(m n lambda)
+    assert np.linalg.norm(second - first) == pytest.approx(sensitivity, rel=0.05)
+    assert joint.plan.sensitivity == pytest.approx(sensitivity, rel=0.02)
+    scale, rng = sensitivity / EPSILON, np.random.default_rng(0)
+
+    def likelihoods(average: Any) -> Any:
+        noisy = average + rng.laplace(scale=scale, size=(20_000, D))
+        return (np.abs(noisy - first) - np.abs(noisy - second)).sum(axis=1)
+
+    outputs = likelihoods(first), likelihoods(second)
+    found = from_outputs(*outputs, guarantee=claim(PureRelease(EPSILON), 0.0), confidence=0.999)
+    assert found.is_violation, str(found)
+    assert found.lower_bound > 1.2 * EPSILON, str(found)  # of sqrt(122) * EPSILON, which is reached far out
+
+
+def test_the_lattice_noise_passes_on_the_same_tables():
+    joint, (first, second) = along_the_diagonal()
+    source = NoiseSource(1, purpose="lattice noise along the diagonal")
+    outputs = [joint.outputs(parties, source, 10_000) @ (second - first) for parties in joint.pair]
+    found = from_outputs(*outputs, guarantee=joint.guarantee, confidence=0.999)
+    assert not found.is_violation, str(found)
+    assert found.lower_bound > 0.6 * EPSILON, str(found)
+
+
+def test_the_noise_of_table_6_1_for_gradients_fails(monkeypatch):
+    """It has no log(1/delta): sqrt(2T) G/(m n epsilon) a step is mu = sqrt(2) epsilon, whatever delta."""
+    joint = descent(spread(pairs.label_flip(2, 1)), Budget(EPSILON, 1e-3))
+
+    def of_the_table(self: NoiseSource, size: int, law: Any) -> Any:
+        std = math.sqrt(2 * joint.plan.steps) * CLIP / EPSILON
+        return np.rint(self.gaussian(size, std * joint.plan.scale)).astype(np.int64)
+
+    source = NoiseSource(2, purpose="noise of a table")
+    with monkeypatch.context() as patched:
+        patched.setattr(NoiseSource, "lattice", of_the_table)
+        outputs = [joint.outputs(parties, source, 10_000) for parties in joint.pair]
+    published = claim(ApproximateRelease(EPSILON, 1e-3), 1e-3)
+    found = from_outputs(*outputs, guarantee=published, confidence=0.999)
+    assert found.is_violation, str(found)
+    right = [joint.outputs(parties, source, 10_000) for parties in joint.pair]
+    assert not from_outputs(*right, guarantee=published, confidence=0.999).is_violation
+
+
+def test_rajkumar_and_agarwal_fail_at_the_budget_of_a_step():
+    """Each step spends the budget anew; what the release claims is the total, what the paper claims is one step's."""
+    pair = spread(pairs.label_flip(2, 1))
+    budget = Budget(3.0, DELTA)
+    source = NoiseSource(3, purpose="the budget of a step")
+
+    def run(parties: Any) -> Any:
+        return rajkumar_agarwal(parties, budget, steps=STEPS, source=source, clip_norm=CLIP)
+
+    outputs = [np.array([run(parties).weights for _ in range(600)]) for parties in pair]
+    honest = run(pair[0]).guarantee
+    of_a_step = replace(descent(pair, budget).guarantee, epsilon=budget.epsilon)
+    assert honest.epsilon > 3 * budget.epsilon
+    assert not from_outputs(*outputs, guarantee=honest, confidence=0.999).is_violation
+    found = from_outputs(*outputs, guarantee=of_a_step, confidence=0.999)
+    assert found.is_violation, str(found)

@@ -1,0 +1,368 @@
+"""The study file: what it may hold, what its errors say, and that its digest is all of it and nothing else."""
+
+import copy
+import json
+import math
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from privet.multiparty.problem import JointProblem
+from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
+from privet.objectives import L2, Huber, Logistic, Squared
+from privet.privacy.budget import default_delta
+from privet.tables import Categorical, Numeric, NumericTarget, TableError, Target
+
+TEXT = """
+name = "stroke"
+epsilon = 1.0
+delta = 1e-6
+
+[[party]]
+name = "north"
+address = "north.example:9100"
+[[party]]
+name = "south"
+address = "south.example:9100"
+[[party]]
+name = "west"
+address = "west.example:9100"
+
+[table]
+target = "stroke"
+target_levels = ["no", "yes"]
+[table.numeric]
+age = [0, 120]
+bmi = [10, 60]
+[table.categorical]
+sex = ["female", "male"]
+"""
+VALUES = tomllib.loads(TEXT)
+NUMBERS = {"target": "cost", "target_bounds": [0, 400], "numeric": {"age": [0, 120]}}
+
+
+def study(**changed):
+    return Study.from_values({**copy.deepcopy(VALUES), **changed})
+
+
+STUDY = study()
+
+
+# ----------------------------------------------------------------------------------------------------------- what it is
+
+
+def test_a_study_as_people_write_it(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(TEXT)
+    read = Study.read(path)
+    assert read == STUDY
+    assert read.parties[1] == PartyInfo("south", "south.example", 9100)
+    assert read.table.features == (
+        Numeric("age", 0, 120),
+        Numeric("bmi", 10, 60),
+        Categorical("sex", ("female", "male")),
+    )
+    assert read.table.target == Target("stroke", ("no", "yes"))
+    assert (read.model, read.method, read.steps) == ("logistic", "gradient", 100)
+
+
+def test_the_example_in_the_documentation_is_a_study():
+    from privet.multiparty import study as module
+
+    example = module.__doc__.partition(".. code-block:: toml\n")[2].replace(
+        "    ...\n",
+        '    name = "south"\n    address = "south.example:9100"\n    [[party]]\n    name = "west"\n    '
+        'address = "west.example:9100"\n',
+    )
+    read = Study.from_values(tomllib.loads(example))
+    assert [party.name for party in read.parties] == ["north", "south", "west"]
+
+
+def test_losses_and_problems():
+    assert isinstance(STUDY.objective(), Logistic)
+    assert isinstance(study(model="ridge", table=NUMBERS).objective(), Squared)
+    assert study(model="huber", table=NUMBERS).objective().threshold == 0.25
+    assert study(model="huber", table=NUMBERS, threshold=40).objective().threshold == pytest.approx(0.2)
+    problem = study(alpha=0.02, intercept_scaling=0.3).problem([10, 0, 30])
+    assert isinstance(problem, JointProblem)
+    assert (problem.counts, problem.row_norm, problem.intercept) == ((10, 0, 30), 1.0, 0.3)
+    assert (problem.n_features, problem.regulariser) == (4, L2(0.02))
+    assert isinstance(study(model="huber", table=NUMBERS).problem([1]).objective, Huber)
+
+
+def test_a_squared_loss_is_always_clipped():
+    assert STUDY.gradient_clip is None
+    assert study(clip_norm=0.5).gradient_clip == 0.5
+    assert study(model="ridge", table=NUMBERS).gradient_clip == 1.0
+    assert study(model="ridge", table=NUMBERS, clip_norm=0.2).gradient_clip == 0.2
+
+
+def test_the_budget():
+    assert (STUDY.budget(10).epsilon, STUDY.budget(10).delta) == (1.0, 1e-6)
+    without = {key: value for key, value in VALUES.items() if key != "delta"}
+    assert Study.from_values(without).budget(500).delta == default_delta(500)
+
+
+# ----------------------------------------------------------------------------------------------------------- the digest
+
+OTHERS = {
+    "name": "other",
+    "parties": (*STUDY.parties[:2], PartyInfo("west", "west.example", 9101)),
+    "table": replace(STUDY.table, features=STUDY.table.features[:2]),
+    "epsilon": 1.5,
+    "delta": 2e-6,
+    "model": "ridge",
+    "method": "output",
+    "alpha": 0.01,
+    "steps": 99,
+    "step_size": 0.5,
+    "averaged": 0.5,
+    "clip_norm": 0.7,
+    "threshold": 30.0,
+    "intercept_scaling": 0.25,
+}
+
+
+def test_every_field_changes_the_digest():
+    assert set(OTHERS) == {field.name for field in fields(Study)}
+    huber = study(model="huber", table=NUMBERS)
+    changed = [
+        replace(huber if name in ("model", "threshold") else STUDY, **{name: value}) for name, value in OTHERS.items()
+    ]
+    assert len({each.digest for each in (STUDY, huber, *changed)}) == len(OTHERS) + 2
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        '"north"',
+        "north.example",
+        ":9100",
+        '"stroke"\ntarget_levels',
+        '"no", "yes"',
+        "age =",
+        "[0, 120]",
+        "[10, 60]",
+        "sex =",
+        '"female", "male"',
+    ],
+)
+def test_every_word_of_the_file_changes_the_digest(old):
+    new = {
+        '"north"': '"nord"',
+        "north.example": "nord.example",
+        ":9100": ":9200",
+        '"stroke"\ntarget_levels': '"death"\ntarget_levels',
+        '"no", "yes"': '"yes", "no"',
+        "age =": "years =",
+        "[0, 120]": "[0, 121]",
+        "[10, 60]": "[10, 60.5]",
+        "sex =": "gender =",
+        '"female", "male"': '"male", "female"',
+    }[old]
+    changed = Study.from_values(tomllib.loads(TEXT.replace(old, new, 1)))
+    assert changed.digest != STUDY.digest
+
+
+def test_the_order_of_parties_and_of_columns_counts():
+    """A party is its place, and a weight is its column's."""
+    assert replace(STUDY, parties=STUDY.parties[::-1]).digest != STUDY.digest
+    table = {**VALUES["table"], "numeric": {"bmi": [10, 60], "age": [0, 120]}}
+    assert study(table=table).digest != STUDY.digest
+
+
+def test_order_of_keys_comments_and_spaces_do_not_count():
+    other = """
+    # by the west
+    delta   =  0.000001
+    epsilon = 1
+    name = 'stroke'   # one of several
+    table.categorical.sex = ["female",
+        "male"]
+    table.numeric = { age = [0.0, 120.0], bmi = [10, 6e1] }
+    table.target_levels = ["no", "yes"]
+    table.target = "stroke"
+    party = [
+        { address = "north.example:9100", name = "north" },
+        { name = "south", address = "south.example:9100" },
+        { name = "west", address = "west.example:9100" },
+    ]
+    steps = 100
+    averaged = 0.3
+    """
+    assert Study.from_values(tomllib.loads(other)).digest == STUDY.digest
+
+
+def test_the_digest_is_that_of_any_other_process():
+    assert len(STUDY.digest) == 64
+    assert json.loads(json.dumps(STUDY.to_dict(), sort_keys=True, allow_nan=False))["name"] == "stroke"
+    assert study().digest == STUDY.digest
+
+
+def test_the_same_study_at_other_addresses():
+    moved = STUDY.moved([("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)])
+    assert [party.name for party in moved.parties] == ["north", "south", "west"]
+    assert [(party.host, party.port) for party in moved.parties] == [("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)]
+    assert moved.digest != STUDY.digest
+    with pytest.raises(StudyError, match="3 parties, got 2 addresses"):
+        STUDY.moved([("a", 1), ("b", 2)])
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+PARTIES = VALUES["party"]
+TABLE = VALUES["table"]
+
+
+def without(table, *keys):
+    return {key: value for key, value in table.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"party": PARTIES[:2]}, "at least three parties, got 2: of two, either could .* A third may bring no data"),
+        ({"party": []}, "at least three parties, got 0"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "north"}]}, "two parties have the same name"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "address": "north.example:9100"}]}, "the same address"),
+        ({"party": [*PARTIES[:2], {"name": "west"}]}, r"each \[\[party\]\] has a name and an address"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "rows": 7}]}, r"each \[\[party\]\] has a name .* and nothing else"),
+        ({"party": [*PARTIES[:2], "west"]}, r"each \[\[party\]\] has a name"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": ""}]}, "'' is no name of a party: write"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "../west"}]}, "is no name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": 7}]}, "7 is no name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "w" * 65}]}, "is no name of a party"),
+        ({"party": {"name": "north"}}, r"parties as \[\[party\]\]"),
+        ({"name": 7}, "write the name as text"),
+        ({"table": []}, r"the table as \[table\]"),
+        ({"table": without(TABLE, "target", "target_levels")}, 'no target: add target = "column"'),
+        ({"table": without(TABLE, "target_levels")}, "two declared classes: add target_levels"),
+        ({"table": {**TABLE, "target_levels": ["a", "b", "c"]}}, "two declared classes"),
+        ({"table": without(TABLE, "target")}, "has target_levels but no target"),
+        ({"table": {**TABLE, "columns": 3}}, r"\[table\] of the study has an unknown key 'columns'"),
+        ({"table": {**TABLE, "numeric": {"age": [120, 0]}}}, "'age': the low bound"),
+        ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': bounds 120 are not a pair"),
+        ({"table": NUMBERS}, "logistic needs a target of two declared classes"),
+        ({"model": "ridge"}, r"model ridge needs a target that is a number: add target_bounds = \[low, high\]"),
+        ({"model": "huber"}, "model huber needs a target that is a number"),
+        ({"model": "svm"}, "model must be one of logistic, ridge, huber, got 'svm'"),
+        ({"method": "objective"}, "method must be one of gradient, output, got 'objective'"),
+        ({"model": "ridge", "method": "output", "table": NUMBERS}, "a square is not: use huber"),
+        ({"threshold": 1.0}, "model logistic has none"),
+        ({"averaged": 1.5}, "averaged is a share of the steps, from 0 to 1, got 1.5"),
+        ({"averaged": -0.5}, "averaged must not be negative"),
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"epsilon": "1"}, "epsilon must be a number"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"delta": 0}, "delta must be positive"),
+        ({"delta": 1.0}, r"delta must lie in \[0, 1\)"),
+        ({"alpha": 0.0}, "alpha must be positive"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": 10.5}, "steps must be a whole number"),
+        ({"step_size": -1.0}, "step_size must be positive"),
+        ({"clip_norm": 0.0}, "clip_norm must be positive"),
+        ({"intercept_scaling": -1.0}, "intercept_scaling must not be negative"),
+        ({"parties": PARTIES}, "unknown key 'parties': the keys are alpha, .*party"),
+        ({"eps": 1.0}, "unknown key 'eps': the keys are .*epsilon"),
+    ],
+)
+def test_every_error_says_its_cause(changed, match):
+    with pytest.raises(ValueError, match=match) as error:
+        study(**changed)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["name", "epsilon", "party", "table"])
+def test_what_must_be_there(key):
+    with pytest.raises(StudyError, match=f"the study has no {key}"):
+        Study.from_values(without(VALUES, key))
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [("name = ", "is not valid TOML"), ("\xff\xfe", "is not valid TOML"), ("", "has no name"), (None, "cannot read")],
+)
+def test_files_that_hold_no_study(tmp_path, content, match):
+    path = tmp_path / "study.toml"
+    if content is not None:
+        path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(StudyError, match=match) as error:
+        Study.read(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["north", "north:", ":9100", "north:0", "north:65536", "north:9x", "north:²", ""])
+def test_addresses_that_are_none(text):
+    with pytest.raises(StudyError, match="is no address: write host:port"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("a.b:1", ("a.b", 1)), ("[::1]:9100", ("::1", 9100)), ("10.0.0.1:65535", ("10.0.0.1", 65535))]
+)
+def test_addresses(text, address):
+    assert parse_address(text) == address
+
+
+# ------------------------------------------------------------------------------------------------------------ the table
+
+FRAME = pd.DataFrame({"age": [30, 120.0], "bmi": [10, 20.5], "sex": ["male", "female"], "stroke": ["no", "yes"]})
+
+
+def test_tables_are_encoded_as_declared():
+    rows, targets = STUDY.encode(FRAME)
+    assert rows.shape == (2, 4)
+    assert np.linalg.norm(rows, axis=1).max() <= 1
+    assert targets.tolist() == [0.0, 1.0]
+    assert targets.dtype == np.float64
+
+
+@pytest.mark.parametrize("column", ["age", "bmi"])
+@pytest.mark.parametrize("value", [-1e-9, 120.001, 1e30])
+def test_values_beyond_the_bounds_are_refused_not_clipped(column, value):
+    frame = FRAME.assign(**{column: [20.0, value]})
+    with pytest.raises(TableError, match=f"column '{column}' has values beyond the bounds .*: correct them, or agree"):
+        STUDY.encode(frame)
+
+
+def test_so_are_targets():
+    numbers = study(model="ridge", table=NUMBERS)
+    fine = pd.DataFrame({"age": [1, 2], "cost": [0, 400]})
+    assert numbers.encode(fine)[1].tolist() == [-1.0, 1.0]
+    with pytest.raises(TableError, match="'cost' has values beyond the bounds"):
+        numbers.encode(fine.assign(cost=[0, 401]))
+    assert numbers.table.target == NumericTarget("cost", 0, 400)
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"sex": ["male", "other"]}, "'other' is not declared"),
+        ({"stroke": ["no", "maybe"]}, "'maybe' is not declared"),
+        ({"age": ["30", "old"]}, "'old' is not a number"),
+        ({"age": [30, np.nan]}, "1 missing or infinite"),
+    ],
+)
+def test_cells_that_do_not_fit(changed, match):
+    with pytest.raises(TableError, match=match):
+        STUDY.encode(FRAME.assign(**changed))
+
+
+def test_a_column_that_is_not_there():
+    with pytest.raises(TableError, match="no column 'bmi'"):
+        STUDY.encode(FRAME.drop(columns="bmi"))
+
+
+def test_beyond_bounds_names_every_column():
+    assert STUDY.table.beyond_bounds(FRAME) == ()
+    assert STUDY.table.beyond_bounds(FRAME.assign(age=[0, 121], bmi=[9.99, 20])) == ("age", "bmi")
+
+
+def test_paths_may_be_text(tmp_path):
+    (tmp_path / "s.toml").write_text(TEXT)
+    assert Study.read(str(Path(tmp_path) / "s.toml")) == STUDY
