@@ -9,13 +9,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from privet import denoise
 from privet.denoise import (
     Denoiser,
     JamesStein,
     LaplacianSmoothing,
     SoftThreshold,
     beta,
+    cycle,
     effective_dimension,
     gamma,
     laplacian_smoothing,
@@ -55,7 +55,7 @@ def test_equals_the_dense_solve(d, sigma, seed):
 @given(lengths, strengths, seeds)
 def test_the_device_route_equals_the_host_route(d, sigma, seed):
     v = vector(d, seed)
-    on_device = denoise._smooth_on_device(torch.from_numpy(v), sigma).numpy()
+    on_device = cycle.smooth_on_device(torch.from_numpy(v), sigma).numpy()
     assert np.abs(on_device - laplacian_smoothing(v, sigma)).max() <= 1e-13 * np.abs(v).max()
 
 
@@ -90,7 +90,7 @@ def test_vanishing_strength_is_the_identity(sigma):
 @pytest.mark.parametrize("d", [2, 3, 100])
 def test_huge_strength_tends_to_the_mean(d, sigma):
     v = vector(d) + 5
-    for out in (laplacian_smoothing(v, sigma), denoise._smooth_on_device(torch.from_numpy(v), sigma)):
+    for out in (laplacian_smoothing(v, sigma), cycle.smooth_on_device(torch.from_numpy(v), sigma)):
         np.testing.assert_allclose(out, v.mean(), rtol=d**2 / sigma + 1e-13)
 
 
@@ -206,7 +206,7 @@ def test_input_is_neither_modified_nor_shared(denoiser, d):
 
 def test_the_device_route_does_not_share_its_input():
     t = torch.ones(4)
-    assert denoise._smooth_on_device(t, 0.0).data_ptr() != t.data_ptr()
+    assert cycle.smooth_on_device(t, 0.0).data_ptr() != t.data_ptr()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy import NoiseSource
+from privet.privacy import NoiseSource, noise
 
 # A right sampler fails one such test in a million; the wrong scales that must be rejected fail it by far.
 CHANCE = 1e-6
@@ -59,6 +59,34 @@ def test_gaussian_coordinates_are_independent(seed, dtype):
     assert np.all(np.abs([*deviations, lagged]) < 6)
 
 
+MANY = 1 << 20  # far more than are drawn by numpy's own method
+
+
+@seeded_or_not
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_draws_have_the_same_law(seed, dtype):
+    std = 0.7
+    draws = NoiseSource(seed).gaussian((MANY // 8, 8), std, dtype).astype(np.float64) / std
+    assert draws.shape == (MANY // 8, 8)
+    assert_only_this_scale(draws, lambda factor: stats.norm(scale=factor))
+    assert abs(draws.var() - 1) * math.sqrt(MANY / 2) < 6
+    flat = draws.ravel()
+    for values in (flat, flat**2):
+        assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) * math.sqrt(MANY) < 6
+
+
+@pytest.mark.parametrize("size", [8191, 8192, 8193, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, (3 << 15) + 5])
+def test_a_seed_repeats_draws_of_any_size_and_float32_is_rounded(size):
+    drawn = NoiseSource(6).gaussian(size, 0.3)
+    np.testing.assert_array_equal(NoiseSource(6).gaussian(size, 0.3), drawn)
+    np.testing.assert_array_equal(NoiseSource(6).gaussian((1, size), 0.3, np.float32)[0], drawn.astype(np.float32))
+    assert np.unique(drawn).size == size
+    source = NoiseSource(6)
+    first, second = source.gaussian(size, 0.3), source.gaussian(size, 0.3)
+    np.testing.assert_array_equal(first, drawn)
+    assert not np.intersect1d(first, second).size
+
+
 def test_large_float32_noise_does_not_repeat_from_piece_to_piece():
     draws = NoiseSource(3).gaussian((1 << 19) + 17, 1.0, np.float32)
     pieces = draws[: 1 << 18], draws[1 << 18 : 1 << 19]
@@ -69,8 +97,8 @@ def test_large_float32_noise_does_not_repeat_from_piece_to_piece():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_gaussian_tails_are_not_cut(dtype):
-    draws = np.abs(NoiseSource(11).gaussian(2_000_000, 1.0, dtype))
-    for tail in (3.0, 4.0):
+    draws = np.abs(NoiseSource(11).gaussian(8_000_000, 1.0, dtype))
+    for tail in (3.0, 4.0, 5.0):
         count = int(np.sum(draws > tail))
         assert stats.binomtest(count, draws.size, 2 * stats.norm.sf(tail)).pvalue > CHANCE
 
@@ -288,6 +316,13 @@ def fingerprint(source):
     return source.gaussian(8, 1.0).tobytes()
 
 
+def large_fingerprint(source):
+    return source.gaussian(10_000, 1.0)[:8].tobytes()
+
+
+either_size = pytest.mark.parametrize("fingerprint", [fingerprint, large_fingerprint], ids=["small", "large"])
+
+
 def chacha20_block(key, counter):
     """One 64-byte block of ChaCha20 as published by Bernstein (64-bit counter, zero nonce)."""
 
@@ -317,7 +352,21 @@ def test_the_stream_is_chacha20_under_all_256_bits_of_the_systems_key(monkeypatc
     assert drawn == chacha20_block(key, 0) + chacha20_block(key, 1)
 
 
-def test_seeds_repeat_and_differ():
+def test_a_large_draw_is_chacha20_under_all_256_bits_of_a_key_from_the_stream(monkeypatch):
+    key, asked = bytes(range(50, 82)), []
+    monkeypatch.setattr(os, "urandom", lambda size: key[:size])
+    monkeypatch.setattr(noise, "fill_normals", lambda result, std, fill: asked.append(fill))
+    NoiseSource().gaussian(100_000, 1.0)
+    words = np.empty(16, np.int64)
+    asked[0](words)
+    inner = chacha20_block(key, 0)[:32]
+    assert words.astype("<i8").tobytes() == chacha20_block(inner, 0) + chacha20_block(inner, 1)
+    asked[0](words)  # and it goes on where it was
+    assert words.astype("<i8").tobytes() == chacha20_block(inner, 2) + chacha20_block(inner, 3)
+
+
+@either_size
+def test_seeds_repeat_and_differ(fingerprint):
     prints = {seed: fingerprint(NoiseSource(seed)) for seed in [0, 1, 2, 2**32, 2**64, 2**64 + 1, 2**1000, 10**400]}
     assert len(set(prints.values())) == len(prints)
     assert all(fingerprint(NoiseSource(seed)) == value for seed, value in prints.items())
@@ -339,7 +388,14 @@ def test_a_seed_repeats_every_kind_of_draw():
     assert draws(NoiseSource()) != draws(NoiseSource())
 
 
-def test_sources_of_one_process_differ():
+@either_size
+def test_purposes_differ(fingerprint):
+    prints = [fingerprint(NoiseSource(seed, purpose)) for seed in (1, 12) for purpose in ("", "a", "2a", "b")]
+    assert len(set(prints)) == len(prints)
+
+
+@either_size
+def test_sources_of_one_process_differ(fingerprint):
     assert len({fingerprint(NoiseSource()) for _ in range(200)}) == 200
 
 
@@ -367,7 +423,8 @@ def in_fork(action):
     return result
 
 
-def test_forks_of_a_secure_source_go_their_own_ways():
+@either_size
+def test_forks_of_a_secure_source_go_their_own_ways(fingerprint):
     source = NoiseSource()
     fingerprint(source)
     prints = [in_fork(lambda: fingerprint(source)) for _ in range(3)]
@@ -378,6 +435,7 @@ def test_forks_of_a_secure_source_go_their_own_ways():
 
 DRAWS = {
     "gaussian": lambda source: source.gaussian(2, 1.0).tobytes(),
+    "many gaussian": lambda source: source.gaussian(10_000, 1.0)[:2].tobytes(),
     "k_norm": lambda source: source.k_norm(2, 1.0).tobytes(),
     "gumbel": lambda source: source.gumbel(2, 1.0).tobytes(),
     "index": lambda source: bytes([source.index(np.ones(99))]),
@@ -408,10 +466,11 @@ def test_workers_of_a_fork_pool_never_draw_the_same():
     assert len(set(prints)) == len(prints)
 
 
-def test_threads_sharing_a_source_never_repeat_numbers():
+@pytest.mark.parametrize("size", [2000, 40_000])
+def test_threads_sharing_a_source_never_repeat_numbers(size):
     source = NoiseSource(3)
     with ThreadPoolExecutor(8) as pool:
-        drawn = list(pool.map(lambda _: source.gaussian(2000, 1.0), range(40)))
+        drawn = list(pool.map(lambda _: source.gaussian(size, 1.0), range(40)))
     numbers = np.concatenate(drawn)
     assert np.unique(numbers).size == numbers.size
 

@@ -1,0 +1,114 @@
+"""Laplacian smoothing of a long vector in blocks: two products with small matrices, near the speed of memory.
+
+On a line, zeros beyond both ends, the solution is u_i = tanh(t / 2) sum_j omega^|i - j| v_j. Cut v into blocks. What a
+block gives to itself is its product with one small matrix. What all entries before a block add to it is a geometric
+sequence, which begins with omega times what they give to the last of them; those after it likewise. So each block
+tells the others two numbers, its product's first and last entry, and takes in two: sums of theirs with weights that
+decay by omega^size a block. On a cycle, both sequences of the whole vector go on from one end to the other.
+
+All weights are positive and add up to one, so that nothing cancels and nothing overflows, in single precision too.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm, sgemm
+
+from privet.denoise.spectrum import decay_rate
+
+Array = NDArray[Any]
+Product = Callable[[Array, Array, Array, float], None]
+"""``product(a, b, c, factor)`` makes c <- factor c + a b, in place; all matrices are contiguous."""
+
+NEGLIGIBLE = 37.0  # exp(-37) < 1e-16: what has decayed this far is lost in rounding
+_NEGLIGIBLE_IN_SINGLE = 18.0
+_SIZE, _SIZE_IN_SINGLE = 24, 16  # of a block: the fastest, by numpy and by torch
+
+
+def numpy_product(a: Array, b: Array, c: Array, factor: float) -> None:
+    """Multiply by BLAS, which reads rows as columns."""
+    gemm = sgemm if c.dtype == np.float32 else dgemm
+    gemm(1.0, b.T, a.T, beta=factor, c=c.T, overwrite_c=True)
+
+
+def torch_product(a: Array, b: Array, c: Array, factor: float) -> None:
+    """Multiply by torch, in as many threads as its user has set."""
+    import torch
+
+    result = torch.from_numpy(c)
+    torch.addmm(result, torch.from_numpy(a), torch.from_numpy(b), beta=factor, out=result)
+
+
+@np.errstate(invalid="ignore")  # of what is not finite to begin with
+def smooth_in_blocks(x: Array, sigma: float, product: Product = numpy_product) -> Array:
+    """Return a smoothed vector of float32 or float64, which must be longer than the kernel reaches."""
+    blocks = _blocks(sigma, x.dtype == np.float32)
+    size = len(blocks.kernel)
+    count, rest = divmod(len(x), size)
+    solved = np.empty_like(x)
+    body, end = solved[: count * size].reshape(count, size), solved[count * size :]
+    product(x[: count * size].reshape(count, size), blocks.kernel, body, 0.0)
+    end[:] = x[count * size :] @ blocks.kernel[:rest, :rest]
+
+    carries = np.zeros((count + 1, 2), dtype=x.dtype)
+    before, after = carries.T
+    before[1:] = body[:, -1]
+    after[: count - 1] = body[1:, 0]
+    after[count - 1] = end[0] if rest else 0.0
+    if not np.isfinite(carries).all():  # each entry depends on all, however small the weights are that rounding loses
+        return np.full_like(x, np.nan)
+    for distance, weight in blocks.weights:
+        before[distance:] += weight * before[:-distance]
+        after[:-distance] += weight * after[distance:]
+    product(carries[:count], blocks.sequences, body, 1.0)
+    end += before[count] * blocks.sequences[0, :rest]
+
+    first, last, reach = solved[0], solved[-1], len(blocks.wrap)
+    solved[:reach] += last * blocks.wrap
+    solved[-reach:] += first * blocks.wrap[::-1]
+    return solved
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """What blocks of a vector are smoothed with.
+
+    Attributes
+    ----------
+    kernel : array
+        Maps a block to what it gives to itself.
+    sequences : array
+        Two rows: what a one, given to the last entry before a block or to the first after it, adds to the block.
+    weights : list of (int, float)
+        Distances 1, 2, 4, ... of blocks, and how much of a carry is left there; as long as it is not negligible.
+    wrap : array
+        omega, omega^2, ..., as far as the kernel reaches.
+    """
+
+    kernel: Array
+    sequences: Array
+    weights: list[tuple[int, float]]
+    wrap: Array
+
+
+@lru_cache(maxsize=32)
+def _blocks(sigma: float, is_single: bool) -> _Blocks:
+    size, negligible = (_SIZE_IN_SINGLE, _NEGLIGIBLE_IN_SINGLE) if is_single else (_SIZE, NEGLIGIBLE)
+    rate = decay_rate(sigma)
+
+    def decay(distance: NDArray[np.int64], factor: float = 1.0) -> Array:
+        left = factor * np.exp(-rate * distance)
+        left[rate * distance > 2.0 * negligible] = 0.0  # numbers too small to be normal would slow all down
+        return np.asarray(left, dtype=np.float32 if is_single else np.float64)
+
+    place = np.arange(size)
+    kernel = decay(np.abs(place[:, None] - place), math.tanh(0.5 * rate))
+    sequences = decay(np.stack([place + 1, size - place]))
+    distances = [1 << i for i in range(64) if (size << i) * rate < negligible]
+    weights = [(distance, math.exp(-distance * size * rate)) for distance in distances]
+    return _Blocks(kernel, sequences, weights, decay(np.arange(1, int(negligible / rate) + 2)))
