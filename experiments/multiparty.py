@@ -24,8 +24,8 @@ Bike in the place of KDD Cup 98, with Huber's loss in the place of the square. T
 numbers; what its text says of them is printed beside. Spreads are over seeds of the noise; the split, and the deal to
 parties, are fixed.
 
-In the chapter's configuration MPC Out-P is not the better one everywhere. On Bike, with 13,000 rows, lambda = 0.001 asks
-for noise of about 0.7 a coordinate, 2 G/(n lambda) times 4.6, which drowns the model. Local Obj-P is then ahead, since
+In the configuration of the chapter MPC Out-P is not ahead everywhere. On Bike, with 13,000 rows, lambda = 0.001 asks
+for noise of about 0.75 a coordinate, 2 G/(n lambda) times 4.9, which drowns the model. Local Obj-P is then ahead, since
 its budget forces a larger penalty on it. With a lambda of its own, 0.01, MPC Out-P has a tenth of the noise. With one
 record a party its minimisers tell little of the data at any lambda; that is what MPC Grad-P is for.
 

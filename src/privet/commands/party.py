@@ -51,6 +51,7 @@ def run(
     check_writable(output)
     if ledger is not None:
         check_writable(ledger)
+        Ledger(ledger).entries()  # one that cannot be read is better found now than after the others have booked
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     console.print(

@@ -1,0 +1,582 @@
+"""``privet party`` as hospitals meet it: real processes of the real command line, real files, real faults."""
+
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
+pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+
+from privet.cli import main
+from privet.commands import party as commands
+from privet.linear import PrivateLogisticRegression, TableModel
+from privet.multiparty import make_keys
+from privet.multiparty.study import Study, StudyError
+from privet.privacy import Adjacency, Guarantee, Ledger
+from privet.privacy.events import GaussianRelease
+from privet.solvers import Release
+from privet.tables import Numeric, TableError, TableSchema, Target
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "multiparty"))
+
+from parties import HOST, Machine, command
+
+NAMES = ("north", "south", "west")
+CLASSES = """
+target = "stroke"
+target_levels = ["no", "yes"]
+[table.numeric]
+age = [0, 120]
+bmi = [10, 60]
+[table.categorical]
+sex = ["female", "male"]
+"""
+NUMBERS = CLASSES.replace(
+    'target = "stroke"\ntarget_levels = ["no", "yes"]', 'target = "cost"\ntarget_bounds = [0, 400]'
+)
+MANY_STEPS = 100_000  # far more than can be made before somebody is killed
+
+
+def study_text(ports, table=CLASSES, **options):
+    """Return a study file; a large epsilon, so that models are good for something."""
+    settings = {"name": "stroke", "epsilon": 20.0, "delta": 1e-3, "steps": 10} | options
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    for name, port in zip(NAMES, ports, strict=True):
+        lines += ["[[party]]", f'name = "{name}"', f'address = "{HOST}:{port}"']
+    return "\n".join([*lines, "[table]", table])
+
+
+def patients(seed, n=400):
+    """Return a table whose numbers nobody would write by chance."""
+    rng = np.random.default_rng(seed)
+    age, bmi = rng.uniform(0, 120, n), rng.uniform(10, 60, n)
+    sex = rng.choice(["female", "male"], n)
+    stroke = np.where(age + 10 * (sex == "male") > 65, "yes", "no")
+    return pd.DataFrame({"age": age, "bmi": bmi, "sex": sex, "stroke": stroke, "cost": 3 * age + 0.5})
+
+
+class Run:
+    """A study of three parties, each with a folder that holds its study file and its table."""
+
+    def __init__(self, folder, machine, text):
+        self.folder, self._machine, self.text = folder, machine, text
+        self.parties = {}
+        for seed, name in enumerate(NAMES):
+            (folder / name).mkdir()
+            (folder / name / "study.toml").write_text(text)
+            patients(seed).to_csv(folder / name / "data.csv", index=False)
+
+    def start(self, *names, words=("party",), **options):
+        """Start parties; an option that is None is left out."""
+        for name in names:
+            values = {"index": NAMES.index(name), "data": "data.csv", "ledger": "ledger.jsonl", **options}
+            given = [part for key, value in values.items() if value is not None for part in (f"--{key}", str(value))]
+            self.parties[name] = self._machine.start(self.folder / name, command, *words, "study.toml", *given)
+        return self
+
+    def end(self):
+        """Wait for all; return the exit codes."""
+        return [party.wait() for party in self.parties.values()]
+
+    def model(self, name):
+        return self.folder / name / "study.privet.json"
+
+    def ledger(self, name):
+        return Ledger(self.folder / name / "ledger.jsonl").entries()
+
+    def refused(self, name):
+        """Return the one line with which a party gave up; it left no model."""
+        assert self.parties[name].wait() == 2, self.parties[name].err
+        assert not self.model(name).exists()
+        (line,) = self.parties[name].err.splitlines()
+        assert line.startswith("privet: ")
+        return line
+
+
+@pytest.fixture
+def run(tmp_path):
+    with Machine() as machine:
+        yield lambda **options: Run(tmp_path, machine, study_text(machine.ports, **options))
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory):
+    """Run a study with keys, which the command line makes; the west brings no data."""
+    folder = tmp_path_factory.mktemp("signed")
+    with Machine() as machine:
+        run = Run(folder, machine, study_text(machine.ports))
+        keygen = machine.start(folder / "north", command, "party", "keygen", "study.toml", "-o", str(folder / "keys"))
+        assert keygen.wait() == 0, keygen.err
+        assert "Keys of 3 parties" in keygen.out
+        (folder / ".north").rename(folder / ".keygen")
+        run.start("north", keys=folder / "keys")
+        run.start("south", keys=folder / "keys", words=("party", "run"))
+        run.start("west", keys=folder / "keys", data=None)
+        assert run.end() == [0, 0, 0], [party.err for party in run.parties.values()]
+    return run
+
+
+@pytest.fixture(scope="module")
+def unsigned(tmp_path_factory):
+    """Run a study without keys, on one machine: Huber regression, by minimisers."""
+    folder = tmp_path_factory.mktemp("unsigned")
+    with Machine() as machine:
+        options = {"table": NUMBERS, "model": "huber", "method": "output", "alpha": 0.05, "threshold": 100}
+        run = Run(folder, machine, study_text(machine.ports, **options)).start(*NAMES, ledger=None)
+        assert run.end() == [0, 0, 0], [party.err for party in run.parties.values()]
+    return run
+
+
+def privet(monkeypatch, capsys, *arguments):
+    """Run the command line in this process; return exit code, what it printed, and what it complained of."""
+    monkeypatch.setattr(sys, "argv", ["privet", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as exit_:
+        main()
+        sys.exit(0)
+    captured = capsys.readouterr()
+    return exit_.value.code, captured.out, captured.err
+
+
+# --------------------------------------------------------------------------------------------------- when all goes well
+
+
+@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+def test_all_parties_write_the_same_model_and_the_same_guarantee(kind, request):
+    run = request.getfixturevalue(kind)
+    north, south, west = (run.model(name).read_text() for name in NAMES)
+    assert north == south == west
+    statement = TableModel.load(run.model("north")).guarantee.statement()
+    for name, party in run.parties.items():
+        assert party.err == ""
+        assert f"{name}, party {NAMES.index(name)} of 3; study stroke" in party.out
+        assert "All parties are connected" in party.out
+        assert statement in party.out
+        words = "unsigned: there were no keys" if kind == "unsigned" else "signed by all 3 parties"
+        assert f"Model written to study.privet.json, {words}" in party.out
+
+
+def test_the_guarantee_states_study_and_threat_model(signed):
+    guarantee = TableModel.load(signed.model("north")).guarantee
+    study = Study.read(signed.folder / "north" / "study.toml")
+    assert 19.9 < guarantee.epsilon <= 20.0
+    assert (guarantee.delta, guarantee.adjacency) == (1e-3, Adjacency.REPLACE_ONE)
+    assert f"the same study 'stroke' (SHA-256 {study.digest[:16]})" in guarantee.statement()
+    assert (
+        "all 3 parties follow the protocol, and at most 1 of them put together what they saw" in guarantee.statement()
+    )
+    assert guarantee.is_conditional
+    assert json.loads(signed.model("north").read_text())["study"]["digest"] == study.digest
+
+
+def test_every_party_books_the_guarantee_once(signed):
+    for name in NAMES:
+        (entry,) = signed.ledger(name)
+        assert entry.label.startswith("study stroke (")
+        assert entry.guarantee.event == TableModel.load(signed.model(name)).guarantee.event
+
+
+def test_models_predict(signed, unsigned, monkeypatch, capsys):
+    fresh = patients(99)
+    table = signed.folder / "fresh.csv"
+    fresh.to_csv(table, index=False)
+    code, out, err = privet(monkeypatch, capsys, "predict", signed.model("south"), table, "--score")
+    assert code == 0
+    assert set(out.splitlines()) == {"stroke", "no", "yes"}
+    assert float(re.search(r"accuracy (\S+)", err)[1]) > 0.8
+    code, out, err = privet(monkeypatch, capsys, "predict", unsigned.model("west"), table, "--score")
+    assert code == 0
+    predicted = pd.read_csv(io.StringIO(out))["prediction"]
+    assert np.corrcoef(predicted, fresh["cost"])[0, 1] > 0.9
+    model = TableModel.load(unsigned.model("west"))
+    assert model.estimator.threshold == pytest.approx(0.5)  # 100 of bounds 400 apart
+    assert model.estimator.method_ == "joint output perturbation"
+    assert TableModel.load(signed.model("west")).estimator.method_reason_ == "2 parties with 800 rows in all"
+
+
+def test_nothing_is_written_but_model_and_ledger(signed, unsigned):
+    for run, expected in ((signed, {"study.privet.json", "ledger.jsonl"}), (unsigned, {"study.privet.json"})):
+        for name, party in run.parties.items():
+            folder = run.folder / name
+            assert {path.name for path in folder.iterdir()} == {"study.toml", "data.csv"} | expected
+            assert not any((run.folder / f".{name}" / "tmp").iterdir())
+            stems = {
+                re.sub(r"^\.(.+)\.\w{8}$", r"\1", path.name) for path in party.written
+            }  # written whole, then named
+            assert stems == expected
+            assert {path.parent for path in party.written} == {folder}
+
+
+def test_no_cell_of_a_table_is_in_what_was_written_or_said(signed):
+    for name, party in signed.parties.items():
+        said = signed.model(name).read_text() + party.out + (signed.folder / name / "ledger.jsonl").read_text()
+        for seed in range(3):
+            for column in ("age", "bmi", "cost"):
+                cells = [f"{cell:.6g}" for cell in patients(seed)[column]]
+                assert not [cell for cell in cells if len(cell) >= 6 and cell in said]
+
+
+def test_verify_accepts_what_all_signed(signed, monkeypatch, capsys):
+    ca = signed.folder / "keys" / "ca.crt"
+    code, out, _ = privet(monkeypatch, capsys, "party", "verify", signed.model("north"), "--ca", ca)
+    assert code == 0
+    assert "Signed by north, south, west; study stroke" in out
+    assert TableModel.load(signed.model("north")).guarantee.statement() in out
+
+
+def changed_model(fields):
+    fields["model"]["learned"]["coef_"]["__array__"][0][0] += 1e-9
+
+
+def changed_guarantee(fields):
+    fields["model"]["learned"]["guarantee_"]["__guarantee__"]["epsilon"] = 21.0
+
+
+def changed_study(fields):
+    fields["study"]["epsilon"] = 0.1
+
+
+def missing_signature(fields):
+    del fields["signatures"][1]
+
+
+def missing_party(fields):
+    del fields["signatures"][2]
+    del fields["study"]["parties"][2]
+
+
+def swapped_signatures(fields):
+    one, other = fields["signatures"][:2]
+    one["signature"], other["signature"] = other["signature"], one["signature"]
+
+
+def one_signs_for_all(fields):
+    fields["signatures"] = [{**fields["signatures"][0], "party": name} for name in NAMES]
+
+
+def no_base64(fields):
+    fields["signatures"][0]["signature"] = base64.b64encode(b"nonsense").decode()
+
+
+def no_signatures(fields):
+    fields["signatures"] = []
+
+
+def no_study(fields):
+    del fields["study"]
+
+
+def half_a_study(fields):
+    del fields["study"]["parties"]
+
+
+def half_a_signature(fields):
+    del fields["signatures"][0]["certificate"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed_model, "the signed text was changed"),
+        (changed_guarantee, "the signed text was changed"),
+        (changed_study, "the signed text was changed"),
+        (missing_signature, "is not signed by all of north, south, west"),
+        (missing_party, "the signed text was changed"),
+        (swapped_signatures, "the signed text was changed"),
+        (one_signs_for_all, "that of party 0 (north), not of party 1"),
+        (no_base64, "the signed text was changed"),
+        (no_signatures, "is not signed: its study was run without keys"),
+        (no_study, "is no result of a study"),
+        (half_a_study, "is no result of a study"),
+        (half_a_signature, "is no result of a study"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_verify_refuses_what_was_changed(signed, tmp_path, monkeypatch, capsys, change, words):
+    fields = json.loads(signed.model("north").read_text())
+    change(fields)
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(fields))
+    code, out, err = privet(monkeypatch, capsys, "party", "verify", path, "--ca", signed.folder / "keys" / "ca.crt")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+def test_verify_needs_the_authority_of_the_study(signed, unsigned, tmp_path, monkeypatch, capsys):
+    other = make_keys(tmp_path / "other", list(NAMES)) / "ca.crt"
+    model = signed.model("north")
+    assert "another authority" in privet(monkeypatch, capsys, "party", "verify", model, "--ca", other)[2]
+    assert "give --ca, the ca.crt of the study" in privet(monkeypatch, capsys, "party", "verify", model)[2]
+    code, _, err = privet(monkeypatch, capsys, "party", "verify", model, "--ca", tmp_path / "none.crt")
+    assert code == 2
+    assert "none.crt" in err
+    code, _, err = privet(monkeypatch, capsys, "party", "verify", unsigned.model("north"), "--ca", other)
+    assert code == 2
+    assert "is not signed" in err
+
+
+def test_keygen_never_overwrites(signed, monkeypatch, capsys):
+    keys = signed.folder / "keys"
+    before = {path.name: path.read_bytes() for path in keys.iterdir()}
+    assert set(before) == {"ca.crt", *(f"party_{index}.{end}" for index in range(3) for end in ("crt", "key"))}
+    study = signed.folder / "north" / "study.toml"
+    code, _, err = privet(monkeypatch, capsys, "party", "keygen", study, "-o", keys)
+    assert code == 2
+    assert "keys are never overwritten: name a new folder" in err
+    assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
+
+
+def test_a_try_out_on_one_machine(tmp_path):
+    """Fresh processes of the installed program, as a person starts it: ridge, and the third party without a table."""
+    text = study_text([9100, 9101, 9102], table=NUMBERS, model="ridge")
+    (tmp_path / "study.toml").write_text(text)
+    for seed in range(2):
+        patients(seed).to_csv(tmp_path / f"{seed}.csv", index=False)
+    words = [sys.executable, "-m", "privet", "party", "local", "study.toml", "--data", "0.csv", "--data", "1.csv"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [*words, "-o", "made/results"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    models = [(tmp_path / "made" / "results" / f"{name}.privet.json").read_text() for name in NAMES]
+    assert models[0] == models[1] == models[2]
+    assert "signed by all 3 parties" in done.stdout
+    model = TableModel.load(tmp_path / "made" / "results" / "west.privet.json")
+    fresh = patients(99)
+    assert np.corrcoef(model.predict(fresh), fresh["cost"])[0, 1] > 0.9
+    assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "0.csv", "1.csv", "made"}
+
+
+# ------------------------------------------------------------------------------------------------------------ the words
+
+
+def test_help_tells_of_all_commands(monkeypatch, capsys):
+    code, out, _ = privet(monkeypatch, capsys, "party", "--help")
+    assert code == 0
+    for word in ("run", "keygen", "local", "verify", "without showing them your rows"):
+        assert word in out
+    assert "--at" not in privet(monkeypatch, capsys, "party", "run", "--help")[1]  # for `local` alone
+
+
+@pytest.mark.parametrize("words", [("party",), ("party", "run")])
+def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
+    (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
+    code, _, err = privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
+    assert code == 2
+    assert err == "privet: --index must be 0 to 2, a place among the study's parties\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("party", "none.toml", "--index", 0), "cannot read the study none.toml"),
+        (("party", "study.toml"), "Missing option '--index'"),
+        (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "the folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "the folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "--keys", "none"), "make keys with `privet party keygen`"),
+        (("party", "study.toml", "--index", 0, "--at", "a:1"), "3 parties, got 1 addresses"),
+        (("party", "far.toml", "--index", 0), "north.example is not this machine, and without keys"),
+        (("party", "two.toml", "--index", 0), "a study needs at least three parties, got 2"),
+        (("party", "keygen", "two.toml"), "a study needs at least three parties, got 2"),
+        (("party", "keygen", "study.toml", "--days", -1), "days must be positive"),
+        (("party", "local", "study.toml", *["--data", "x.csv"] * 4), "3 parties: give one --data each, or fewer"),
+        (("party", "verify", "study.toml"), "is not a privet model"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
+    text = study_text([9100, 9101, 9102])
+    (tmp_path / "study.toml").write_text(text)
+    (tmp_path / "far.toml").write_text(text.replace(f"{HOST}:9100", "north.example:9100"))
+    (tmp_path / "two.toml").write_text(re.sub(r'\[\[party\]\]\nname = "west"\n.*\n', "", text))
+    monkeypatch.chdir(tmp_path)
+    code, _, err = privet(monkeypatch, capsys, *words)
+    assert code == 2
+    assert complaint in err
+    assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "far.toml", "two.toml"}
+
+
+# -------------------------------------------------------------------------------------------------------- when it fails
+
+
+def test_one_that_is_killed_in_mid_descent_ends_all(run):
+    """Noisy sums were seen by then: the budget is spent, though there is no model."""
+    broken = run(steps=MANY_STEPS, epsilon=1.0).start(*NAMES, timeout=100)
+    for name in ("north", "south"):
+        broken.parties[name].until(lambda name=name: broken.ledger(name))
+    broken.parties["west"].kill()
+    start = time.monotonic()
+    for name in ("north", "south"):
+        assert re.search(r"party 2 \(.*\) (closed the connection|is no longer connected)", broken.refused(name))
+        (entry,) = broken.ledger(name)
+        assert entry.guarantee.epsilon <= 1.0
+    assert time.monotonic() - start < 50  # long before the timeout
+
+
+def test_one_that_is_killed_before_anything_is_opened_costs_nothing(run):
+    broken = run()
+    table = broken.folder / "west" / "data.csv"
+    table.unlink()
+    os.mkfifo(table)  # a table that is never read to its end
+    broken.start(*NAMES, timeout=100)
+    broken.parties["west"].until(lambda: "All parties are connected" in broken.parties["west"].out)
+    broken.parties["west"].kill()
+    for name in ("north", "south"):
+        assert re.search(r"party 2 \(.*\) (closed the connection|is no longer connected)", broken.refused(name))
+        assert not broken.ledger(name)
+    assert not broken.ledger("west")
+
+
+def test_one_that_never_comes_is_named_after_the_timeout(run):
+    broken = run().start("north", "south", **{"connect-timeout": 2})
+    for name in ("north", "south"):
+        assert "party 2 did not arrive within 2 s" in broken.refused(name)
+        assert not broken.ledger(name)
+    assert "Waiting for south, west" in broken.parties["north"].out
+
+
+def test_another_study_is_noticed_before_any_table_is_opened(run):
+    broken = run()
+    (broken.folder / "west" / "study.toml").write_text(broken.text.replace("epsilon = 20.0", "epsilon = 2.0"))
+    broken.start(*NAMES, data="there is none.csv")
+    for name in NAMES:
+        line = broken.refused(name)
+        assert "holds another study than" in line
+        assert "2 (west)" in line
+        assert "no data was touched; compare the study files" in line
+        assert not broken.ledger(name)
+
+
+def test_a_table_that_does_not_fit_stops_all_and_tells_others_nothing_of_it(run):
+    broken = run()
+    tables = [broken.folder / name / "data.csv" for name in NAMES]
+    patients(1).rename(columns={"bmi": "body"}).to_csv(tables[1], index=False)
+    broken.start(*NAMES)
+    assert "no column 'bmi'" in broken.refused("south")
+    for name in ("north", "west"):
+        line = broken.refused(name)
+        assert line == "privet: party 1: the table of south does not fit the study's columns, bounds or levels"
+    assert not any(broken.ledger(name) for name in NAMES)
+
+
+def test_values_beyond_the_bounds_stop_all_and_stay_untold(run):
+    broken = run()
+    frame = patients(0)
+    frame.loc[17, "age"] = 120.73625
+    frame.to_csv(broken.folder / "north" / "data.csv", index=False)
+    broken.start(*NAMES)
+    own = broken.refused("north")
+    assert "column 'age' has values beyond the bounds that the study declares" in own
+    assert "All parties were stopped; nothing was released" in own
+    for name in ("south", "west"):
+        line = broken.refused(name)
+        assert line == "privet: party 0: the table of north does not fit the study's columns, bounds or levels"
+        assert "120.7" not in line + broken.parties[name].out
+    assert not any(broken.ledger(name) for name in NAMES)
+
+
+def test_an_expired_certificate_keeps_its_owner_out(run, tmp_path):
+    broken = run()
+    keys = make_keys(tmp_path / "keys", list(NAMES))
+    old = make_keys(tmp_path / "old", list(NAMES), days=5, start=datetime.now(UTC) - timedelta(days=10))
+    broken.start("north", "west", keys=keys, **{"connect-timeout": 2}).start("south", keys=old)
+    assert "the certificate of party 1 (south) expired on" in broken.refused("south")
+    assert "make new keys for all parties" in broken.refused("south")
+    for name in ("north", "west"):
+        assert "party 1" in broken.refused(name)
+        assert not broken.ledger(name)
+
+
+def test_nothing_is_opened_unless_all_could_book(run):
+    """The south's ledger counts another kind of neighbours, and takes no entry of this one."""
+    broken = run()
+    other = Guarantee.of(GaussianRelease(0.1), Adjacency.ADD_OR_REMOVE, 1e-3, released="a mean")
+    Ledger(broken.folder / "south" / "ledger.jsonl").spend(other)
+    broken.start(*NAMES)
+    assert "cannot compose add-or-remove with replace-one" in broken.refused("south")
+    for name in ("north", "west"):
+        assert "party 1: ended with ValueError; its own messages say more" in broken.refused(name)
+    assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
+
+
+def test_a_ledger_that_cannot_be_read_is_found_before_others_are_met(run):
+    broken = run()
+    (broken.folder / "south" / "ledger.jsonl").write_text("spent a little\n")
+    broken.start("south", **{"connect-timeout": 100})
+    assert "line 1 is not a ledger entry" in broken.refused("south")
+    assert "Waiting for" not in broken.parties["south"].out
+
+
+def test_a_try_out_that_fails_tells_who_and_why(tmp_path, monkeypatch, capfd):
+    (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
+    patients(0).to_csv(tmp_path / "0.csv", index=False)
+    patients(1).drop(columns="sex").to_csv(tmp_path / "1.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    console = Console(file=io.StringIO(), width=300)
+    study = Study.read("study.toml")
+    with pytest.raises(StudyError, match="the study failed at north, south, west: nothing was written there"):
+        commands.local(
+            Path("study.toml"),
+            study,
+            [Path("0.csv"), Path("1.csv")],
+            output=tmp_path / "results",
+            timeout=60.0,
+            console=console,
+        )
+    assert "south: privet: the table has no column 'sex'" in console.file.getvalue()
+    assert "party 1: the table of south does not fit" in capfd.readouterr().err
+    assert not any((tmp_path / "results").iterdir())
+
+
+# ------------------------------------------------------------------------------------------------------------ the model
+
+
+def release(weights, delta=1e-3):
+    guarantee = Guarantee.of(GaussianRelease(0.1), Adjacency.REPLACE_ONE, delta, released="weights")
+    return Release(np.array(weights), guarantee, {"steps": 10, "counts": [3, 0, 4]})
+
+
+@pytest.mark.parametrize("scaling", [0.5, 0.0])
+def test_the_result_predicts_as_the_weights_do(scaling, tmp_path):
+    (tmp_path / "study.toml").write_text(study_text([1, 2, 3], intercept_scaling=scaling))
+    study = Study.read(tmp_path / "study.toml")
+    weights = [1.5, -2.0, 0.25, 0.5] + [0.75] * (scaling > 0)
+    result = commands.as_result(study, release(weights))
+    assert result["study"]["digest"] == study.digest
+    (tmp_path / "model.json").write_text(json.dumps(result))
+    model = TableModel.load(tmp_path / "model.json")
+    frame = patients(5)
+    rows, _ = study.encode(frame)
+    scores = rows @ weights[:4] + (0.75 * scaling if scaling else 0.0)
+    np.testing.assert_allclose(model.predict_proba(frame)[:, 1], 1 / (1 + np.exp(-scores)), rtol=1e-12)
+    assert model.predict(frame).tolist() == np.where(scores > 0, "yes", "no").tolist()
+    assert model.guarantee == release(weights).guarantee
+    assert model.estimator.method_reason_ == "2 parties with 7 rows in all"
+
+
+def test_weights_need_a_target_that_is_declared():
+    schema = TableSchema((Numeric("age", 0, 120),), Target("stroke"))
+    with pytest.raises(TableError, match="need a schema whose target is declared"):
+        TableModel(schema, PrivateLogisticRegression()).adopt(release([1.0, 2.0]), method="joint", reason="")
+
+
+def test_weights_of_another_study_are_refused(tmp_path):
+    (tmp_path / "study.toml").write_text(study_text([1, 2, 3]))
+    study = Study.read(tmp_path / "study.toml")
+    with pytest.raises(ValueError, match="weights for 4 features and the intercept"):
+        commands.as_result(study, release([1.0, 2.0]))
+    with pytest.raises(ValueError, match="weights for 4 features and the intercept"):
+        commands.as_result(replace(study, intercept_scaling=0.0), release([1.0] * 5))
