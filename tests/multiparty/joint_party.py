@@ -170,11 +170,17 @@ async def ordered(session, told):
         return None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
 
     def book(guarantee):
+        if session.index == told.get("refuses"):
+            raise ValueError("the ledger is full")
         events.append("booked")
         times.update(booked=time.monotonic(), epsilon=guarantee.epsilon)
 
     session.exchange, session.runtime.output = watched_exchange, watched_output
-    release = await take_part(session, Study.from_values(told["study"]), load, book=book)
+    try:
+        release = await take_part(session, Study.from_values(told["study"]), load, book=book)
+    except (ValueError, NetworkError) as error:
+        await session.abandon(error)
+        return {"events": events, "error": str(error)}
     session.exchange = exchange
     slowest = max(float(each) for each in await exchange(str(times["loaded"]).encode()))
     return {"events": events, "slowest": slowest, "counts": release.trace["counts"], **times}
@@ -183,7 +189,7 @@ async def ordered(session, told):
 async def _take_part(told):
     addresses = [(HOST, port) for port in told["ports"]]
     found = {}
-    with contextlib.suppress(NetworkError):  # of a session that was stopped, which is told by what was found
+    with contextlib.suppress(NetworkError, ValueError):  # what ended a session is told by what was found
         async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
             for name in told["do"]:
                 found[name] = await globals()[name](session, told)

@@ -111,3 +111,12 @@ def test_tables_are_loaded_after_the_studies_agree_and_booked_before_anything_is
         assert each["booked"] >= each["slowest"]
         assert each["epsilon"] <= 1.0
         assert each["counts"] == [20, 0, 20]
+
+
+def test_nothing_is_opened_unless_all_could_book(tmp_path):
+    """Two of three shares would open a sum: the others must wait for the third party's word, not for its share."""
+    north, south, west = found(tmp_path, "ordered", slow=1, refuses=1)
+    assert south == {"events": ["agreed", "loaded"], "error": "the ledger is full"}
+    for each in (north, west):
+        assert each["events"] in (["agreed", "loaded"], ["agreed", "loaded", "booked"])  # it may hear of it before
+        assert each["error"].startswith("party 1: ended with ValueError")

@@ -34,7 +34,7 @@ def overhead(plan, budget):
 # ----------------------------------------------------------------------------------------------------------- the budget
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(budgets, st.integers(1, 300), st.integers(1, 1000), sizes, sizes)
 @example(Budget(0.5, 1e-3), 104, 1500, 2.0, 1e5)
 @example(Budget(20.0, 1e-9), 1, 1, 1e-6, 1e6)

@@ -41,7 +41,7 @@ def _bounds(problem: JointProblem) -> tuple[float, float]:
     unit roundoff of it, on each side.
     """
     modulus, lipschitz = problem.regulariser.strong_convexity, problem.lipschitz
-    tolerances = {count: tolerance_of(problem, problem.of_zeros(count)) for count in problem.counts if count}
+    tolerances = {count: tolerance_of(problem, problem.of_zeros(count)) for count in {*problem.counts} - {0}}
     moves = max(2 * (lipschitz + count * tolerance) / modulus for count, tolerance in tolerances.items())
     longest = max(lipschitz + tolerance for tolerance in tolerances.values()) / modulus
     return moves / problem.n * (1 + 1e-12) + 2.0**-52 * longest, longest * (1 + 1e-9)
