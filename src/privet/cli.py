@@ -5,6 +5,7 @@ at once.
 """
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -274,11 +275,15 @@ def party_local(
 def party_verify(
     model: Annotated[Path, typer.Argument(help="A model that privet party wrote.")],
     ca: Annotated[Path | None, typer.Option(help="The study's ca.crt.")] = None,
+    on: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The day of the study: its certificates may have expired since."),
+    ] = None,
 ) -> None:
     """Check that all parties of a study signed a model, and read its guarantee out."""
     from privet.commands import party as command
 
-    command.verify_result(model, ca, _console())
+    command.verify_result(model, ca, on, _console())
 
 
 def main() -> None:

@@ -139,7 +139,7 @@ def test_the_default_law_is_drawn_too(folders):
     assert abs(drawn.mean()) < 5 * law.std / math.sqrt(drawn.size)
     assert drawn.var() == pytest.approx(law.std**2, rel=5 * math.sqrt(2 / drawn.size))
     assert passes(drawn, law)
-    assert len(np.unique(drawn % 64)) == 64  # the fine bits are there
+    assert len(np.unique(drawn % 16)) == 16  # the fine bits are there
 
 
 def test_draws_are_independent_of_one_another(folders):

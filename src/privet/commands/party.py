@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
 from typing import IO, Any
@@ -133,7 +134,7 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         raise StudyError(f"the study has {len(study.parties)} parties: give one --data each, or fewer")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="privet-study-") as folder, ExitStack() as files:
-        keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=2)
+        keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=1)
         moved = [part for port in free_ports(len(study.parties)) for part in ("--at", f"127.0.0.1:{port}")]
         processes = []
         for index, party in enumerate(study.parties):
@@ -159,8 +160,8 @@ def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
     return True
 
 
-def verify_result(path: Path, authority: Path | None, console: Console) -> None:
-    """Check that every party of its study signed a model."""
+def verify_result(path: Path, authority: Path | None, on: datetime | None, console: Console) -> None:
+    """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
     fields = read_json(path)
     try:
         payload = signed_text({key: fields[key] for key in _SIGNED})
@@ -175,8 +176,9 @@ def verify_result(path: Path, authority: Path | None, console: Console) -> None:
         raise ValueError("give --ca, the ca.crt of the study: signatures prove nothing without it")
     if [each.party for each in signatures] != names:
         raise ValueError(f"{path} is not signed by all of {', '.join(names)}: take the file that the study wrote")
+    day = None if on is None else on.replace(hour=12, tzinfo=UTC)
     for index, each in enumerate(signatures):
-        verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index)
+        verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index, at=day)
     guarantee = TableModel.load(path).guarantee
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
     console.print(guarantee.statement(), highlight=False, soft_wrap=True)

@@ -56,9 +56,9 @@ def make_keys(
     parties : sequence of str
         The parties' names, in the order of their addresses.
     days : float
-        How long the certificates are valid.
+        How long the certificates are valid, from now or from ``start``.
     start : datetime or None
-        When their validity begins, with a time zone; None for yesterday, because clocks differ.
+        When their validity begins, with a time zone; None for now (and a day before it, because clocks differ).
 
     Returns
     -------
@@ -71,12 +71,13 @@ def make_keys(
     target = Path(folder).resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{folder} exists already, and keys are never overwritten: name a new folder")
-    begin = datetime.now(UTC) - timedelta(days=1) if start is None else start
+    now = datetime.now(UTC) if start is None else start
+    begin = now - timedelta(days=1) if start is None else start
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
         made = Path(temporary) / "keys"
         made.mkdir(mode=0o700)
-        for path, content in _contents(made, parties, begin, begin + timedelta(days=days)).items():
+        for path, content in _contents(made, parties, begin, now + timedelta(days=days)).items():
             _write(path, content)
         try:
             made.rename(target)  # fails if somebody made the folder, and something in it, meanwhile
