@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.batched import Batched, softmax_slopes
+from privet.federated.batched import Batched, _softmax_slopes, softmax_layer
 from privet.federated.engine import Engine
 from privet.federated.local import trained_weights
 
-SIZES = [30, 7, 1, 12, 0, 8]
+SIZES = [30, 7, 1, 12, 0, 8, 70]  # the last has more examples than an image has pixels
 
 
 def images(sizes=SIZES):
@@ -29,6 +29,7 @@ MODELS = {
 LOCALS = {
     "epochs": LocalTraining(0.3, batch_size=5, epochs=2),
     "steps": LocalTraining(0.3, batch_size=5, steps=4, decay=0.9),
+    "decay": LocalTraining(0.3, batch_size=5, epochs=2, weight_decay=0.2),
     "momentum": LocalTraining(0.1, batch_size=5, epochs=2, momentum=0.9, weight_decay=0.2),
 }
 
@@ -62,6 +63,18 @@ def test_clients_of_all_sizes_train_together_as_they_do_alone(model, local, clip
     assert max(np.abs(value).max() for value in together[0].values()) > 1e-3
 
 
+@pytest.mark.parametrize("local", LOCALS)
+@pytest.mark.parametrize("clip_norm", [0.05, float("inf")])
+def test_training_in_the_span_of_few_examples_is_training(local, clip_norm, monkeypatch):
+    made = trainer("softmax", local, clip_norm)
+    in_span = answers(Batched(made, seed=3), images())
+    monkeypatch.setattr(Batched, "_has_few", lambda self, data: False)
+    plainly = answers(Batched(made, seed=3), images())
+    assert_alike(in_span, plainly)
+    assert any(not np.array_equal(in_span[0][name], value) for name, value in plainly[0].items())  # it is another way
+    assert all(np.array_equal(in_span[6][name], value) for name, value in plainly[6].items())
+
+
 def test_more_clients_than_are_stacked_at_once():
     made = trainer("perceptron")
     engine = Batched(made, seed=3)
@@ -70,8 +83,8 @@ def test_more_clients_than_are_stacked_at_once():
 
 
 def test_softmax_regression_is_known_by_its_layer_and_loss():
-    assert softmax_slopes(trainer("softmax"))
-    assert not softmax_slopes(trainer("perceptron"))
+    assert softmax_layer(trainer("softmax"))
+    assert not softmax_layer(trainer("perceptron"))
     local = LOCALS["epochs"]
     for model, loss, is_softmax in [
         (nn.Linear(4, 2), nn.CrossEntropyLoss(), True),
@@ -83,10 +96,10 @@ def test_softmax_regression_is_known_by_its_layer_and_loss():
         (nn.Sequential(nn.Tanh(), nn.Linear(4, 2)), nn.CrossEntropyLoss(), False),
         (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), nn.CrossEntropyLoss(), False),
     ]:
-        assert bool(softmax_slopes(ClientTrainer(model, loss, local, 1.0))) is is_softmax
+        assert bool(softmax_layer(ClientTrainer(model, loss, local, 1.0))) is is_softmax
     frozen = nn.Linear(4, 2)
     frozen.bias.requires_grad_(False)
-    assert not softmax_slopes(ClientTrainer(frozen, nn.CrossEntropyLoss(), local, 1.0))
+    assert not softmax_layer(ClientTrainer(frozen, nn.CrossEntropyLoss(), local, 1.0))
 
 
 def test_softmax_slopes_are_those_of_autograd():
@@ -94,7 +107,7 @@ def test_softmax_slopes_are_those_of_autograd():
     weights = {name: torch.randn(2, *value.shape) for name, value in made.start(trained_weights(made.model)).items()}
     X, y = torch.randn(2, 6, 1, 8, 8), torch.randint(3, (2, 6))
     shares = torch.rand(2, 6)
-    found = softmax_slopes(made)(weights, (X,), y, shares)
+    found = _softmax_slopes(softmax_layer(made))(weights, (X,), y, shares)
     for client in range(2):
         one = {name: value[client].requires_grad_() for name, value in weights.items()}
         mean = (made.objective(one, (X[client],), y[client]) * shares[client]).sum()
@@ -106,13 +119,23 @@ def test_softmax_slopes_are_those_of_autograd():
 def test_one_client_with_other_data_does_not_disturb_the_rest(model):
     made = trainer(model)
     datas = images([10, 10, 10])
-    datas[1] = (torch.randn(10, 1, 9, 9), datas[1][1])
+    for bad in [(torch.randn(10, 1, 9, 9), datas[2][1]), (datas[2][0], torch.full((10,), 77))]:
+        found = answers(Batched(made, seed=3), [*datas[:2], bad])
+        assert isinstance(found.pop(2), Exception)
+        without = answers(Batched(made, seed=3), datas[:2])
+        for client in without:  # to the last bit: training may blow up the rest
+            assert all(np.array_equal(found[client][name], value) for name, value in without[client].items())
+
+
+def test_a_model_that_does_not_stack_is_trained_client_by_client():
+    class Branching(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs.flatten(1) if bool(inputs.sum() > 0) else -inputs.flatten(1))
+
+    made = ClientTrainer(Branching(64, 3), nn.CrossEntropyLoss(), LOCALS["epochs"], 1.0)
     with pytest.warns(UserWarning, match="one by one"):
-        found = answers(Batched(made, seed=3), datas)
-    assert isinstance(found.pop(1), Exception)
-    alone = answers(Engine(made, seed=3), datas)
-    alone.pop(1)
-    assert_alike(found, alone)
+        found = answers(Batched(made, seed=3), images([10, 10]))
+    assert_alike(found, answers(Engine(made, seed=3), images([10, 10])))
 
 
 def test_a_nan_stays_with_its_client():

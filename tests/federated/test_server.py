@@ -3,6 +3,7 @@
 import itertools
 import os
 import warnings
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -183,6 +184,11 @@ class Refuses:
         raise OSError("gone")
 
 
+class Unreadable(UserDict):
+    def __iter__(self):
+        raise OSError("gone")
+
+
 @pytest.mark.parametrize(
     ("bad", "cause"),
     [
@@ -195,6 +201,7 @@ class Refuses:
         ({"w": Refuses(), "b": np.zeros(1)}, "no array"),
         ({"w": np.array(["a"] * 5), "b": np.zeros(1)}, "type"),
         ("garbage", "not a dictionary"),
+        (Unreadable(), "cannot be read"),
     ],
 )
 def test_a_client_that_fails_counts_as_zero_and_the_round_goes_on(bad, cause):
@@ -231,6 +238,20 @@ def test_answers_that_break_off_release_nothing():
         one.aggregate(answers())
     assert one.rounds_spent == 0
     assert np.array_equal(vector(one.weights), vector(model()))
+
+
+def test_a_round_that_broke_off_is_made_up_with_the_same_clients():
+    plan = GradientPlan(FixedSize(2, 4), 3, CLIP, 1.0)
+    one = server(plan)
+    chosen = one.sample().tolist()
+    with pytest.raises(ZeroDivisionError):
+        one.aggregate((client, 1 / 0) for client in chosen)
+    with pytest.raises(PlanError, match="are drawn"):
+        one.sample()  # or else clients would be drawn until a round succeeds
+    one.aggregate({client: update(0.1) for client in chosen})
+    other = server(plan)
+    other.aggregate({client: update(0.1) for client in other.sample().tolist()})
+    assert np.array_equal(vector(one.weights), vector(other.weights))
 
 
 def test_nobody_can_write_into_the_global_model():

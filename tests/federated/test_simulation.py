@@ -199,6 +199,32 @@ def test_an_error_of_all_clients_is_the_programs(engine, clients, local):
         run(nn.Linear(7, 3), clients, local, engine=engine)
 
 
+def test_later_rounds_go_on_even_if_all_clients_fail(clients, softmax, local):
+    class Ends(Guarded):
+        def __getitem__(self, client):
+            if len(self.asked) >= 20:
+                self.faults = {client: OSError("unreachable") for client in range(20)}
+            return super().__getitem__(client)
+
+    with pytest.warns(UserWarning, match="all 20 clients of a round failed; the first: OSError"):
+        result = run(softmax, Ends(clients), local, GradientPlan(FullBatch(), 3, 0.5, 0.5))
+    assert result.history[-1].spent == 3
+
+
+def test_what_is_assumed_does_not_tell_how_many_clients_there_are(clients, softmax, local):
+    """The guarantee is published: it must not say whether a public guess was right."""
+    plans = [GradientPlan(Poisson(0.3), 2, 0.5, 0.5, public_n=n) for n in (20, 21)]
+    first, second = ([each.text for each in run(softmax, clients, local, plan).guarantee.assumptions] for plan in plans)
+    assert [text for text in first if "divided by" not in text] == [text for text in second if "divided by" not in text]
+    assert not any("number of clients" in text for text in first)
+
+
+def test_a_guarantee_says_where_clients_are_not_kept_apart(clients, softmax, local):
+    together, apart = (run(softmax, clients, local, engine=engine) for engine in ("batched", "sequential"))
+    assert "rounding errors" in together.guarantee.statement()
+    assert "rounding errors" not in apart.guarantee.statement()
+
+
 # ------------------------------------------------------------------------------------------------ files and display
 
 

@@ -1,12 +1,14 @@
 """Many clients at once: their models are stacked, and one batched step moves them all.
 
 A client's step of a small model takes less time than its call. Stacked along a first axis, the models of all clients
-take their steps together: by torch.func.vmap for any model, without autograd for softmax regression.
+take their steps together: by torch.func.vmap for any model, without autograd for softmax regression, and for that in
+the span of a client's examples (:mod:`privet.federated.gram`) if they are few.
 """
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch.func import grad, vmap
 
 from privet.federated.clients import Data
 from privet.federated.engine import Answer, Engine, Fetch, one_by_one
+from privet.federated.gram import trained_in_span
 from privet.federated.layers import Weights
 from privet.federated.local import ClientTrainer, Named, order_source
 
@@ -30,27 +33,43 @@ class Batched(Engine):
     """Trains the clients of a round together."""
 
     name = "batched"
+    keeps_apart = False
 
     def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
         super().__init__(trainer, seed)
-        self._slopes = softmax_slopes(trainer) or _any_slopes(trainer)
+        self._softmax = softmax_layer(trainer)
+        self._slopes = _any_slopes(trainer) if self._softmax is None else _softmax_slopes(self._softmax)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         self._at_once = max(1, min(_AT_ONCE, _STACKED // size))
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
-        """Yield the updates of all chosen clients; those that do not stack with the others are trained alone."""
+        """Yield the updates of all chosen clients; those that stack are trained together."""
         for start in range(0, len(chosen), self._at_once):
             clients = chosen[start : start + self._at_once]
             fetched, gone = _fetched(clients, fetch)
             yield from gone
-            try:
-                found = self._together(weights, rounds_done, fetched)
-            except Exception as error:  # of one client or of the model: trained alone, each shows its own
+            for alike in self._alike(fetched):
+                yield from self._of_alike(weights, rounds_done, alike)
+
+    def _of_alike(self, weights: Weights, rounds_done: int, fetched: dict[int, Data]) -> list[Answer]:
+        """Return the answers of clients that stack.
+
+        One that fails must not decide how the others are trained: their rounding would differ by it, and training that
+        blows up rounding errors would move the sum by far more than one clip. So the others train together without it.
+        """
+        try:
+            return self._together(weights, rounds_done, fetched)
+        except Exception as error:  # of one client or of the model: trained alone, each shows its own
+            alone = one_by_one(self, weights, rounds_done, fetched)
+            failed = [(client, answer) for client, answer in alone if isinstance(answer, Exception)]
+            if not failed:
                 warnings.warn(
-                    f"clients do not train together ({type(error).__name__}), and now do one by one", stacklevel=2
+                    f"clients do not train together ({type(error).__name__}), and now do one by one", stacklevel=3
                 )
-                found = one_by_one(self, weights, rounds_done, fetched)
-            yield from found
+                return alone
+        faulty = {client for client, _ in failed}
+        others = {client: data for client, data in fetched.items() if client not in faulty}
+        return [*failed, *self._of_alike(weights, rounds_done, others)]
 
     def _together(self, weights: Weights, rounds_done: int, fetched: dict[int, Data]) -> list[Answer]:
         """Return the updates of clients, longest training first, so that those still at it are the first rows."""
@@ -64,25 +83,57 @@ class Batched(Engine):
             return []
         *inputs, targets = _stacked([fetched[client] for client in clients])
         lengths = np.array([len(plans[client]) for client in clients])
-        begun = self.trainer.start(weights)
-        here = {name: value.expand(len(clients), *value.shape).clone() for name, value in begun.items()}
+        batches = [
+            torch.from_numpy(np.stack([plans[client][step] for client in clients[: int((lengths > step).sum())]]))
+            for step in range(int(lengths[0]))
+        ]
+        moved = self._moved(self.trainer.start(weights), inputs, targets, batches, local.rate(rounds_done))
+        return [
+            (client, {name: value[place].numpy() for name, value in moved.items()})
+            for place, client in enumerate(clients)
+        ]
+
+    def _alike(self, fetched: dict[int, Data]) -> list[dict[int, Data]]:
+        """Return clients in groups whose examples have the same shapes and types, and train in the same way.
+
+        Which way that is depends on the client's own data, so that nobody changes the rounding of others by it.
+        """
+        groups: dict[Any, dict[int, Data]] = {}
+        for client, data in fetched.items():
+            kind = tuple((part.shape[1:], part.dtype) for part in data)
+            groups.setdefault((kind, self._has_few(data)), {})[client] = data
+        return list(groups.values())
+
+    def _has_few(self, data: Data) -> bool:
+        """Whether a client of softmax regression has fewer examples than features."""
+        return self._softmax is not None and len(data) == 2 and len(data[1]) < math.prod(data[0].shape[1:])
+
+    def _moved(
+        self, begun: Named, inputs: list[Tensor], targets: Tensor, batches: Sequence[Tensor], rate: float
+    ) -> Named:
+        """Return how far each client gets, with a client a row."""
+        local, layer = self.trainer.local, self._softmax
+        if layer is not None and self._has_few((inputs[0][0], targets[0])):
+            weight, bias = f"{layer.prefix}weight", f"{layer.prefix}bias"
+            X = inputs[0].flatten(2) if layer.is_flattened else inputs[0]
+            in_span = trained_in_span(
+                X, targets, begun[weight], begun.get(bias), batches, local, rate, self.trainer.clip_norm
+            )
+            return {name: value for name, value in zip((weight, bias), in_span, strict=True) if value is not None}
+        here = {name: value.expand(len(targets), *value.shape).clone() for name, value in begun.items()}
         moved = {name: torch.zeros_like(value) for name, value in here.items()}
         speed = {name: torch.zeros_like(value) for name, value in here.items()} if local.momentum else {}
-        for step in range(int(lengths[0])):
-            busy = int((lengths > step).sum())
-            rows = torch.from_numpy(np.stack([plans[client][step] for client in clients[:busy]]))
+        for rows in batches:
+            busy = len(rows)
             self._step(
                 {name: value[:busy] for name, value in here.items()},
                 {name: value[:busy] for name, value in moved.items()},
                 {name: value[:busy] for name, value in speed.items()},
                 begun,
                 _batch([*inputs, targets], rows, self.trainer.kind),
-                local.rate(rounds_done),
+                rate,
             )
-        return [
-            (client, {name: value[place].numpy() for name, value in moved.items()})
-            for place, client in enumerate(clients)
-        ]
+        return moved
 
     def _step(
         self,
@@ -132,8 +183,6 @@ def _stacked(datas: Sequence[Data]) -> list[Tensor]:
     longest = max(len(data[-1]) for data in datas)
     found = []
     for parts in zip(*datas, strict=True):
-        if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
-            raise ValueError("clients with examples of different shapes or types do not stack")
         if all(len(part) == longest for part in parts):
             found.append(torch.stack(parts))
             continue
@@ -165,30 +214,35 @@ def _any_slopes(trainer: ClientTrainer) -> Slopes:
     return slopes
 
 
-def softmax_slopes(trainer: ClientTrainer) -> Slopes | None:
-    """Return gradients of softmax regression by two products of matrices; None for any other model or loss."""
-    layer = _softmax_layer(trainer)
-    if layer is None:
-        return None
-    prefix, is_flattened, has_bias = layer
+@dataclass(frozen=True)
+class SoftmaxLayer:
+    """Where the only layer of a softmax regression is, whether its inputs are flattened, and whether it has a bias."""
+
+    prefix: str
+    is_flattened: bool
+    has_bias: bool
+
+
+def _softmax_slopes(layer: SoftmaxLayer) -> Slopes:
+    """Return gradients of softmax regression by two products of matrices."""
 
     def slopes(parameters: Named, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Named:
         (X,) = inputs
-        X = X.flatten(2) if is_flattened else X
-        scores = torch.bmm(X, parameters[f"{prefix}weight"].mT)
-        if has_bias:
-            scores += parameters[f"{prefix}bias"][:, None]
+        X = X.flatten(2) if layer.is_flattened else X
+        scores = torch.bmm(X, parameters[f"{layer.prefix}weight"].mT)
+        if layer.has_bias:
+            scores += parameters[f"{layer.prefix}bias"][:, None]
         pull = torch.softmax(scores, dim=2)
         pull.scatter_add_(2, targets[..., None], pull.new_full((1, 1, 1), -1.0).expand(*targets.shape, 1))
         pull *= weights[..., None]
-        found = {f"{prefix}weight": torch.bmm(pull.mT, X)}
-        return found | {f"{prefix}bias": pull.sum(1)} if has_bias else found
+        found = {f"{layer.prefix}weight": torch.bmm(pull.mT, X)}
+        return found | {f"{layer.prefix}bias": pull.sum(1)} if layer.has_bias else found
 
     return slopes
 
 
-def _softmax_layer(trainer: ClientTrainer) -> tuple[str, bool, bool] | None:
-    """Return where the only layer is, whether inputs are flattened, and whether it has a bias; None if it is not so."""
+def softmax_layer(trainer: ClientTrainer) -> SoftmaxLayer | None:
+    """Return the layer of a softmax regression; None if model and loss are another."""
     loss: Any = trainer.loss
     if type(loss) is not nn.CrossEntropyLoss or loss.weight is not None or loss.label_smoothing:
         return None
@@ -199,7 +253,7 @@ def _softmax_layer(trainer: ClientTrainer) -> tuple[str, bool, bool] | None:
     if type(last) is not nn.Linear or len(before) != is_flattened or set(trainer.names) != _names(model):
         return None
     prefix = "" if last is model else f"{len(before)}."
-    return prefix, is_flattened, last.bias is not None
+    return SoftmaxLayer(prefix, is_flattened, last.bias is not None)
 
 
 def _names(model: nn.Module) -> set[str]:

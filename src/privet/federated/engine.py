@@ -17,6 +17,8 @@ class Engine:
     """Trains the clients of a round one after the other, in this process."""
 
     name = "sequential"
+    keeps_apart = True
+    """Whether a client's update owes nothing to the other clients, not even its rounding."""
 
     def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
         self.trainer, self.seed = trainer, seed

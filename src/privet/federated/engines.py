@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from privet.federated.batched import Batched, softmax_slopes
+from privet.federated.batched import Batched, softmax_layer
 from privet.federated.engine import Engine
 from privet.federated.local import ClientTrainer
 from privet.federated.processes import Processes, is_picklable, processors
@@ -28,6 +28,6 @@ def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
     """Return the name of the engine that suits a model; it is chosen by the model alone, never by the data."""
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())  # slow or refused by vmap
-    if softmax_slopes(trainer) or (size <= _SMALL and not is_recurrent):
+    if softmax_layer(trainer) or (size <= _SMALL and not is_recurrent):
         return "batched"
     return "processes" if (workers or processors()) > 1 and is_picklable(trainer) else "sequential"

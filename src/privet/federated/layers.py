@@ -49,9 +49,13 @@ class Layers:
         """Return an update as one vector, or raise :class:`UpdateError`, whatever it is."""
         if not isinstance(update, Mapping):
             raise UpdateError("not a dictionary of layers")
-        if update.keys() != self.shapes.keys():
+        try:
+            layers = dict(update)
+        except Exception as error:  # what an untrusted object does when it is asked for its layers
+            raise UpdateError(f"a dictionary that cannot be read ({type(error).__name__})") from error
+        if layers.keys() != self.shapes.keys():
             raise UpdateError("other layers than the model's")
-        parts = [self._part(update[name], shape) for name, shape in self.shapes.items()]
+        parts = [self._part(layers[name], shape) for name, shape in self.shapes.items()]
         return np.concatenate(parts)
 
     def _part(self, value: Any, shape: tuple[int, ...]) -> Vector:

@@ -140,13 +140,18 @@ class Server:
         Updates are taken one at a time, so that an iterator of pairs needs the memory of one. The first answer of a
         sampled client counts, and nothing of anybody else. What is left out is told in a warning, which is for the
         server's operator.
+
+        If the updates break off with an error, nothing is released or spent, and the round stays open to the clients
+        that were drawn for it: if others could be drawn until a round succeeds, the clients of a round would be those
+        with which it does, and not a sample of all.
         """
-        step, self._step = self._step, None
+        step = self._step
         if step is None:
             raise PlanError("aggregate() ends a round that sample() began, once")
         if os.getpid() != self._process:
             raise PlanError("a server in a forked process would count a round once and make it twice")
         total = self._sum(np.arange(self.n_clients)[step.batch], updates)
+        self._step = None
         self._book()  # whatever fails from here on: the noisy sum may have been seen
         divisor = self.plan.divisor(self.n_clients)
         mean = self._layers.split(step.noisy(total) / divisor)

@@ -10,6 +10,7 @@ print(result.guarantee)
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from privet.federated.local import ClientTrainer, LocalTraining, Loss, trained_w
 from privet.federated.plan import client_plan, epsilon_after
 from privet.federated.server import Server
 from privet.plans import GradientPlan
-from privet.privacy import Adjacency, Budget, Guarantee, assumed
+from privet.privacy import Adjacency, Assumption, Budget, Guarantee, assumed
 from privet.progress import telling_bar
 
 
@@ -161,14 +162,21 @@ def simulate(
     Formal guarantees
     -----------------
     Those of :class:`Server`, for each client: an error or a missing answer of a sampled client counts as a zero
-    update. Only if all clients of a round fail with an error, it is raised: the program is at fault then.
+    update. If all clients of the first round fail, their error is raised: the program is at fault, and nothing is
+    released. Later rounds go on whoever fails: to stop would tell about the clients, and what was released before
+    cannot be taken back.
+
+    A client's update must owe nothing to the other clients. Engines that train one client at a time see to that. In
+    stacked models ("batched") only rounding can depend on who is beside a client; training that blows up rounding
+    errors would pass it on, and the guarantee names this as assumed.
     """
     n = len(clients)
     if n == 0:
         raise ValueError("there are no clients: give a sequence of one at least")
+    is_made_of_n = plan is None
     plan, delta = _settled(plan, delta, n, budget, rounds, clients_per_round, clip_norm, sampling)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
-    size = assumed("the number of clients, from which the rate and the divisor are made, is public")
+    chosen_engine = engine_for(engine, trainer, seed, workers)
     server = Server(
         plan,
         trained_weights(model),
@@ -180,11 +188,10 @@ def simulate(
         average=average,
         weighting=weighting,
         seed=seed,
-        assumptions=[size] if plan.adjacency is Adjacency.ADD_OR_REMOVE and plan.public_n == n else [],
+        assumptions=_assumptions(chosen_engine, is_made_of_n and plan.adjacency is Adjacency.ADD_OR_REMOVE),
     )
     history = [RoundReport(*saved, plan, delta) for saved in _taken_up(server, save, resume)]
     every = count("evaluate_every", evaluate_every)
-    chosen_engine = engine_for(engine, trainer, seed, workers)
     try:
         with telling_bar("federated rounds", plan.steps, progress) as tell:
             while not server.is_done:
@@ -255,6 +262,21 @@ def _settled(
     return made, budget.delta
 
 
+def _assumptions(engine: Engine, is_made_of_n: bool) -> list[Assumption]:
+    """Return what the caller vouches for. It must not depend on the number of clients: a guarantee is published."""
+    found = []
+    if is_made_of_n:
+        found.append(assumed("the number of clients, from which the rate and the divisor are made, is public"))
+    if not engine.keeps_apart:
+        found.append(
+            assumed(
+                "local training does not blow up rounding errors, which in clients that train together depend on one "
+                'another (engine="sequential" and "processes" keep clients apart)'
+            )
+        )
+    return found
+
+
 def _taken_up(server: Server, save: str | os.PathLike[str] | None, resume: bool) -> list[tuple[int, float | None, int]]:
     """Begin the files of a run, or go on from them; return what there is to report so far."""
     if save is None:
@@ -280,11 +302,11 @@ def _round(server: Server, engine: Engine, clients: Clients) -> None:
             return error
 
     answers = engine.answers(server.weights, server.rounds_done, chosen, fetch)
-    server.aggregate(_without_errors(answers))
+    server.aggregate(_without_errors(answers, is_first=server.rounds_spent == 0))
 
 
-def _without_errors(answers: Iterator[Answer]) -> Iterator[tuple[int, Weights | None]]:
-    """Yield answers, None for those that are errors; raise if all are."""
+def _without_errors(answers: Iterator[Answer], is_first: bool) -> Iterator[tuple[int, Weights | None]]:
+    """Yield answers, None for those that are errors; if all are, raise in the first round, and else tell."""
     errors: list[Exception] = []
     others = 0
     for client, answer in answers:
@@ -295,7 +317,10 @@ def _without_errors(answers: Iterator[Answer]) -> Iterator[tuple[int, Weights | 
             others += 1
             yield client, answer
     if errors and not others:
-        raise RuntimeError(f"all {len(errors)} clients of a round failed; the first: {errors[0]!r}") from errors[0]
+        cause = f"all {len(errors)} clients of a round failed; the first: {errors[0]!r}"
+        if is_first:
+            raise RuntimeError(cause) from errors[0]
+        warnings.warn(cause, stacklevel=4)
 
 
 def _in_words(history: list[RoundReport]) -> str:
