@@ -128,7 +128,8 @@ def required() -> set[Key]:
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
     networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
     parties = import_module("multiparty_scenarios").required() if HAS_PARTIES else set()
-    return solvers_of(solvers) | methods_of(kinds, {*TRAINERS, *SPARSE_METHODS}) | scalers | networks | parties
+    rounds = import_module("federated_scenarios").required() if HAS_TORCH else set()
+    return solvers_of(solvers) | methods_of(kinds, {*TRAINERS, *SPARSE_METHODS}) | scalers | networks | parties | rounds
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
@@ -546,6 +547,10 @@ def _parties() -> list[Scenario]:
     return import_module("multiparty_scenarios").scenarios() if HAS_PARTIES else []
 
 
+def _federations() -> list[Scenario]:
+    return import_module("federated_scenarios").scenarios() if HAS_TORCH else []
+
+
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """Return all audits."""
@@ -563,5 +568,6 @@ def scenarios() -> tuple[Scenario, ...]:
         _sparse,
         _networks,
         _parties,
+        _federations,
     )
     return tuple(scenario for part in parts for scenario in part())

@@ -202,6 +202,36 @@ def test_a_method_of_several_parties_without_a_scenario_is_noticed():
     assert missing(required(), kept) == {("joint_gradient_descent",)}
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="federated rounds need torch: pip install 'privet[deep]'")
+def test_a_way_to_train_over_clients_without_a_scenario_is_noticed():
+    from federated_scenarios import trainings_of
+
+    from privet.federated import FederatedResult
+    from privet.privacy import Guarantee
+
+    def brand_new(clients) -> FederatedResult:
+        raise NotImplementedError
+
+    def helper(clients) -> float:
+        raise NotImplementedError
+
+    class Coordinator:
+        @property
+        def guarantee(self) -> Guarantee:
+            raise NotImplementedError
+
+    class Starter:
+        def start(self) -> FederatedResult:
+            raise NotImplementedError
+
+    named = {each.__name__: each for each in (brand_new, helper, Coordinator, Starter, FederatedResult)}
+    novel = trainings_of([SimpleNamespace(__name__=__name__, **named)])
+    assert missing(novel, SCENARIOS) == {("brand_new",), ("Coordinator",), ("Starter",)}
+    assert {("simulate",), ("Server",)} < required()
+    kept = [scenario for scenario in SCENARIOS if scenario.about != ("simulate",)]
+    assert missing(required(), kept) == {("simulate",)}
+
+
 def test_a_removed_scenario_is_missed():
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("random_round",)]
     assert missing(required(), kept) == {("random_round",)}

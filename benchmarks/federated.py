@@ -1,0 +1,239 @@
+"""Rounds a second of federated learning: ``privet.federated.simulate`` against Flower's own simulation engine.
+
+The task has the shape of the paper's Table 2: 1000 clients with 60 images of 784 pixels, 50 a round, softmax
+regression, 5 local epochs in batches of 10. privet trains with client-level privacy: its own sampling, running clip,
+secure noise. Flower trains without any privacy, by its FedAvg and a plain PyTorch loop, in Ray actors of one thread on
+as many cores as there are. Images are made up, the same for both, and read from files by Flower's clients, so that Ray
+need not carry them.
+
+privet's time is that of the whole call, accounting included, and its median over runs before and after Flower's.
+Flower's is taken from the end of its first round on, so that the start of Ray does not count; a few rounds are enough
+to tell its rate. Flower lives in an environment of its own, which holds privet too (`make bench` makes it).
+
+    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--json]
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privet.federated import LocalTraining, Partitioned, accuracy, simulate
+from privet.federated.local import with_weights
+from privet.plans import FixedSize, GradientPlan
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+from support import console, print_table, write_results
+
+CLIENTS, IMAGES, PIXELS, CLASSES = 1000, 60, 784, 10
+PER_ROUND = 50
+EPOCHS, BATCH, LEARNING_RATE = 5, 10, 0.1
+CLIP_NORM, NOISE_MULTIPLIER, DELTA = 0.3, 1.0, 5e-4
+PUBLIC = 2000  # images that belong to no client, to score models on
+
+TO_REACH = 100.0  # times the rounds a second of Flower
+
+
+def make_images(folder: Path) -> None:
+    """Write images of ten classes, clients' and public ones."""
+    generator = np.random.default_rng(0)
+    n = CLIENTS * IMAGES + PUBLIC
+    y = generator.integers(0, CLASSES, n)
+    prototypes = generator.random((CLASSES, PIXELS), dtype=np.float32)
+    X = 0.5 * prototypes[y] + 0.5 * generator.random((n, PIXELS), dtype=np.float32)
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+
+
+def images(folder: Path) -> tuple[Any, Any]:
+    """Return all images, left on disk until they are looked at."""
+    X, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "y"))
+    return X, y
+
+
+def public_score(folder: Path) -> Any:
+    """Return the function that scores a model."""
+    X, y = images(folder)
+    return accuracy(np.array(X[-PUBLIC:]), np.array(y[-PUBLIC:]))
+
+
+def first_model() -> nn.Module:
+    layer = nn.Linear(PIXELS, CLASSES)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+# ------------------------------------------------------------------------------------------------------- contenders
+
+
+def privet_run(folder: Path, rounds: int) -> tuple[float, float]:
+    """Return rounds a second of a whole simulation, and the accuracy that it reached."""
+    X, y = (np.array(part) for part in images(folder))
+    clients = Partitioned((X, y), [np.arange(IMAGES * client, IMAGES * (client + 1)) for client in range(CLIENTS)])
+    begin = time.perf_counter()
+    result = simulate(
+        first_model(),
+        clients,
+        loss=nn.CrossEntropyLoss(),
+        local=LocalTraining(LEARNING_RATE, batch_size=BATCH, epochs=EPOCHS),
+        plan=GradientPlan(FixedSize(PER_ROUND, CLIENTS), rounds, CLIP_NORM, NOISE_MULTIPLIER),
+        delta=DELTA,
+        progress=False,
+    )
+    seconds = time.perf_counter() - begin
+    return rounds / seconds, public_score(folder)(result.model)
+
+
+def flower_run(folder: Path, rounds: int) -> tuple[float, float]:
+    """Return the same of Flower, which runs in a process of its own and is ended with all that it started."""
+    command = [sys.executable, __file__, "--as-flower", str(folder), "--flower-rounds", str(rounds)]
+    environment = os.environ | {
+        "FLWR_HOME": str(folder / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    with (folder / "flower.log").open("w") as log:
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
+    if done.returncode or not (folder / "times.json").exists():
+        sys.exit(f"Flower's simulation failed:\n{(folder / 'flower.log').read_text()[-4000:]}")
+    told = json.loads((folder / "times.json").read_text())
+    return (len(told["ends"]) - 1) / (told["ends"][-1] - told["ends"][0]), told["accuracy"]
+
+
+def be_flower(folder: Path, rounds: int) -> None:
+    """Simulate by Flower, and write down when its rounds ended."""
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    client_app, server_app = ClientApp(), ServerApp()
+
+    @client_app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        X, y = images(folder)
+        client = int(context.node_config["partition-id"])
+        own = slice(IMAGES * client, IMAGES * (client + 1))
+        model = first_model()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        plain_training(model, torch.tensor(X[own]), torch.tensor(y[own]))
+        content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": IMAGES})}
+        return Message(RecordDict(content), reply_to=message)
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        ends: list[float] = []
+
+        def note(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            if server_round:
+                ends.append(time.perf_counter())
+            return None
+
+        strategy = FedAvg(
+            fraction_train=PER_ROUND / CLIENTS,
+            fraction_evaluate=0.0,
+            min_train_nodes=PER_ROUND,
+            min_available_nodes=CLIENTS,
+        )
+        first = ArrayRecord(first_model().state_dict())
+        result = strategy.start(grid, first, num_rounds=1 + rounds, evaluate_fn=note)
+        weights = {name: array.numpy() for name, array in result.arrays.items()}
+        score = public_score(folder)(with_weights(first_model(), weights))
+        (folder / "times.json").write_text(json.dumps({"ends": ends, "accuracy": score}))
+
+    cores = len(os.sched_getaffinity(0))
+    run_simulation(
+        server_app,
+        client_app,
+        CLIENTS,
+        backend_config={
+            "init_args": {"num_cpus": cores, "include_dashboard": False},
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        },
+    )
+
+
+def plain_training(model: nn.Module, X: Tensor, y: Tensor) -> None:
+    """Train as in any tutorial."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    loss = nn.CrossEntropyLoss()
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(X)).split(BATCH):
+            optimizer.zero_grad()
+            loss(model(X[rows]), y[rows]).backward()
+            optimizer.step()
+
+
+# ------------------------------------------------------------------------------------------------------------- race
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=30, help="of privet")
+    parser.add_argument("--flower-rounds", type=int, default=3, help="of Flower, after its first")
+    parser.add_argument("--json", action="store_true", help="write docs/results/federated_benchmark.json")
+    parser.add_argument("--as-flower", type=Path, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.as_flower:
+        be_flower(told.as_flower, told.flower_rounds)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        race(Path(name), told)
+
+
+def race(folder: Path, told: argparse.Namespace) -> None:
+    """Run both in turn, print their rates, and keep them if that is asked."""
+    make_images(folder)
+    own = [privet_run(folder, told.rounds) for _ in range(3)]
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("flwr") is None:
+        console.print(
+            "Flower's simulation engine is not installed here: run `make bench`, which makes an environment with it, "
+            "or install 'flwr[simulation]==1.41.*' beside privet in an environment of its own"
+        )
+        console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds a second")
+        return
+    flower, flower_accuracy = flower_run(folder, told.flower_rounds)
+    own += [privet_run(folder, told.rounds) for _ in range(2)]
+    rates = [rate for rate, _ in own]
+    ratio = median(rates) / flower
+    rows = [
+        ["privet, client-level privacy", f"{median(rates):.2f}", f"{own[-1][1]:.3f} ({told.rounds} rounds)"],
+        ["Flower 1.41, FedAvg in Ray", f"{flower:.4f}", f"{flower_accuracy:.3f} ({1 + told.flower_rounds} rounds)"],
+    ]
+    print_table(
+        f"{CLIENTS} clients of {IMAGES} images, {PER_ROUND} a round, {EPOCHS} local epochs",
+        ["", "rounds a second", "accuracy"],
+        rows,
+    )
+    reached = "reached" if ratio >= TO_REACH else "NOT reached"
+    console.print(f"privet makes {ratio:.0f} times the rounds of Flower; {TO_REACH:.0f} {reached}")
+    if told.json:
+        content = {
+            "rounds_a_second": {"privet": median(rates), "privet, each run": rates, "flower": flower},
+            "rounds": {"privet": told.rounds, "flower": told.flower_rounds},
+            "threads": torch.get_num_threads(),
+            "ratio": ratio,
+            "to_reach": TO_REACH,
+            "accuracy": {"privet": own[-1][1], "flower": flower_accuracy},
+        }
+        write_results("federated_benchmark", content)
+
+
+if __name__ == "__main__":
+    main()

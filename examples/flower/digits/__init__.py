@@ -1,0 +1,1 @@
+"""Digits, learnt from clients that keep their images."""

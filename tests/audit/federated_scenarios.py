@@ -1,0 +1,384 @@
+"""Audits of federated rounds: servers that see tiny updates, and whole simulations of one weight; the unit is a client.
+
+Attackers see every global model, and put it in its most telling form: how far each round moved it. Clients send what
+they like: updates as long as the clip allows or far beyond it, no numbers, or nothing. As they send the same in every
+round, whatever the model, rounds are independent: one long training makes as many short ones as an audit needs, each
+held against the claim of a short one.
+"""
+
+import inspect
+import pkgutil
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scenarios import BUDGET, CLIP, DELTA, LAX, SAMPLED, Key, Scenario
+from torch import nn
+
+from privet import federated
+from privet.denoise import LaplacianSmoothing
+from privet.federated import FederatedResult, LocalTraining, Server, client_plan, simulate, tail
+from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
+from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource
+
+Update = dict[str, NDArray[Any]] | None
+Clients = Sequence[Update]
+"""What each client answers whenever it is asked."""
+
+Outputs = Callable[[Any, NoiseSource, int], NDArray[Any]]
+
+FAR = 1e4
+START = 1e6
+OVER_A_NETWORK = {"PrivateStrategy"}  # the same Server, fed by messages: what is audited here is all that it releases
+
+# ------------------------------------------------------------------------------------------------- what there must be
+
+
+def modules() -> list[Any]:
+    """Return all modules of the package; those of Flower only where it is installed."""
+    names = [each.name for each in pkgutil.walk_packages(federated.__path__, f"{federated.__name__}.", onerror=_later)]
+    return [import_module(name) for name in names if find_spec("flwr") or ".flower" not in name]
+
+
+def _later(name: str) -> None:
+    """Leave a package that does not load to :func:`modules`, which imports it if it must."""
+
+
+def trainings_of(found: Iterable[Any]) -> set[Key]:
+    """Return the public functions whose result has a guarantee, and the public classes that have one themselves.
+
+    A class also counts if one of its methods returns such a result.
+    """
+    return {
+        (name,)
+        for module in found
+        for name, entry in vars(module).items()
+        if getattr(entry, "__module__", None) == module.__name__ and not name.startswith("_")
+        if (_is_training_class(entry) if inspect.isclass(entry) else _returns_guarantee(entry))
+    }
+
+
+def _is_training_class(kind: type) -> bool:
+    is_promising = isinstance(vars(kind).get("guarantee"), property)
+    return is_promising or any(_returns_guarantee(method) for name, method in vars(kind).items() if name[0] != "_")
+
+
+def _returns_guarantee(function: Any) -> bool:
+    if not inspect.isfunction(function):
+        return False
+    result = inspect.signature(function, eval_str=True).return_annotation
+    return inspect.isclass(result) and inspect.get_annotations(result, eval_str=True).get("guarantee") is Guarantee
+
+
+def required() -> set[Key]:
+    """Return all that trains over clients, found by looking."""
+    return trainings_of(modules()) - {(name,) for name in OVER_A_NETWORK}
+
+
+# -------------------------------------------------------------------------------------------------------------- clients
+
+
+def pull(size: float, d: int = 1, where: int | None = 0) -> dict[str, NDArray[Any]]:
+    """Return an update of one layer: so long in one coordinate, or in all."""
+    layer = np.zeros(d)
+    layer[slice(None) if where is None else where] = size
+    return {"layer": layer}
+
+
+def one_more(clients: Clients, added: Update) -> tuple[Clients, Clients]:
+    """Return clients without and with one more."""
+    return tuple(clients), (*clients, added)
+
+
+def against(others: int, d: int = 1) -> tuple[Clients, Clients]:
+    """Return the pair of errata (k): all clients pull one way as hard as they may, the one that is added the other."""
+    return one_more([pull(FAR, d)] * others, pull(-FAR, d))
+
+
+# -------------------------------------------------------------------------------------------------------------- servers
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Rounds of a server over clients that answer always the same.
+
+    ``answers`` are those of a round, given all clients and the drawn ones; ``seen`` is what an attacker makes of the
+    moves of a run, an array of shape (rounds, parameters).
+    """
+
+    plan: GradientPlan
+    pair: tuple[Clients, Clients]
+    delta: float = DELTA
+    options: dict[str, Any] = field(default_factory=dict)
+    answers: Callable[[int, Clients, list[int]], Any] = lambda rounds_done, clients, drawn: {
+        client: clients[client] for client in drawn
+    }
+    seen: Callable[[NDArray[Any]], ArrayLike] = np.ravel
+
+    def server(self, clients: Clients, seed: int, runs: int = 1) -> Server:
+        """Return one that is about to begin, for so many runs one after the other."""
+        first = {name: np.zeros_like(layer) for name, layer in _model(self.pair).items()}
+        plan = replace(self.plan, steps=runs * self.plan.steps)
+        return Server(plan, first, len(clients), delta=self.delta, seed=seed, **self.options)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed of one run."""
+        return self.server(self.pair[0], 0).guarantee
+
+    def outputs(self, clients: Clients, source: NoiseSource, runs: int) -> NDArray[Any]:
+        """Return what is seen of all runs, one row a run."""
+        server = self.server(clients, source.below(10**15), runs)
+        models = [vector(server)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that some did not answer
+            while not server.is_done:
+                models.append(self.next_model(server, clients))
+        moves = np.diff(models, axis=0).reshape(runs, self.plan.steps, -1)
+        return np.array([np.ravel(self.seen(run)) for run in moves])
+
+    def next_model(self, server: Server, clients: Clients) -> NDArray[Any]:
+        """Make one round, and return the global model."""
+        drawn = [int(client) for client in server.sample()]
+        server.aggregate(self.answers(server.rounds_done % self.plan.steps, clients, drawn))
+        return vector(server)
+
+
+def averaged(clients: Clients, source: NoiseSource, *, plan: GradientPlan) -> NDArray[Any]:
+    """Return the average of all global models of one run, which is all that is put out."""
+    rounds = Rounds(plan, (clients, clients), options={"average": tail(plan.steps, 1.0)})
+    server = rounds.server(clients, source.below(10**15))
+    while not server.is_done:
+        rounds.next_model(server, clients)
+    return server.output["layer"]
+
+
+def one_by_one(outputs: Outputs, at_once: int) -> Callable[[Any, NoiseSource], NDArray[Any]]:
+    """Return a mechanism of single runs that makes many at a time."""
+    kept: WeakKeyDictionary[NoiseSource, dict[int, list[NDArray[Any]]]] = WeakKeyDictionary()
+
+    def mechanism(clients: Any, source: NoiseSource) -> NDArray[Any]:
+        waiting = kept.setdefault(source, {}).setdefault(id(clients), [])
+        if not waiting:
+            waiting.extend(outputs(clients, source, at_once))
+        return waiting.pop()
+
+    return mechanism
+
+
+def vector(server: Server) -> NDArray[Any]:
+    """Return the global model of a server as one vector."""
+    return np.concatenate([layer.ravel() for layer in server.weights.values()])
+
+
+def _model(pair: tuple[Clients, Clients]) -> dict[str, NDArray[Any]]:
+    """Return an update of the right shapes; clients may send others."""
+    return next(update for clients in pair for update in clients if update is not None)
+
+
+ADDED: dict[str, Any] = {"adjacency": Adjacency.ADD_OR_REMOVE, "public_n": 2}
+
+
+def everybody(budget: Budget = BUDGET, rounds: int = 1, **options: Any) -> GradientPlan:
+    """Return a plan of rounds in which all take part; by replacement if not told otherwise."""
+    return GradientPlan.for_budget(budget, sampler=FullBatch(), steps=rounds, clip_norm=CLIP, **options)
+
+
+def _server(variant: str, rounds: Rounds, share: float, why: str = "", runs: int = 400) -> Scenario:
+    name = Server.__name__
+    mechanism = one_by_one(rounds.outputs, runs)
+    return Scenario((name,), f"{name}, {variant}", mechanism, rounds.pair, rounds.guarantee, share, why, runs)
+
+
+UNSEEN = "so few runs see next to nothing of so small an epsilon"
+HALF = "a client that sends nothing usable counts as zero, half as far from the others as a client can be"
+
+
+def _everybody_takes_part() -> list[Scenario]:
+    silent = pull(0.0)
+    opposite = (pull(FAR), silent), (pull(-FAR), silent)
+    nobody, alone = (None,), (pull(FAR),)
+    spread_out = {f"layer {place}": np.full((2, 2), 1e300) for place in range(4)}
+    two_far = one_more([{name: 0 * layer for name, layer in spread_out.items()}] * 2, spread_out)
+    smooth = {"denoiser": LaplacianSmoothing(2.0)}
+    four, large = everybody(rounds=4), everybody(Budget(12.0, DELTA))
+    wide = one_more([pull(0.0, 4)], pull(FAR, 4, None))
+    return [
+        _server("one more client", Rounds(everybody(rounds=3, **ADDED), one_more([silent] * 2, pull(FAR))), 0.7),
+        _server("a client exchanged", Rounds(everybody(rounds=3), opposite), 0.7),
+        _server("one client, there or not", Rounds(everybody(**ADDED | {"public_n": 1}), (nobody, alone)), 0.7),
+        _server("layers beyond all bounds", Rounds(everybody(**ADDED), two_far, seen=_all_alike), 0.7),
+        _server("numbers that are none", Rounds(large, (opposite[0], (pull(np.nan), silent))), 0.3, HALF),
+        _server("no answer", Rounds(large, (opposite[0], (None, silent))), 0.3, HALF),
+        _server("epsilon 12", Rounds(large, opposite), 0.6),
+        _server("epsilon 0.1", Rounds(everybody(Budget(0.1, DELTA)), opposite), 0.0, UNSEEN),
+        _server("smoothed (DP-Fed-LS)", Rounds(everybody(**ADDED), wide, options=smooth, seen=_all_alike), 0.7),
+        _server(
+            "smoothed, a client that smoothing flattens",
+            Rounds(everybody(**ADDED), one_more([pull(0.0, 4)], pull(FAR, 4)), options=smooth),
+            0.6,
+        ),
+        Scenario(
+            (Server.__name__,),
+            f"{Server.__name__}, average of all models",
+            partial(averaged, plan=four),
+            opposite,
+            Rounds(four, opposite).guarantee,
+            share=0.6,
+            runs=300,
+        ),
+    ]
+
+
+def _all_alike(moves: NDArray[Any]) -> NDArray[Any]:
+    """Return what all coordinates say together, where the client moves all alike."""
+    return np.asarray(moves.sum(axis=1))
+
+
+def _sampled() -> list[Scenario]:
+    tiny = {"n_clients": 2, "clients_per_round": 1, "rounds": 2, "clip_norm": CLIP}
+    exchanged = (pull(FAR), pull(FAR)), (pull(-FAR), pull(FAR))
+    rounds = partial(Rounds, delta=LAX)
+    return [
+        _server(
+            "Poisson, all against one (errata (k))",
+            rounds(GradientPlan(Poisson(0.5), 1, CLIP, 0.6, public_n=2), against(1)),
+            0.3,
+            f"{SAMPLED}; the number of the others that are drawn is a noise of its own",
+            1000,
+        ),
+        _server(
+            "Poisson, one more client",
+            rounds(GradientPlan(Poisson(0.5), 1, CLIP, 0.6, public_n=2), one_more([pull(0.0)], pull(FAR))),
+            0.6,
+            SAMPLED,
+            1000,
+        ),
+        _server(
+            "uniform, a client exchanged",
+            rounds(GradientPlan(FixedSize(1, 2), 1, CLIP, 1.2), exchanged),
+            0.6,
+            SAMPLED,
+            1000,
+        ),
+        _server(
+            "Poisson, two rounds for a budget",
+            rounds(client_plan(Budget(2.0, LAX), **tiny), one_more([pull(0.0)], pull(FAR))),
+            0.4,
+            SAMPLED,
+            1000,
+        ),
+        _server(
+            "uniform, two rounds for a budget",
+            rounds(client_plan(Budget(4.0, LAX), **tiny, sampling="uniform"), exchanged),
+            0.4,
+            SAMPLED,
+            1000,
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- simulations
+
+Data = tuple[torch.Tensor, torch.Tensor]
+
+ONE_STEP = LocalTraining(1.0, batch_size=2, steps=1)
+
+
+def data(target: float, examples: int = 1) -> Data:
+    """Return a client whose examples pull at the weight by the target."""
+    ones = torch.ones(examples, 1, dtype=torch.float64)
+    return ones, target * ones[:, 0]
+
+
+def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return a loss whose gradient is the output's, times the target."""
+    return outputs[:, 0] * targets
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Simulations of one weight, far from zero, of which every move is seen."""
+
+    plan: GradientPlan
+    pair: tuple[Sequence[Data], Sequence[Data]]
+    delta: float = DELTA
+    local: LocalTraining = ONE_STEP
+    engine: str = "sequential"
+
+    def result(self, clients: Sequence[Data], seed: int, runs: int) -> tuple[FederatedResult, list[float]]:
+        """Simulate so many runs one after the other; return with the result all global models."""
+        model = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+        nn.init.constant_(model.weight, START)
+        models = [START]
+
+        def look(trained: Any) -> float:
+            models.append(float(trained.weight))
+            return 0.0
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of clients that fail
+            result = simulate(
+                model,
+                clients,
+                loss=weighted,
+                local=self.local,
+                plan=replace(self.plan, steps=runs * self.plan.steps),
+                delta=self.delta,
+                engine=self.engine,
+                seed=seed,
+                evaluate=look,
+                progress=False,
+            )
+        return result, models
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed of one run."""
+        return self.result(self.pair[0], 0, 1)[0].guarantee
+
+    def outputs(self, clients: Sequence[Data], source: NoiseSource, runs: int) -> NDArray[Any]:
+        """Return the moves of all runs, one row a run."""
+        _, models = self.result(clients, source.below(10**15), runs)
+        return np.diff(models).reshape(runs, self.plan.steps)
+
+
+def _simulation(variant: str, simulation: Simulation, share: float, why: str = "", runs: int = 150) -> Scenario:
+    name = simulate.__name__
+    mechanism = one_by_one(simulation.outputs, runs)
+    return Scenario((name,), f"{name}, {variant}", mechanism, simulation.pair, simulation.guarantee, share, why, runs)
+
+
+def _simulations() -> list[Scenario]:
+    still = data(0.0)
+    added = (still,), (still, data(-FAR))
+    exchanged = (data(FAR), still), (data(-FAR), still)
+    either = (data(FAR), data(FAR)), (data(-FAR), data(FAR))
+    decayed = LocalTraining(1.0, batch_size=2, epochs=2, weight_decay=FAR)
+    bad = (torch.full((1, 1), torch.nan, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    poisson = GradientPlan(Poisson(0.5), 1, CLIP, 0.6, public_n=2)
+    uniform = GradientPlan(FixedSize(1, 2), 1, CLIP, 1.2)
+    one = everybody(**ADDED)
+    return [
+        _simulation("one more client", Simulation(everybody(rounds=2, **ADDED), added), 0.7),
+        _simulation("a client exchanged, stacked", Simulation(everybody(), exchanged, engine="batched"), 0.7),
+        _simulation("weight decay beyond the clip", Simulation(one, ((still,), (still, still)), local=decayed), 0.7),
+        _simulation(
+            "not a number", Simulation(everybody(Budget(12.0, DELTA)), (exchanged[0], (bad, still))), 0.3, HALF
+        ),
+        _simulation("Poisson", Simulation(poisson, added, LAX), 0.3, SAMPLED, 400),
+        _simulation("uniform", Simulation(uniform, either, LAX), 0.3, SAMPLED, 400),
+    ]
+
+
+def scenarios() -> list[Scenario]:
+    """Return all audits of federated rounds."""
+    return [*_everybody_takes_part(), *_sampled(), *_simulations()]

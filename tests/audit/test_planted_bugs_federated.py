@@ -1,0 +1,426 @@
+"""Privacy bugs of federated rounds, planted one at a time: each is flagged, and the same rounds without it are not.
+
+As in ``test_planted_bugs.py``; the rounds are those that ``federated_scenarios.py`` makes. The neighbours differ by a
+client.
+"""
+
+import math
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="federated rounds need torch: pip install 'privet[deep]'")
+
+from privet.audit import Distinguished  # noqa: E402
+from privet.denoise import LaplacianSmoothing, laplacian_smoothing  # noqa: E402
+from privet.federated import ClientTrainer, LocalTraining, Server, saving  # noqa: E402
+from privet.federated import server as serving  # noqa: E402
+from privet.plans import FullBatch, GradientPlan, Poisson  # noqa: E402
+from privet.plans.gradient import Step  # noqa: E402
+from privet.privacy import Budget, NoiseSource  # noqa: E402
+from privet.privacy.events import GaussianRelease  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from federated_scenarios import (  # noqa: E402
+    ADDED,
+    FAR,
+    START,
+    Rounds,
+    Simulation,
+    against,
+    data,
+    everybody,
+    one_more,
+    pull,
+    vector,
+)
+from games import Bugs, Game, fixed_seed, scaled_noise  # noqa: E402
+from scenarios import CLIP, DELTA, LAX  # noqa: E402
+
+BUDGET = Budget(6.0, DELTA)  # mu = 1.3
+SMOOTHING = 3.0
+
+BUGS = Bugs()
+planted = BUGS.planted
+
+
+# ---------------------------------------------------------------------------------------------------------- scenarios
+
+
+def game(rounds: Rounds | Simulation, runs: int = 300) -> Game:
+    return Game(rounds.guarantee, *rounds.pair, outputs=rounds.outputs, runs=runs)
+
+
+def one_sum() -> Game:
+    """One more client, whose update is far beyond the clip."""
+    return game(Rounds(everybody(BUDGET, **ADDED), one_more([pull(0.0)] * 2, pull(FAR))))
+
+
+def exchanged() -> Game:
+    """A client that pulls one way, or the other."""
+    silent = pull(0.0)
+    return game(Rounds(everybody(BUDGET), ((pull(FAR), silent), (pull(-FAR), silent))))
+
+
+def four_layers() -> Game:
+    """One more client, that pulls at four layers alike."""
+    layers = {f"layer {place}": np.array([FAR]) for place in range(4)}
+    pair = one_more([{name: 0 * layer for name, layer in layers.items()}], layers)
+    return game(Rounds(everybody(BUDGET, **ADDED), pair))
+
+
+def all_against_one() -> Game:
+    """The pair of errata (k), all sampled: eight coordinates show the size of the noise."""
+    return game(Rounds(everybody(BUDGET, **ADDED), against(1, d=8)))
+
+
+def one_silent() -> Game:
+    """The same two clients; one of them does not answer, or pulls against the other."""
+    first, second = pull(FAR, 8), pull(-FAR, 8)
+    return game(Rounds(everybody(BUDGET, **ADDED), ((first, None), (first, second))))
+
+
+def sent_again_and_again() -> Game:
+    """One more client, that answers four times."""
+
+    def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
+        return [(client, clients[client]) for client in drawn for _ in range(4)]
+
+    return game(Rounds(everybody(BUDGET, **ADDED), one_more([pull(0.0)], pull(FAR)), answers=answers))
+
+
+def changing() -> Game:
+    """One more client, that answers in the first of two rounds only. Attackers look at the difference, too."""
+
+    def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
+        return {client: clients[client] for client in drawn if rounds_done == 0}
+
+    def seen(moves: Any) -> Any:
+        return np.append(moves, moves[0] - moves[1])
+
+    pair = one_more([pull(0.0)], pull(FAR))
+    return game(Rounds(everybody(BUDGET, rounds=2, **ADDED), pair, answers=answers, seen=seen))
+
+
+def rarely() -> Game:
+    """Four rounds of a fourth of the clients, almost without noise: who is not drawn is hidden by that alone.
+
+    The chance to be drawn at all is 0.68, so that at the delta 0.7 epsilon is 0. All clients answer in every round.
+    """
+
+    def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
+        return dict(enumerate(clients))
+
+    plan = GradientPlan(Poisson(0.25), 4, CLIP, 0.1, public_n=4)
+    return game(Rounds(plan, one_more([pull(0.0)], pull(FAR)), delta=0.7, answers=answers, seen=np.sum), runs=200)
+
+
+def now_and_then() -> Game:
+    """One round of half of the clients: one client, or another with it that pulls the other way."""
+    plan = GradientPlan(Poisson(0.5), 1, CLIP, 1.0, public_n=2)
+    return game(Rounds(plan, against(1), delta=LAX), runs=1500)
+
+
+def smoothed() -> Game:
+    """One more client, that pulls at all of sixteen coordinates alike: smoothing leaves it as it is."""
+    pair = one_more([pull(0.0, 16)], pull(FAR, 16, None))
+    options = {"denoiser": LaplacianSmoothing(SMOOTHING)}
+    return game(Rounds(everybody(BUDGET, **ADDED), pair, options=options, seen=np.sum))
+
+
+def own_sources() -> Game:
+    """One round a run, each run with a server of its own."""
+    rounds = Rounds(everybody(BUDGET, **ADDED), one_more([pull(0.0)], pull(FAR)))
+    return Game(rounds.guarantee, *rounds.pair, lambda clients, source: rounds.outputs(clients, source, 1), runs=200)
+
+
+def local_training() -> Game:
+    """Simulated clients whose weight decay alone is beyond the clip."""
+    still, local = data(0.0), LocalTraining(1.0, batch_size=2, steps=1, weight_decay=1e-4)
+    return game(Simulation(everybody(BUDGET, **ADDED), ((still,), (still, still)), local=local), runs=150)
+
+
+def killed_again_and_again() -> Game:
+    """Two planned rounds by servers that are killed after one round each, before it is saved: all models are seen."""
+    rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
+    return Game(rounds.guarantee, *rounds.pair, lambda clients, source: sum(_lives(rounds, clients, source)), runs=100)
+
+
+def killed_once() -> Game:
+    """Two planned rounds, after the first of which the server is killed; the client answers in the first only."""
+    rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
+
+    def run(clients: Any, source: NoiseSource) -> Any:
+        first, second = _lives(rounds, clients, source, 2, is_seeded=True, is_last_silent=True)
+        return np.concatenate([first, second, first - second])
+
+    return Game(rounds.guarantee, *rounds.pair, run, runs=100)
+
+
+def _lives(
+    rounds: Rounds,
+    clients: Any,
+    source: NoiseSource,
+    lives: int = 8,
+    *,
+    is_seeded: bool = False,
+    is_last_silent: bool = False,
+) -> list[Any]:
+    """Return the moves of so many lives of a server, which all go on from the file of a run that had not begun.
+
+    Without a seed noise is different in every life.
+    """
+    seeds = [source.below(10**15) for _ in range(lives)]
+    found = []
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        patched.setattr(os, "fsync", lambda handle: None)  # this machine is not killed
+        warnings.simplefilter("ignore")  # that nobody answered
+        path, first = Path(folder) / "run", Path(folder) / "first"
+        for life, seed in enumerate(seeds):
+            server = rounds.server(clients, seeds[0] if is_seeded else seed)
+            if life == 0:
+                server.save(path)
+                shutil.copy(path, first)
+            else:
+                server.resume(first)
+            if not server.is_done:
+                is_silent = is_last_silent and life == lives - 1
+                before = vector(server)
+                found.append(rounds.next_model(server, [None] * len(clients) if is_silent else clients) - before)
+            server.close()
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- bugs: the noise
+
+
+@planted(one_sum)
+def noise_dropped(monkeypatch):
+    scaled_noise(monkeypatch, 0.0)
+
+
+@planted(one_sum)
+def noise_halved(monkeypatch):
+    scaled_noise(monkeypatch, 0.5)
+
+
+@planted(one_sum)
+def noise_of_the_mean_on_the_sum(monkeypatch):
+    """Noise that is divided by the number of clients before it is added to the sum, and again with it."""
+    scaled_noise(monkeypatch, 1 / ADDED["public_n"])
+
+
+@planted(own_sources)
+def seed_fixed(monkeypatch):
+    fixed_seed(monkeypatch)
+
+
+@planted(changing)
+def noise_reused_across_rounds(monkeypatch):
+    noisy = Step.noisy
+    kept: dict[Any, Any] = {}
+
+    def with_old_noise(self, total):
+        fresh = noisy(self, 0 * total)
+        kept["noise"] = kept["noise"] if kept.get("is_second") else fresh
+        kept["is_second"] = not kept.get("is_second")
+        return total + kept["noise"]
+
+    monkeypatch.setattr(Step, "noisy", with_old_noise)
+
+
+@planted(smoothed)
+def smoothed_before_less_noise(monkeypatch):
+    """As if smoothing made a sum less sensitive (errata (l)): the noise is as large as if it had been smoothed."""
+    noisy = Step.noisy
+    reduction = float(np.linalg.norm(laplacian_smoothing(np.eye(16)[0], SMOOTHING)))
+    monkeypatch.setattr(
+        Step,
+        "noisy",
+        lambda self, total: laplacian_smoothing(total, SMOOTHING) + reduction * noisy(self, 0 * total),
+    )
+    monkeypatch.setattr(serving, "denoised", lambda mean, *_: mean)
+
+
+# ---------------------------------------------------------------------------------------------------- bugs: the bound
+
+
+@planted(one_sum)
+def clients_trusted_to_clip(monkeypatch):
+    monkeypatch.setattr(serving, "clipped", lambda vector, clip_norm: vector)
+
+
+@planted(four_layers)
+def each_layer_clipped_by_itself(monkeypatch):
+    def bounded(self, update):
+        return np.concatenate([serving.clipped(layer, self.plan.clip_norm) for layer in update.values()])
+
+    monkeypatch.setattr(Server, "_bounded", bounded)
+
+
+@planted(local_training)
+def weight_decay_after_the_only_clip(monkeypatch):
+    """Clients pull back what they learnt, then let weights decay; the server believes them."""
+    update = ClientTrainer.update
+
+    def decayed(self, weights, *rest):
+        found = update(self, weights, *rest)
+        factor = self.local.learning_rate * self.local.weight_decay
+        return {name: layer - factor * weights[name] for name, layer in found.items()}
+
+    assert START * 1e-4 > CLIP
+    monkeypatch.setattr(ClientTrainer, "update", decayed)
+    monkeypatch.setattr(serving, "clipped", lambda vector, clip_norm: vector)
+
+
+@planted(exchanged)
+def sensitivity_of_one_client_for_an_exchange(monkeypatch):
+    """C, where an exchanged client moves a sum by 2C."""
+    monkeypatch.setattr(
+        FullBatch, "event", lambda self, multiplier, steps, adjacency: GaussianRelease(math.sqrt(steps) / multiplier)
+    )
+
+
+def summed_by(monkeypatch, weight: Callable[[int], float] = lambda client: 1.0) -> None:
+    """Add up all that comes, with weights."""
+
+    def total(self, chosen, updates):
+        pairs = updates.items() if isinstance(updates, dict) else updates
+        return sum(
+            (weight(client) * self._bounded(update) for client, update in pairs if update is not None),
+            start=np.zeros(self._layers.size),
+        )
+
+    monkeypatch.setattr(Server, "_sum", total)
+
+
+@planted(one_sum)
+def clients_weighed_by_their_examples(monkeypatch):
+    """The client that is added has four times as many examples as the others."""
+    summed_by(monkeypatch, lambda client: 4.0 if client == 2 else 1.0)
+
+
+@planted(sent_again_and_again)
+def every_answer_of_a_client_counted(monkeypatch):
+    summed_by(monkeypatch)
+
+
+# -------------------------------------------------------------------------------------------------- bugs: the divisor
+
+
+def divided_by(monkeypatch, number: Callable[[Any, Any], int]) -> None:
+    """Divide by what a round brings."""
+    add_up = Server._sum
+    realised = {"number": 1}
+
+    def counted(self, chosen, updates):
+        realised["number"] = max(1, number(chosen, updates))
+        return add_up(self, chosen, updates)
+
+    monkeypatch.setattr(Server, "_sum", counted)
+    monkeypatch.setattr(GradientPlan, "divisor", lambda plan, n: realised["number"])
+
+
+@planted(all_against_one)
+def divided_by_the_realised_number_of_clients(monkeypatch):
+    """Algorithm 1 as published (errata (k))."""
+    divided_by(monkeypatch, lambda chosen, updates: len(chosen))
+
+
+@planted(one_silent)
+def divided_by_the_number_of_answers(monkeypatch):
+    divided_by(monkeypatch, lambda chosen, updates: sum(update is not None for update in updates.values()))
+
+
+@planted(all_against_one)
+def divided_by_the_number_of_all_clients(monkeypatch):
+    """A divisor made of the true number of clients, which is private."""
+    monkeypatch.setattr(GradientPlan, "divisor", lambda plan, n: n)
+
+
+# ------------------------------------------------------------------------------------------------- bugs: the sampling
+
+
+@planted(rarely)
+def shuffled_order(monkeypatch):
+    """Every client once in four rounds, in a random order."""
+
+    def batches(self, n, steps, source):
+        for _ in range(steps // 4):
+            places = np.array([source.below(4) for _ in range(n)])
+            yield from (np.flatnonzero(places == turn) for turn in range(4))
+
+    monkeypatch.setattr(Poisson, "batches", batches)
+
+
+@planted(rarely)
+def answers_of_clients_that_were_not_drawn_counted(monkeypatch):
+    summed_by(monkeypatch)
+
+
+@planted(now_and_then)
+def uniform_sampling_accounted_for_as_poisson(monkeypatch):
+    def batches(self, n, steps, source):
+        return (source.fixed_batch(n, 1) for _ in range(steps))
+
+    monkeypatch.setattr(Poisson, "batches", batches)
+
+
+# ---------------------------------------------------------------------------------------------------- bugs: the files
+
+
+@planted(killed_again_and_again)
+def journal_not_booked(monkeypatch):
+    monkeypatch.setattr(saving.Record, "book", lambda self, rounds: None)
+
+
+@planted(killed_once)
+def resumed_run_repeats_its_noise(monkeypatch):
+    begin = Server._begin
+    monkeypatch.setattr(Server, "_begin", lambda self, purpose: begin(self, "federated rounds"))
+
+
+# ---------------------------------------------------------------------------------------------------------- the tests
+
+
+@cache
+def without_bug(scenario: Callable[..., Game]) -> Distinguished:
+    return BUGS.play_without(scenario)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_bug_is_flagged(name, monkeypatch):
+    found = BUGS.play(name, monkeypatch)
+    assert found.is_violation, str(found)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_same_rounds_without_the_bug_are_not(name):
+    found = without_bug(BUGS[name].scenario)
+    assert not found.is_violation, str(found)
+
+
+def test_servers_that_are_killed_again_and_again_release_what_was_planned():
+    """The journal counts the rounds of all lives together: of eight lives two make a round."""
+    rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
+    assert len(_lives(rounds, rounds.pair[1], NoiseSource(0))) == 2
+
+
+def test_weight_decay_after_the_local_clip_is_mended_by_the_server(monkeypatch):
+    """The planted bug needs a server that does not clip: with its own the rounds stay within the claim."""
+    clipped = serving.clipped
+    weight_decay_after_the_only_clip(monkeypatch)
+    monkeypatch.setattr(serving, "clipped", clipped)
+    found = replace(local_training(), runs=100).play("server's clip", 0.999)
+    assert not found.is_violation, str(found)

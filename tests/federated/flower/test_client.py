@@ -1,0 +1,52 @@
+"""The client's app: what it sends, and what it keeps to itself."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+from flwr.app import Message
+
+from privet.federated.flower import client_app
+from privet.federated.flower.records import instruction, weights_of
+from privet.federated.local import order_source, trained_weights
+
+
+def trained(grid, weights, rounds_done=2):
+    (name,) = grid.push_messages([Message(instruction(weights, rounds_done), next(iter(grid.nodes)), "train")])
+    (reply,) = grid.pull_messages([name])
+    return reply
+
+
+def test_a_reply_is_the_update_of_the_core_and_nothing_else(grid, trainer, clients, softmax):
+    weights = {name: layer + 0.1 for name, layer in trained_weights(softmax).items()}
+    client = next(iter(grid.nodes.values()))
+    reply = trained(grid, weights)
+    assert list(reply.content.keys()) == ["arrays"]
+    expected = trainer.update(weights, clients[client], 2, order_source(5, 2, client))
+    found = weights_of(reply.content["arrays"])
+    assert found.keys() == expected.keys()
+    assert all((found[name] == expected[name]).all() for name in expected)
+    assert np.linalg.norm(np.concatenate([np.ravel(layer) for layer in found.values()])) <= 0.5 * (1 + 1e-6)
+
+
+def test_without_a_seed_the_order_is_drawn_anew(grid, trainer, clients, softmax):
+    grid.app = client_app(lambda context: trainer, lambda context: clients[0])
+    weights = trained_weights(softmax)
+    one, other = (weights_of(trained(grid, weights).content["arrays"])["weight"] for _ in range(2))
+    assert (one != other).any()
+
+
+def test_the_text_of_an_error_stays_at_home(grid, trainer, softmax):
+    def data(context):
+        raise ValueError("patient 4711 has no blood pressure")
+
+    grid.app = client_app(lambda context: trainer, data)
+    reply = trained(grid, trained_weights(softmax))
+    assert reply.has_error()
+    assert "4711" not in reply.error.reason
+    assert "training failed (ValueError)" in reply.error.reason
+
+
+def test_a_client_without_data_says_so(grid, trainer, softmax):
+    grid.app = client_app(lambda context: trainer, lambda context: None)
+    assert "training failed" in trained(grid, trained_weights(softmax)).error.reason

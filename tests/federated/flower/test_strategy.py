@@ -1,0 +1,424 @@
+"""The strategy: the simulation's model, the plan's sampling, and what becomes of clients that fail."""
+
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+import httpx
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import Strategy as Flower
+from torch import nn
+
+from privet.denoise import LaplacianSmoothing
+from privet.federated import Server, simulate
+from privet.federated.flower import PrivateStrategy
+from privet.federated.local import trained_weights
+from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
+from privet.privacy import Unit
+
+DELTA = 1e-3
+CLIP = 0.5
+POISSON = GradientPlan(Poisson(0.4), 4, CLIP, 1.0, public_n=20)
+UNIFORM = GradientPlan(FixedSize(6, 20), 4, CLIP, 1.0)
+EVERYBODY = GradientPlan(FullBatch(), 4, CLIP, 1.0)
+
+
+def server(softmax, plan=EVERYBODY, **options):
+    return Server(plan, trained_weights(softmax), 20, delta=DELTA, **{"seed": 5, **options})
+
+
+def vector(weights):
+    return np.concatenate([np.ravel(layer) for layer in weights.values()])
+
+
+@pytest.mark.parametrize("plan", [POISSON, UNIFORM, EVERYBODY])
+def test_the_result_is_that_of_the_simulation(plan, softmax, local, clients, grid):
+    options = {"denoiser": LaplacianSmoothing(0.5), "average": float, "step_size": 0.8}
+    found = PrivateStrategy(server(softmax, plan, **options), min_clients=20).start(grid)
+    told = simulate(
+        softmax,
+        clients,
+        loss=nn.CrossEntropyLoss(),
+        local=local,
+        plan=plan,
+        delta=DELTA,
+        seed=5,
+        progress=False,
+        engine="sequential",
+        **options,
+    )
+    assert found.weights.keys() == told.weights.keys()
+    assert all(np.allclose(found.weights[name], told.weights[name], rtol=0, atol=1e-12) for name in told.weights)
+    assert found.guarantee.epsilon == told.guarantee.epsilon
+    assert [report.number for report in found.history] == [1, 2, 3, 4]
+    assert found.history[-1].epsilon == found.guarantee.epsilon
+
+
+def test_the_plan_samples_not_flower(softmax, grid):
+    """With half of the nodes gone, as many of the others are asked as before: nobody is asked in their place."""
+    twin, expected = server(softmax, UNIFORM), []
+    while not twin.is_done:
+        expected.append(sorted(int(client) for client in twin.sample()))
+        with pytest.warns(UserWarning, match="no answer"):
+            twin.aggregate({})
+    grid.nodes = {node: client for node, client in grid.nodes.items() if client < 10}
+    with pytest.warns(UserWarning, match="no answer"):
+        PrivateStrategy(server(softmax, UNIFORM)).start(grid)
+    asked = grid.trained()
+    assert [sorted(asked.get(done, [])) for done in range(4)] == [
+        [client for client in chosen if client < 10] for chosen in expected
+    ]
+    assert any(client >= 10 for chosen in expected for client in chosen)
+
+
+def test_the_guarantee_is_the_plans_and_says_whom_it_trusts(softmax, grid):
+    result = PrivateStrategy(server(softmax, POISSON, seed=None)).start(grid)
+    assert result.guarantee.epsilon == POISSON.guarantee(DELTA, unit=Unit.CLIENT).epsilon
+    assert result.guarantee.unit is Unit.CLIENT
+    assert result.plan is POISSON
+    assert "who takes part, keep them to themselves" in result.guarantee.statement()
+
+
+def test_all_clients_count_the_same_however_many_examples_they_tell(softmax, grid):
+    expected = PrivateStrategy(server(softmax)).start(grid).weights
+    honest = grid.reply
+
+    def boasting(message):
+        reply = honest(message)
+        if message.metadata.message_type == "train":
+            number = grid.nodes[message.metadata.dst_node_id]
+            reply.content["metrics"] = MetricRecord({"num-examples": 10**number, "loss": 0.3})
+        return reply
+
+    grid.reply = boasting
+    found = PrivateStrategy(server(softmax)).start(grid)
+    assert np.allclose(vector(found.weights), vector(expected), rtol=0, atol=1e-12)
+    assert not isinstance(PrivateStrategy(server(softmax)), FedAvg)  # which weighs by num-examples
+
+
+def test_clients_are_not_evaluated(softmax, grid):
+    strategy = PrivateStrategy(server(softmax))
+    assert list(strategy.configure_evaluate(1, ArrayRecord(), ConfigRecord(), grid)) == []
+    strategy.start(grid)
+    assert {message.metadata.message_type for message in grid.sent} == {"query", "train"}
+
+
+def test_only_sampled_clients_are_asked_for_data(softmax, trainer, clients, grid):
+    from privet.federated.flower import client_app
+
+    touched = []
+    grid.app = client_app(
+        lambda context: trainer,
+        lambda context: touched.append(context.node_config["partition-id"]) or clients[touched[-1]],
+    )
+    PrivateStrategy(server(softmax, UNIFORM)).start(grid)
+    assert sorted(touched) == sorted(client for chosen in grid.trained().values() for client in chosen)
+    assert len(touched) == 24
+
+
+def test_flowers_own_loop_drives_it_too(softmax, grid):
+    expected = PrivateStrategy(server(softmax, UNIFORM), min_clients=20).start(grid)
+    strategy = PrivateStrategy(server(softmax, UNIFORM))
+    first = ArrayRecord({name: Array(np.full_like(layer, 9.0)) for name, layer in trained_weights(softmax).items()})
+    strategy._members.look(grid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Flower.start(strategy, grid, first, num_rounds=4)  # whatever the model it is given
+    assert np.allclose(vector(expected.weights), vector({k: a.numpy() for k, a in found.arrays.items()}), atol=1e-12)
+    assert found.train_metrics_clientapp == {}
+    with pytest.raises(PlanError, match="4 rounds, and they are spent"):
+        Flower.start(strategy, grid, first, num_rounds=1)
+
+
+# ----------------------------------------------------------------------------------------------------------- faults
+
+
+def layers(value, kind=np.float64):
+    return {"weight": np.full((3, 6), value, kind), "bias": np.full(3, value, kind)}
+
+
+def record(arrays):
+    return ArrayRecord({name: Array(layer) for name, layer in arrays.items()})
+
+
+def raw(data, stype="numpy.ndarray"):
+    return ArrayRecord({name: Array("float64", (3,), stype, data) for name in ("weight", "bias")})
+
+
+FAULTS = {
+    "not a number": RecordDict({"arrays": record(layers(np.nan))}),
+    "infinite": RecordDict({"arrays": record(layers(-np.inf))}),
+    "other shapes": RecordDict({"arrays": record({"weight": np.ones((6, 3)), "bias": np.ones(3)})}),
+    "other layers": RecordDict({"arrays": record({"weights": np.ones((3, 6)), "bias": np.ones(3)})}),
+    "complex": RecordDict({"arrays": record(layers(1j, np.complex128))}),
+    "text": RecordDict({"arrays": record(layers("x", "U1"))}),
+    "nothing": RecordDict(),
+    "another record": RecordDict({"arrays": ConfigRecord({"weight": 1.0})}),
+    "no numpy file": RecordDict({"arrays": raw(b"hello")}),
+    "a pickle": RecordDict({"arrays": raw(b"\x80\x04\x95\x00.")}),
+    "another format": RecordDict({"arrays": raw(b"", "torch.Tensor")}),
+    "cut": RecordDict({"arrays": raw(Array(np.ones((3, 6))).data[:-8])}),
+}
+HUGE = {
+    "huge": RecordDict({"arrays": record(layers(1e300))}),
+    "largest": RecordDict({"arrays": record(layers(-np.finfo(float).max))}),
+    "single": RecordDict({"arrays": record(layers(3e38, np.float32))}),
+}
+
+
+def after_one_round(softmax, grid, answer, **options):
+    """Return the model after one round in which the first client answers like this."""
+    honest = grid.reply
+
+    def answering(message):
+        first = grid.nodes[message.metadata.dst_node_id] == 0 and message.metadata.message_type == "train"
+        return answer(message) if first else honest(message)
+
+    grid.reply = answering
+    plan = GradientPlan(FullBatch(), 1, CLIP, 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = PrivateStrategy(server(softmax, plan), min_clients=20, **options).start(grid)
+    grid.reply = honest
+    return vector(found.weights)
+
+
+def content(records):
+    return lambda message: Message(records, reply_to=message)
+
+
+@pytest.fixture
+def without_the_first(softmax, grid):
+    """Return the model after a round in which the first client is silent."""
+    return after_one_round(softmax, grid, lambda message: None, timeout=0.05)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_answer_counts_as_none(fault, softmax, grid, without_the_first):
+    found = after_one_round(softmax, grid, content(FAULTS[fault]))
+    assert (found == without_the_first).all()
+
+
+@pytest.mark.parametrize("fault", HUGE)
+def test_a_huge_answer_is_clipped_at_the_server(fault, softmax, grid, without_the_first):
+    moved = 20 * (after_one_round(softmax, grid, content(HUGE[fault])) - without_the_first)  # 20 is the divisor
+    assert np.isclose(np.linalg.norm(moved), CLIP)
+    assert np.linalg.norm(moved) <= CLIP * (1 + 1e-12)
+
+
+def test_an_answer_that_flower_cannot_unpack_takes_no_other_with_it(softmax, grid, without_the_first):
+    def breaking(message):
+        raise ValueError("Unexpected set of `children`")
+
+    assert (after_one_round(softmax, grid, breaking) == without_the_first).all()
+
+
+def test_an_app_that_fails_counts_as_no_answer(softmax, trainer, grid, without_the_first):
+    from loopback import Loopback
+
+    from privet.federated.flower import client_app
+
+    failing = Loopback(grid.nodes, client_app(lambda context: trainer, lambda context: None))
+    assert (after_one_round(softmax, grid, failing.reply) == without_the_first).all()
+
+
+def test_an_answer_that_is_late_counts_as_none(softmax, grid, without_the_first):
+    began, honest = time.monotonic(), grid.reply
+
+    def late(message):
+        return honest(message) if time.monotonic() > began + 60 else None
+
+    assert (after_one_round(softmax, grid, late, timeout=0.5) == without_the_first).all()
+    assert time.monotonic() < began + 30
+
+
+def test_a_slow_answer_costs_no_other_its_place(softmax, grid):
+    """The first answer takes longer to fetch than there is time; the others are not there at the first look."""
+    expected, honest, looked = after_one_round(softmax, grid, grid.reply), grid.reply, set()
+
+    def slow(message):
+        time.sleep(0.5)
+        return honest(message)
+
+    def at_the_second_look(message):
+        if message.metadata.message_type == "train" and message.metadata.message_id not in looked:
+            looked.add(message.metadata.message_id)
+            return None
+        return honest(message)
+
+    grid.reply = at_the_second_look
+    found = after_one_round(softmax, grid, slow, timeout=0.2)
+    assert len(looked) == 19
+    assert np.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_link_that_fails_in_a_round_costs_the_round(tmp_path, softmax, grid):
+    """Another draw of clients because of the failure would not be the plan's sampling."""
+    push = grid.push_messages
+
+    def failing(messages):
+        if messages[0].metadata.message_type == "train":
+            raise httpx.ConnectError("refused")
+        return push(messages)
+
+    grid.push_messages = failing
+    strategy = PrivateStrategy(server(softmax, UNIFORM), save=tmp_path / "run.npz")
+    with pytest.raises(httpx.ConnectError), pytest.warns(UserWarning, match="6 no answer"):
+        strategy.start(grid)
+    assert strategy.server.rounds_spent == 1
+    grid.push_messages = push
+    again = PrivateStrategy(server(softmax, UNIFORM), save=tmp_path / "run.npz", resume=True)
+    assert len(again.start(grid).history) == 4
+    assert sorted(grid.trained()) == [1, 2, 3]
+
+
+def test_a_link_that_fails_between_rounds_costs_nothing(softmax, grid):
+    looks = []
+
+    def failing():
+        looks.append(1)
+        if len(looks) == 4:  # before the first round, at each round
+            raise httpx.ConnectError("refused")
+        return list(grid.nodes)
+
+    grid.get_node_ids = failing
+    strategy = PrivateStrategy(server(softmax, UNIFORM))
+    with pytest.raises(httpx.ConnectError):
+        strategy.start(grid)
+    assert strategy.server.rounds_spent == len(grid.trained()) == 2
+
+
+def test_messages_that_the_link_does_not_take_stop_the_run(softmax, grid):
+    push = grid.push_messages
+    grid.push_messages = lambda messages: push(messages)[1:]
+    with pytest.raises(RuntimeError, match="took 19 of 20 messages"):
+        PrivateStrategy(server(softmax)).start(grid)
+
+
+def test_a_stranger_is_not_heard(softmax, grid):
+    """In Flower's own loop replies tell by themselves whom they are of."""
+    strategy = PrivateStrategy(server(softmax, UNIFORM))
+    messages = list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid))
+    stranger = Message(HUGE["huge"], reply_to=messages[0])
+    stranger.metadata.__dict__["_src_node_id"] = 5
+    before = vector(strategy.server.weights)
+    with pytest.warns(UserWarning, match="1 sent twice, or by a client that was not sampled; 6 no answer"):
+        strategy.aggregate_train(1, [stranger])
+    twin = server(softmax, UNIFORM)
+    twin.sample()
+    with pytest.warns(UserWarning, match="6 no answer"):
+        twin.aggregate({})
+    assert (vector(strategy.server.weights) == vector(twin.weights)).all()
+    assert (vector(strategy.server.weights) != before).any()
+
+
+def test_it_does_not_begin_before_enough_clients_are_there(softmax, grid):
+    grid.nodes = dict(list(grid.nodes.items())[:3])
+    strategy = PrivateStrategy(server(softmax), min_clients=4, timeout=0.5)
+    with pytest.raises(RuntimeError, match=r"3 of min_clients = 4 clients are there after 0\.5 s"):
+        strategy.start(grid)
+    assert strategy.server.rounds_spent == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"timeout": 0.0}, "timeout must be positive"),
+        ({"min_clients": 21}, "more than the server's 20 clients"),
+        ({"resume": True}, "resume=True goes on from the file"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options, cause, softmax):
+    with pytest.raises(ValueError, match=cause):
+        PrivateStrategy(server(softmax), **options)
+
+
+# -------------------------------------------------------------------------------------------------- save and resume
+
+
+def test_a_run_that_stopped_goes_on_where_it_was(tmp_path, softmax, grid):
+    path = tmp_path / "run.npz"
+    first = PrivateStrategy(server(softmax, UNIFORM), save=path, evaluate=lambda weights: 0.25)
+    strategy_round = first._end_round
+
+    def stopping(updates):
+        strategy_round(updates)
+        if first.server.rounds_done == 2:
+            raise KeyboardInterrupt
+
+    first._end_round = stopping
+    with pytest.raises(KeyboardInterrupt):
+        first.start(grid)
+    with pytest.raises(ValueError, match="holds a run already"):
+        PrivateStrategy(server(softmax, UNIFORM), save=path)
+    again = PrivateStrategy(server(softmax, UNIFORM), save=path, resume=True)
+    assert (vector(again.server.weights) == vector(first.server.weights)).all()
+    result = again.start(grid)
+    assert [(report.number, report.score) for report in result.history] == [(1, 0.25), (2, 0.25), (3, None), (4, None)]
+    assert result.guarantee.epsilon == UNIFORM.guarantee(DELTA, unit=Unit.CLIENT).epsilon
+    ended = PrivateStrategy(server(softmax, UNIFORM), save=path, resume=True).start(grid)
+    assert len(ended.history) == 4
+    assert (vector(ended.weights) == vector(result.weights)).all()
+
+
+PROGRAM = """
+import sys, warnings
+import numpy as np, torch
+from torch import nn
+sys.path.insert(0, sys.argv[1])
+from loopback import Loopback
+from privet.federated import ClientTrainer, LocalTraining, Server
+from privet.federated.flower import PrivateStrategy, client_app
+from privet.federated.local import trained_weights
+from privet.plans import FixedSize, GradientPlan
+
+data = torch.randn(8, 6, 3), torch.randint(2, (8, 6))
+model = nn.Linear(3, 2)
+trainer = ClientTrainer(model, nn.CrossEntropyLoss(), LocalTraining(0.1, 3, epochs=1), 1.0)
+app = client_app(lambda c: trainer, lambda c: tuple(part[c.node_config["partition-id"]] for part in data))
+server = Server(GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), trained_weights(model), 8, delta=1e-3)
+
+def evaluate(weights):
+    print("round", flush=True)
+    if len(sys.argv) > 3 and server.rounds_done == int(sys.argv[3]):
+        sys.stdin.read()  # wait here to be killed: the round is released and not saved yet
+    return 0.5
+
+strategy = PrivateStrategy(server, save=sys.argv[2], resume=True, evaluate=evaluate, min_clients=8)
+result = strategy.start(Loopback({100 + client: client for client in range(8)}, app))
+last = result.history[-1]
+print("ended", len(result.history), last.number, last.spent, repr(result.guarantee.epsilon), flush=True)
+"""
+
+
+def start(path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(path), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_server_that_is_killed_resumes_with_its_accounting(tmp_path):
+    path = tmp_path / "run.npz"
+    process = start(path, 3)
+    for _ in range(3):
+        assert process.stdout.readline() == "round\n"
+    process.kill()  # two rounds are in the file, three in the journal
+    process.communicate()
+    process = start(path)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    # seven rounds were planned, one of them was lost: six made the model, and the guarantee is that of all seven
+    assert output.split()[:-5] == ["round"] * 4
+    assert output.split()[-5:-1] == ["ended", "6", "6", "7"]
+    planned = GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0).guarantee(1e-3, unit=Unit.CLIENT).epsilon
+    assert float(output.split()[-1]) == planned
