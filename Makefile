@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PEER   ?= $(VENV)-diffprivlib
 OPACUS ?= $(VENV)-opacus
+FLOWER ?= $(VENV)-flower
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -31,10 +32,11 @@ layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in o
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
 
-bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp  ## privet against its peers, as ratios
+bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp $(FLOWER)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
 	$(OPACUS)/bin/python benchmarks/deep.py --json
+	OMP_NUM_THREADS=1 $(FLOWER)/bin/python benchmarks/federated.py --json
 
 experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into docs/results (needs their data)
 	$(BIN)/python experiments/efficient_erm_table3.py
@@ -50,9 +52,14 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/sparse_text.py
 	$(BIN)/python experiments/multiparty.py
 	$(BIN)/python experiments/multiparty_processes.py
+	$(BIN)/python experiments/fed_logistic.py
+	$(BIN)/python experiments/fed_cnn.py
+	$(BIN)/python experiments/fed_lstm.py
+	$(BIN)/python experiments/fed_membership.py
+	$(BIN)/python experiments/fed_frequency.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) $(OPACUS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -82,4 +89,11 @@ $(OPACUS)/stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OPACUS)
 	$(OPACUS)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
 	  --editable '.[deep]' opacus==1.6.0
+	@touch $@
+
+# Flower's simulation engine needs Ray, which nothing else does.
+$(FLOWER)/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
+	  --editable '.[deep]' 'flwr[simulation]==1.41.*'
 	@touch $@
