@@ -181,7 +181,8 @@ def main() -> None:
     run = adult(options.steps)
     console.print(
         f"Adult, {run['rows']} rows in three processes, {run['steps']} steps, epsilon {EPSILON}: "
-        f"{run['seconds']:.0f} s, test accuracy {run['accuracy']:.4f}; all parties wrote the same model: {run['all models equal']}"
+        f"{run['seconds']:.0f} s, test accuracy {run['accuracy']:.4f}; all parties wrote the same model: "
+        f"{run['all models equal']}"
     )
     write_results("multiparty_processes", {"table 6.2": costs, "adult": run})
 

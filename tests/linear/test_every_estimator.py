@@ -16,10 +16,10 @@ import privet
 from privet import linear
 from privet.linear.base import PrivateLinearModel
 from privet.linear.defaults import PURE_METHODS
-from privet.privacy.budget import default_delta
 from privet.linear.sparse_model import SparseModel
 from privet.linear.training import TRAINERS
 from privet.privacy import NoiseSource
+from privet.privacy.budget import default_delta
 
 ESTIMATORS = sorted(
     (

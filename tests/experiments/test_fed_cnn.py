@@ -1,0 +1,76 @@
+"""The tables of the CNN run from end to end on made-up images; the full configuration is the paper's."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    return importlib.import_module("fed_cnn")
+
+
+@pytest.fixture
+def images(experiment, monkeypatch):
+    """Put bright and dark quarters in the place of SVHN: ten classes that a small network can tell apart."""
+    fed_data = importlib.import_module("fed_data")
+
+    def made(n, side):
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(n + 200) % 10
+        X = 0.3 * torch.randn(n + 200, 3, side, side, generator=generator)
+        for label in range(10):
+            X[y == label, label % 3, label : label + 4] += 1.0
+        return fed_data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
+
+    setup = importlib.import_module("fed_cnn_setup")
+    monkeypatch.setattr(experiment, "svhn_images", made)
+    monkeypatch.setattr(setup, "svhn_images", made)
+    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    yield made
+    setup.pretrained.cache_clear()
+
+
+def test_quick_run(experiment, images, tmp_path, capsys):
+    results = experiment.main(["--quick"])
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        f"fed_cnn_quick.{kind}" for kind in ("json", "png")
+    }
+    assert json.loads((tmp_path / "results" / "fed_cnn_quick.json").read_text())["findings"] == results["findings"]
+    kinds = [row["cell"][0] for row in results["rows"]]
+    assert [kinds.count(kind) for kind in ("figure 6", "table 3", "table 5", "table 6")] == [2, 2, 4, 2]
+    told = capsys.readouterr().out
+    assert "the paper has 604,388" in told
+    assert "64.88" in told  # the paper's, z = 3, sigma 0, rate 0.1
+
+
+def test_full_is_the_papers(experiment):
+    full = experiment.PRESETS["full"]
+    assert (full.rounds, full.clip_norm, full.clients_per_round, len(full.seeds)) == (200, 0.3, 100, 5)
+    assert (full.local.epochs, full.local.batch_size, full.local.learning_rate) == (10, 64, 0.1)
+    assert full.network.__name__ == "paper_cnn"
+    assert (full.n_clients, full.n // full.n_clients) == (200, 100)
+    assert (full.multipliers, full.high, full.rates) == (
+        (2.4, 2.2, 2.0, 1.8),
+        (3.0, 3.5, 4.0),
+        (0.025, 0.05, 0.1, 0.125),
+    )
+
+
+def test_training_beforehand_gives_all_seeds_the_same_start(experiment, images):
+    preset = experiment.PRESETS["quick"]
+    runs = importlib.import_module("fed_runs")
+    first, second = (runs.begun(experiment.prepared(preset), seed)[0].weight for seed in (1, 2))
+    torch.testing.assert_close(first, second)
+    assert not torch.equal(first, runs.begun(experiment.scratch(preset), 1)[0].weight)

@@ -1,0 +1,74 @@
+"""Spectra tell smooth layers from noise, and the experiment runs from end to end on made-up images."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    return importlib.import_module("fed_frequency")
+
+
+@pytest.fixture
+def images(experiment, monkeypatch):
+    """Put bright and dark quarters in the place of SVHN: ten classes that a small network can tell apart."""
+    fed_data = importlib.import_module("fed_data")
+
+    def made(n, side):
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(n + 200) % 10
+        X = 0.3 * torch.randn(n + 200, 3, side, side, generator=generator)
+        for label in range(10):
+            X[y == label, label % 3, label : label + 4] += 1.0
+        return fed_data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
+
+    monkeypatch.setattr(experiment, "svhn_images", made)
+    return made
+
+
+def test_noise_is_flat_and_a_smooth_layer_is_not(experiment):
+    noise = np.random.default_rng(1).normal(size=4000)
+    flat = experiment.Spectrum("CNN", "0.weight", 1, experiment.magnitudes_of(noise))
+    assert flat.low_share == pytest.approx(0.1, abs=0.03)
+    assert flat.slope == pytest.approx(0.0, abs=0.1)
+    smooth = experiment.Spectrum("CNN", "0.weight", 1, experiment.magnitudes_of(np.cumsum(noise)))
+    assert smooth.low_share > 0.9
+    assert smooth.slope < -0.6
+
+
+def test_magnitudes_keep_the_energy(experiment):
+    layer = np.random.default_rng(1).normal(size=(3, 7))
+    magnitudes = experiment.magnitudes_of(layer)  # of an odd number: each frequency stands for two
+    assert 2 * np.sum(magnitudes**2) == pytest.approx(np.sum((layer - layer.mean()) ** 2))
+
+
+def test_quick_run(experiment, images, monkeypatch, tmp_path, capsys):
+    def pixels():
+        made = images(2000, 28)
+        return type(made)(made.X[:, 0].flatten(1), made.y, *(made.X_test[:, 0].flatten(1), made.y_test) * 2)
+
+    monkeypatch.setattr(experiment, "mnist_pixels", pixels)
+    results = experiment.main(["--quick"])
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        f"fed_frequency_quick.{kind}" for kind in ("json", "png")
+    }
+    assert json.loads((tmp_path / "results" / "fed_frequency_quick.json").read_text())["rows"] == results["rows"]
+    assert [row["round"] for row in results["rows"]] == [1, 1, 2, 2, 1]
+    assert "first full layer" in capsys.readouterr().out
+
+
+def test_full_looks_at_the_papers_rounds(experiment):
+    assert experiment.PRESETS["full"].rounds == (1, 50, 100, 200)

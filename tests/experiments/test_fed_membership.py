@@ -1,0 +1,82 @@
+"""Models are attacked, and one that knows its images by heart is found out."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    return importlib.import_module("fed_membership")
+
+
+@pytest.fixture
+def images(experiment, monkeypatch):
+    """Put bright and dark quarters in the place of SVHN: ten classes that a small network can tell apart."""
+    fed_data = importlib.import_module("fed_data")
+
+    def made(n, side):
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(n + 200) % 10
+        X = 0.3 * torch.randn(n + 200, 3, side, side, generator=generator)
+        for label in range(10):
+            X[y == label, label % 3, label : label + 4] += 1.0
+        return fed_data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
+
+    setup = importlib.import_module("fed_cnn_setup")
+    monkeypatch.setattr(experiment, "svhn_images", made)
+    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    yield made
+    setup.pretrained.cache_clear()
+
+
+def test_quick_run(experiment, images, tmp_path, capsys):
+    results = experiment.main(["--quick"])
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        f"fed_membership_quick.{kind}" for kind in ("json", "png")
+    }
+    assert json.loads((tmp_path / "results" / "fed_membership_quick.json").read_text())["rows"] == results["rows"]
+    assert [row["model"] for row in results["rows"]] == [
+        "no privacy",
+        "poisson, z 1.8, sigma 0",
+        "poisson, z 1.8, sigma 1",
+    ]
+    assert results["rows"][0]["epsilon"] is None
+    assert results["rows"][1]["first_attack"]["n_in"] == results["rows"][1]["first_attack"]["n_out"] == 200
+    assert "81.45" in capsys.readouterr().out  # the paper's
+
+
+def test_a_model_that_learnt_by_heart_is_found_out(experiment):
+    fed_data = importlib.import_module("fed_data")
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(120, 30, generator=generator)
+    y = torch.randint(0, 2, (120,), generator=generator)  # owes nothing to X
+    data = fed_data.Examples(X[:40], y[:40], X[40:80], y[40:80], X[80:], y[80:])
+    torch.manual_seed(0)
+    model = torch.nn.Linear(30, 2)
+    assert not experiment.attacked(model, data, 40).is_significant
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(200):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(data.X), data.y).backward()
+        optimizer.step()
+    found = experiment.attacked(model, data, 40)
+    assert found.is_significant
+    assert (found.n_in, found.n_out) == (40, 40)
+
+
+def test_full_is_the_papers(experiment):
+    full = experiment.PRESETS["full"]
+    assert set(full.cases) == {(sampling, z) for sampling in ("uniform", "poisson") for z in (1.8, 2.2)}
+    assert (full.share, full.rounds, full.clip_norm, len(full.seeds)) == (0.2, 200, 0.3, 5)

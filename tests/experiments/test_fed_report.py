@@ -1,0 +1,46 @@
+"""The page shows what lies in the results, says what ran and what did not."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def report(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    support = importlib.import_module("support")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path)
+    return importlib.import_module("fed_report")
+
+
+def test_the_page_has_tables_findings_and_what_is_missing(report, tmp_path):
+    table = report.Shown("Table 9", ["sigma", "paper", "privet"], [["0", "1.00", "2.00"]])
+    kept = report.keep("fed_cnn", [table], ran="Configuration preset", seconds=3, findings=["better: no"], subset="few")
+    assert json.loads((tmp_path / "fed_cnn.json").read_text())["tables"] == kept["tables"]
+    page = report.main().read_text()
+    assert "| sigma | paper | privet |\n| --- | --- | --- |\n| 0 | 1.00 | 2.00 |" in page
+    assert "Configuration preset. 3 s in all" in page
+    assert "- better: no" in page
+    assert "Not run yet: `python experiments/fed_lstm.py`" in page
+    assert "fed_cnn.png" not in page  # there is no figure
+    (tmp_path / "fed_cnn.png").touch()
+    assert "fed_cnn.png" in report.page(tmp_path)
+
+
+def test_options(report):
+    assert report.options("about", []).configuration == "preset"
+    assert report.options("about", [], default="full").configuration == "full"
+    chosen = report.options("about", ["--quick", "--runs", "3"])
+    assert (chosen.configuration, chosen.runs) == ("quick", 3)
+
+
+def test_what_the_page_shows_has_the_plain_name(report):
+    assert report.result_name("fed_logistic", "full") == "fed_logistic"
+    assert report.result_name("fed_logistic", "preset") == "fed_logistic_preset"
+    assert report.result_name("fed_cnn", "preset") == "fed_cnn"
+    assert report.result_name("fed_cnn", "full") == "fed_cnn_full"
