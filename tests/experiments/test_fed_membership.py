@@ -53,7 +53,7 @@ def test_quick_run(experiment, images, tmp_path, capsys):
         "poisson, z 1.8, sigma 1",
     ]
     assert results["rows"][0]["epsilon"] is None
-    assert results["rows"][1]["first_attack"]["n_in"] == results["rows"][1]["first_attack"]["n_out"] == 200
+    assert results["rows"][1]["first_attack"]["n_in"] == results["rows"][1]["first_attack"]["n_out"] == 300
     assert "81.45" in capsys.readouterr().out  # the paper's
 
 
@@ -62,18 +62,26 @@ def test_a_model_that_learnt_by_heart_is_found_out(experiment):
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(120, 30, generator=generator)
     y = torch.randint(0, 2, (120,), generator=generator)  # owes nothing to X
-    data = fed_data.Examples(X[:40], y[:40], X[40:80], y[40:80], X[80:], y[80:])
+    data = experiment.Populace(fed_data.Examples(X[:40], y[:40], X[40:80], y[40:80], X[80:], y[80:]), X[40:], y[40:])
     torch.manual_seed(0)
     model = torch.nn.Linear(30, 2)
-    assert not experiment.attacked(model, data, 40).is_significant
+    assert not data.attack(model).is_significant
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(200):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(data.X), data.y).backward()
+        torch.nn.functional.cross_entropy(model(X[:40]), y[:40]).backward()
         optimizer.step()
-    found = experiment.attacked(model, data, 40)
+    found = data.attack(model)
     assert found.is_significant
     assert (found.n_in, found.n_out) == (40, 40)
+
+
+def test_no_client_has_an_image_that_counts_as_another(experiment, images):
+    preset = experiment.PRESETS["quick"]
+    data = experiment.Populace.of(preset)
+    assert (len(data.members.y), len(data.y_out)) == (preset.n, preset.attacked)
+    both = torch.cat([data.members.X, data.X_out]).flatten(1)
+    assert len(torch.unique(both, dim=0)) == preset.n + preset.attacked
 
 
 def test_full_is_the_papers(experiment):

@@ -15,6 +15,7 @@ from privet.privacy.events import (
     FixedSizeGaussian,
     GaussianRelease,
     LastIterate,
+    NearlyGaussian,
     PoissonGaussian,
     PureRelease,
     event_from_dict,
@@ -38,6 +39,7 @@ events = st.recursive(elementary, lambda inner: st.lists(inner, max_size=4).map(
 EXAMPLES = [
     GaussianRelease(0.5),
     PureRelease(1.0),
+    NearlyGaussian(0.3, 1e-7),
     ApproximateRelease(1.0, 1e-6),
     PoissonGaussian(1.0, 0.01, 10),
     FixedSizeGaussian(1.0, 100, 10, 5),
