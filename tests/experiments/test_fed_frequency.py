@@ -35,8 +35,11 @@ def images(experiment, monkeypatch):
             X[y == label, label % 3, label : label + 4] += 1.0
         return fed_data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
 
+    setup = importlib.import_module("fed_cnn_setup")
     monkeypatch.setattr(experiment, "svhn_images", made)
-    return made
+    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    yield made
+    setup.pretrained.cache_clear()
 
 
 def test_noise_is_flat_and_a_smooth_layer_is_not(experiment):
