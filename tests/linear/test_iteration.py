@@ -112,14 +112,14 @@ DATA = Path(os.environ.get("PRIVET_DATA", Path(__file__).resolve().parents[3] / 
 @pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not at hand: set PRIVET_DATA to the folder that holds it")
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3])
 def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypatch):
-    """Epsilon 0.5, delta 1e-6, five seeds each, in one run: the same budget, penalty and bounds."""
+    """Epsilon 0.5, delta 1e-6, three seeds each, in one run: the same budget, penalty and bounds."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments"))
     pytest.importorskip("matplotlib", reason="the loader of the data is that of the experiments")
     split = importlib.import_module("support").a9a()
     means = {}
     for method in ("gradient", "iteration"):
         settings = {"feature_norm": 14**0.5, "alpha": alpha, "method": method, "classes": [0, 1]}
-        models = [PrivateLogisticRegression(0.5, 1e-6, random_state=seed, **settings) for seed in range(5)]
+        models = [PrivateLogisticRegression(0.5, 1e-6, random_state=seed, **settings) for seed in range(3)]
         scores = [model.fit(split.X, split.y).score(split.X_test, split.y_test) for model in models]
         means[method] = np.mean(scores)
     assert means["iteration"] >= means["gradient"]
@@ -154,8 +154,9 @@ def test_public_records_take_noise_off(table):
 def test_public_records_come_last_and_outweigh_a_few_private_ones(table):
     X, y = table
     public = {"X_public": X[1000:3000], "y_public": y[1000:3000]}
-    model = logistic(epsilon=50.0, max_iter=1, alpha=0.01).fit(X[:50], 1 - y[:50], **public)
-    assert model.score(X, y) > 0.75
+    models = [logistic(epsilon=50.0, max_iter=1, alpha=0.01, random_state=seed) for seed in range(9)]
+    scores = [model.fit(X[:50], 1 - y[:50], **public).score(X, y) for model in models]
+    assert np.median(scores) > 0.75
 
 
 @pytest.mark.parametrize("method", ["auto", "gradient", "output", "minimiser", "objective"])

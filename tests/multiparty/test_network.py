@@ -24,7 +24,7 @@ pytest.importorskip("cryptography", reason="several parties need cryptography: p
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privet.multiparty import Network, certificates, make_keys
+from privet.multiparty import Network, certificates, engine, make_keys
 from privet.multiparty.certificates import ExpiredError, host_name
 from privet.multiparty.errors import PartyMissingError, PartyRefusedError, PortInUseError
 
@@ -327,6 +327,20 @@ def test_strangers_on_the_port_keep_nobody_out(study, keys, has_keys):
 def hello(from_party, to_party, parties=3, engine="MPyC 0.11, 64 bits"):
     text = json.dumps({"from": from_party, "to": to_party, "parties": parties, "engine": engine}).encode()
     return struct.pack("<BqI", 1, 0, len(text)) + text
+
+
+def test_who_was_welcomed_is_not_dropped_for_strangers(study):
+    """It may believe itself connected: dropped now, it would take the other for lost."""
+    study.start(2)
+    with contextlib.ExitStack() as stack:
+        party = stack.enter_context(reach(study.addresses[2]))
+        party.sendall(hello(0, 2, engine=engine.description()))
+        assert party.recv(4096)[0] == 2  # welcome
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(study.addresses[2], timeout=5))
+        party.settimeout(1.0)
+        with pytest.raises(TimeoutError):  # nothing is said, and the connection not closed
+            party.recv(4096)
 
 
 def greet_with(address, folder, certificate, *, as_party, to_party=1):

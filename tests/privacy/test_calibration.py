@@ -36,7 +36,7 @@ def calibrated(family, adjacency, budget):
     return noise
 
 
-@settings(calibrations, max_examples=60)
+@settings(calibrations, max_examples=30)
 @given(budgets, rates, steps_counts)
 def test_poisson_calibration_lands_just_below_the_target(budget, rate, steps):
     ever_sampled = -math.expm1(steps * math.log1p(-rate)) if rate < 1 else 1.0

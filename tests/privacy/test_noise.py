@@ -344,6 +344,7 @@ def chacha20_block(key, counter):
     return struct.pack("<16I", *((x + y) & 0xFFFFFFFF for x, y in zip(state, start, strict=True)))
 
 
+@pytest.mark.system_noise
 def test_the_stream_is_chacha20_under_all_256_bits_of_the_systems_key(monkeypatch):
     key = bytes(range(100, 132))
     monkeypatch.setattr(os, "urandom", lambda size: key[:size])
@@ -352,6 +353,7 @@ def test_the_stream_is_chacha20_under_all_256_bits_of_the_systems_key(monkeypatc
     assert drawn == chacha20_block(key, 0) + chacha20_block(key, 1)
 
 
+@pytest.mark.system_noise
 def test_a_large_draw_is_chacha20_under_all_256_bits_of_a_key_from_the_stream(monkeypatch):
     key, asked = bytes(range(50, 82)), []
     monkeypatch.setattr(os, "urandom", lambda size: key[:size])
@@ -395,10 +397,12 @@ def test_purposes_differ(fingerprint):
 
 
 @either_size
+@pytest.mark.system_noise
 def test_sources_of_one_process_differ(fingerprint):
     assert len({fingerprint(NoiseSource()) for _ in range(200)}) == 200
 
 
+@pytest.mark.system_noise
 def test_processes_differ():
     code = "from privet.privacy import NoiseSource; print(NoiseSource().gaussian(4, 1.0).tobytes().hex())"
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -424,6 +428,7 @@ def in_fork(action):
 
 
 @either_size
+@pytest.mark.system_noise
 def test_forks_of_a_secure_source_go_their_own_ways(fingerprint):
     source = NoiseSource()
     fingerprint(source)
@@ -459,6 +464,7 @@ def shared_fingerprint(_):
     return os.getpid(), fingerprint(SHARED)
 
 
+@pytest.mark.system_noise
 def test_workers_of_a_fork_pool_never_draw_the_same():
     with multiprocessing.get_context("fork").Pool(3) as pool:
         drawn = pool.map(shared_fingerprint, range(30), chunksize=1)

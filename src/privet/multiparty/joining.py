@@ -61,7 +61,7 @@ class Joining:
         self._complete = asyncio.Event()
         self._notes: dict[int, str] = {}  # why a party that this one dials is not here
         self._turned_away = ""
-        self._callers: dict[asyncio.Task[None], None] = {}
+        self._callers: dict[asyncio.Task[None], bool] = {}  # in the order of their calls, with whether it is welcome
 
     async def run(self, timeout: float, host: str | None) -> None:
         """Return when everybody is connected with everybody. ``host`` is what to listen on; None for all interfaces."""
@@ -112,11 +112,20 @@ class Joining:
             except OSError:  # out of file handles, or the caller is gone already: neither is a reason to stop
                 await asyncio.sleep(_PAUSE)
                 continue
-            if len(self._callers) >= _MOST_CALLERS:
-                next(iter(self._callers)).cancel()  # a party greets at once: the oldest is a stranger
+            if len(self._callers) >= _MOST_CALLERS and not self._dropped_the_oldest_stranger():
+                connection.close()
+                continue
             caller = self._started(self._receive(connection, f"{where[0]}:{where[1]}"))
-            self._callers[caller] = None
+            self._callers[caller] = False
             caller.add_done_callback(lambda done: self._callers.pop(done, None))
+
+    def _dropped_the_oldest_stranger(self) -> bool:
+        """Make room for a caller. One whose greeting was found good stays: it may believe itself connected already."""
+        oldest = next((caller for caller, is_welcome in self._callers.items() if not is_welcome), None)
+        if oldest is not None:
+            del self._callers[oldest]
+            oldest.cancel()
+        return oldest is not None
 
     async def _receive(self, connection: socket.socket, where: str) -> None:
         """Hear a caller out; add it if it is a party, forget it otherwise."""
@@ -143,6 +152,8 @@ class Joining:
         if objection:
             channel.write(Kind.REFUSAL, objection.encode()[:1000])
             raise FrameError(objection)
+        if (caller := asyncio.current_task()) is not None:
+            self._callers[caller] = True
         channel.write(Kind.WELCOME)
         frame = await channel.read()
         runtime = self._session.runtime
@@ -246,7 +257,9 @@ class Joining:
             except Exception as error:
                 self._failure.set(error)
 
-        return asyncio.create_task(watched())
+        task = asyncio.create_task(watched())
+        task.add_done_callback(lambda done: coroutine.close())  # one that is cancelled before it begins
+        return task
 
     def _peer(self, index: int, channel: Channel) -> Peer:
         return Peer(index, self._shown(index), channel, self._failure.set)

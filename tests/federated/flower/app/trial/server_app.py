@@ -37,7 +37,7 @@ def run(grid, folder, seed):
         np.savez(folder / f"model-{server.rounds_done}.npz", **weights)
         took, began = time.monotonic() - began, time.monotonic()
         # In the faulty round one client never answers: the others have a few times what a round takes on this machine.
-        strategy.timeout = max(20.0, 4 * took) if server.rounds_done == FAULTY else 400.0
+        strategy.timeout = max(45.0, 6 * took) if server.rounds_done == FAULTY else 400.0
         return 0.0
 
     strategy = PrivateStrategy(
