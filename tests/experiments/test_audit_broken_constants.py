@@ -1,21 +1,13 @@
 """The published constants are refuted where they are broken, and privet's are not."""
 
-import importlib
 import json
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("audit_broken_constants")
+def experiment(opened):
+    return opened("audit_broken_constants")
 
 
 def test_quick_run(experiment, tmp_path):

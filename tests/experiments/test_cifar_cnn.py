@@ -15,13 +15,8 @@ pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'p
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setenv("PRIVET_DATA", str(DATA))
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    yield importlib.import_module("cifar_cnn")
+def experiment(opened):
+    yield opened("cifar_cnn")
     importlib.import_module("deep_runs").images.cache_clear()
 
 

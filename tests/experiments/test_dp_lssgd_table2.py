@@ -1,6 +1,5 @@
 """The DP-LSSGD experiment runs, its numbers are finite, and its estimator is the one that is shipped."""
 
-import importlib
 import math
 import os
 import sys
@@ -19,13 +18,8 @@ if not (DATA / "mnist.npz").exists():
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setenv("PRIVET_DATA", str(DATA))
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    yield importlib.import_module("dp_lssgd_table2")
+def experiment(opened):
+    yield opened("dp_lssgd_table2")
     descents = sys.modules["dp_lssgd_descents"]
     descents.images.cache_clear()  # a gigabyte that no other test needs
     descents.bounded.cache_clear()

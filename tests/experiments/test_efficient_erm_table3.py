@@ -1,6 +1,5 @@
 """Table 3 of "Efficient Private ERM" runs, errs as it should, and its Algorithm 1 is the solver that is shipped."""
 
-import importlib
 import math
 import os
 import sys
@@ -22,13 +21,8 @@ pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'p
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setenv("PRIVET_DATA", str(DATA))
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("efficient_erm_table3")
+def experiment(opened):
+    return opened("efficient_erm_table3")
 
 
 def loaded(experiment, name):

@@ -1,45 +1,17 @@
 """Spectra tell smooth layers from noise, and the experiment runs from end to end on made-up images."""
 
-import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("fed_frequency")
-
-
-@pytest.fixture
-def images(experiment, monkeypatch):
-    """Put bright and dark quarters in the place of SVHN: ten classes that a small network can tell apart."""
-    fed_data = importlib.import_module("fed_data")
-
-    def made(n, side):
-        generator = torch.Generator().manual_seed(0)
-        y = torch.arange(n + 200) % 10
-        X = 0.3 * torch.randn(n + 200, 3, side, side, generator=generator)
-        for label in range(10):
-            X[y == label, label % 3, label : label + 4] += 1.0
-        return fed_data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
-
-    setup = importlib.import_module("fed_cnn_setup")
-    monkeypatch.setattr(experiment, "svhn_images", made)
-    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
-    yield made
-    setup.pretrained.cache_clear()
+def experiment(opened):
+    return opened("fed_frequency")
 
 
 def test_noise_is_flat_and_a_smooth_layer_is_not(experiment):

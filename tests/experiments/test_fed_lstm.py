@@ -2,23 +2,16 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("fed_lstm")
+def experiment(opened):
+    return opened("fed_lstm")
 
 
 def test_quick_run(experiment, monkeypatch, tmp_path, capsys):

@@ -1,25 +1,17 @@
 """The curves of "Privacy Amplification by Iteration" are drawn, and their figures are the errata's."""
 
-import importlib
 import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("iteration_curves")
+def experiment(opened):
+    return opened("iteration_curves")
 
 
 def test_quick_run(experiment, tmp_path):

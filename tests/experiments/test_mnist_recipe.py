@@ -1,6 +1,5 @@
 """The recipe for MNIST runs from end to end on a part of the data, and its features are each image's own."""
 
-import importlib
 import json
 import os
 from pathlib import Path
@@ -14,12 +13,8 @@ torch = pytest.importorskip("torch", reason="the recipe trains a network: pip in
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("mnist_recipe")
+def experiment(opened):
+    return opened("mnist_recipe")
 
 
 def test_features_of_an_image_do_not_depend_on_the_others(experiment):

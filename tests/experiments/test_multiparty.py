@@ -1,7 +1,6 @@
 """Chapter 6 runs, on parties made up here and on the real data; its fast methods are those of the package."""
 
 import asyncio
-import importlib
 import json
 import math
 import os
@@ -31,13 +30,8 @@ SHAPES = {"KDD Cup 99": (50_000, 20_000, 122), "Adult": (30_000, 15_222, 104), "
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setenv("PRIVET_DATA", str(DATA))
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("multiparty")
+def experiment(opened):
+    return opened("multiparty")
 
 
 @pytest.fixture

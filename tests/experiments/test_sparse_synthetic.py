@@ -1,24 +1,16 @@
 """All methods of sparse models run on tiny versions of the papers' synthetic settings."""
 
-import importlib
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("sparse_synthetic")
+def experiment(opened):
+    return opened("sparse_synthetic")
 
 
 def test_quick_run(experiment, tmp_path, capsys):

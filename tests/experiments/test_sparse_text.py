@@ -1,6 +1,5 @@
 """Sparse models of text: the plays, or a file in LIBSVM format, through all methods."""
 
-import importlib
 import os
 from pathlib import Path
 
@@ -20,13 +19,8 @@ needs_plays = pytest.mark.skipif(
 
 
 @pytest.fixture
-def experiment(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    support = importlib.import_module("support")
-    monkeypatch.setenv("PRIVET_DATA", str(DATA))
-    monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
-    return importlib.import_module("sparse_text")
+def experiment(opened):
+    return opened("sparse_text")
 
 
 @needs_plays

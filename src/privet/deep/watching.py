@@ -46,8 +46,9 @@ class Fingerprint:
 
 
 def _mark(tensor: Tensor) -> tuple[int, int, bytes]:
-    """Return sums of a tensor's bits in words of 64: of all, and of the first third, which shows another order."""
+    """Return sums of a tensor's bits in words of 64: of the first third and of the rest, which shows another order."""
     raw = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy()
     whole = len(raw) // 8 * 8
     words = raw[:whole].view(np.uint64)
-    return int(words.sum()), int(words[: len(words) // 3].sum()), raw[whole:].tobytes()
+    third = len(words) // 3
+    return int(words[:third].sum()), int(words[third:].sum()), raw[whole:].tobytes()

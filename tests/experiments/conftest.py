@@ -1,0 +1,43 @@
+"""What tests of experiments share: how one is opened, and images that are made up."""
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Return how to import a module of experiments/; its results go into a folder of the test."""
+    pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    monkeypatch.setenv("PRIVET_DATA", str(DATA))
+    support = importlib.import_module("support")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "results")
+    return importlib.import_module
+
+
+@pytest.fixture
+def images(experiment, opened, monkeypatch):
+    """Put bright and dark bands in the place of SVHN and MNIST: ten classes that a small network can tell apart."""
+    torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+    data, setup = opened("fed_data"), opened("fed_cnn_setup")
+
+    def made(n, side):
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(n + 200) % 10
+        X = 0.3 * torch.randn(n + 200, 3, side, side, generator=generator)
+        for label in range(10):
+            X[y == label, label % 3, label : label + 4] += 1.0
+        return data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
+
+    for module in (experiment, setup):
+        monkeypatch.setattr(module, "svhn_images", made)
+    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    yield made
+    setup.pretrained.cache_clear()
