@@ -42,18 +42,24 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 
 @pytest.fixture
-def takes_less_than() -> Callable[[float, Callable[[], Any]], bool]:
-    """Return a check of a time limit that holds on a slower or busier machine too.
+def slowness() -> Callable[[], float]:
+    """Return how to ask by which factor limits of time grow just now, at least 1.
 
-    A busy neighbour costs memory bandwidth and clock rate, which processor time does not leave out. So the work is
-    timed beside a reference work, and its limit grows with the time that the reference takes now.
+    A busy neighbour costs memory bandwidth and clock rate, which processor time does not leave out. So limits grow with
+    the time that a reference work takes now.
     """
+    return lambda: max(1.0, seconds_of(reference_work) / REFERENCE)
+
+
+@pytest.fixture
+def takes_less_than(slowness: Callable[[], float]) -> Callable[[float, Callable[[], Any]], bool]:
+    """Return a check of a time limit that holds on a slower or busier machine too."""
 
     def check(limit: float, work: Callable[[], Any], tries: int = 5) -> bool:
         for _ in range(tries):
             forget()
             taken = seconds_of(work)
-            if taken < limit * max(1.0, seconds_of(reference_work) / REFERENCE):
+            if taken < limit * slowness():
                 return True
         return False
 

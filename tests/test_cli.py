@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ def spent_by_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_help_answers_in_half_a_second() -> None:
+def test_help_answers_in_half_a_second(slowness: Callable[[], float]) -> None:
     """By processor time, which other work on the machine leaves alone."""
     privet("--help")  # warm the file cache
     times = []
@@ -89,7 +90,7 @@ def test_help_answers_in_half_a_second() -> None:
         result = privet("--help")
         times.append(spent_by_children() - start)
         assert result.returncode == 0
-    assert min(times) < 0.5
+    assert min(times) < 0.5 * slowness()
     assert all(command in result.stdout for command in ("demo", "plan", "fit", "predict", "ledger"))
 
 
