@@ -36,7 +36,7 @@ from privet.progress import telling_bar
 
 Loss = Callable[[Any, Any], Tensor]
 
-_LARGE = 640
+_LARGE = 280
 """Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
 
 
