@@ -87,9 +87,11 @@ class Spread:
         return cls(float(np.mean(values)), std, len(values))
 
     def show(self, digits: int = 4, factor: float = 1.0) -> str:
-        """Return mean ± deviation."""
+        """Return mean ± deviation; of one run the value alone."""
         if not math.isfinite(self.mean):
             return "inf"
+        if self.runs == 1:
+            return f"{factor * self.mean:.{digits}f}"
         return f"{factor * self.mean:.{digits}f} ± {factor * self.std:.{digits}f}"
 
 
