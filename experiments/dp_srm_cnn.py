@@ -1,6 +1,6 @@
 """Figures 4.2 and 4.5(a) of "Towards Efficient and Effective Privacy-Preserving Machine Learning": a CNN on MNIST.
 
-python experiments/dp_srm_cnn.py [--full | --quick] [--runs 3] [--workers 2]
+python experiments/dp_srm_cnn.py [--full | --quick] [--runs 2] [--workers 2]
 
 The four-layer CNN of pytorch-dp's MNIST example (26,010 weights), 60,000 images, delta 1e-5, C1 = 1.5; DP-SGD clips to
 the same. --full makes the paper's search: step size in {0.01, 0.05, 0.1, 0.25, 0.5}, batch b in {256, 512, 1024}, and
@@ -47,7 +47,7 @@ FOUND = {
 SEARCH = grid((0.01, 0.05, 0.1, 0.25, 0.5), (256, 512, 1024), 20, (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99), (1, 2, 4))
 FEW = {"DP-SGD": (Setting(0.5, 64, 0.2),), "DP-SRM": (Setting(0.5, 64, 0.2, refresh=0.5, first=2),)}
 PRESETS = {
-    "standard": Study(TITLE, MNIST, (1.2, 3.0), FOUND, PAPER, runs=3),
+    "standard": Study(TITLE, MNIST, (1.2, 3.0), FOUND, PAPER, runs=2),
     "full": Study(TITLE, MNIST, (1.2, 3.0, 7.0), SEARCH, PAPER, runs=30),
     "quick": Study(TITLE, replace(MNIST, n=2000, n_test=500), (3.0,), FEW, PAPER, runs=2),
 }
