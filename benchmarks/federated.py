@@ -2,9 +2,9 @@
 
 The task has the shape of the paper's Table 2: 1000 clients with 60 images of 784 pixels, 50 a round, softmax
 regression, 5 local epochs in batches of 10. privet trains with client-level privacy: its own sampling, running clip,
-secure noise. Flower trains without any privacy, by its FedAvg and a plain PyTorch loop, in Ray actors of one thread on
-as many cores as there are. Images are made up, the same for both, and read from files by Flower's clients, so that Ray
-need not carry them.
+secure noise, on as many threads as torch has. Flower trains without any privacy, by its FedAvg and a plain PyTorch
+loop, in Ray actors of one thread on as many cores as there are. Images are made up, the same for both, and read from
+files by Flower's clients, so that Ray need not carry them.
 
 privet's time is that of the whole call, accounting included, and its median over runs before and after Flower's.
 Flower's is taken from the end of its first round on, so that the start of Ray does not count; a few rounds are enough

@@ -5,10 +5,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.batched import Batched, _softmax_slopes, softmax_layer
+from privet.federated.batched import Batched, _softmax_slopes, _stacked, softmax_layer
 from privet.federated.engine import Engine
 from privet.federated.local import trained_weights
 
@@ -75,6 +77,65 @@ def test_training_in_the_span_of_few_examples_is_training(local, clip_norm, monk
     assert all(np.array_equal(in_span[6][name], value) for name, value in plainly[6].items())
 
 
+@given(
+    sizes=st.lists(st.integers(0, 20), min_size=1, max_size=6),
+    length=st.one_of(
+        st.fixed_dictionaries({"epochs": st.integers(1, 3)}), st.fixed_dictionaries({"steps": st.integers(1, 9)})
+    ),
+    batch_size=st.integers(1, 12),
+    weight_decay=st.sampled_from([0.0, 0.3]),
+    momentum=st.sampled_from([0.0, 0.7]),
+    clip_norm=st.sampled_from([1e-30, 1e-3, 0.2, 1e30, float("inf")]),
+    has_bias=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight_decay, momentum, clip_norm, has_bias):
+    local = LocalTraining(0.1, batch_size, weight_decay=weight_decay, momentum=momentum, **length)
+    model = MODELS["softmax" if has_bias else "softmax without bias"]()
+    made = ClientTrainer(model, nn.CrossEntropyLoss(), local, clip_norm)
+    together = answers(Batched(made, seed=3), images(sizes))
+    assert_alike(together, answers(Engine(made, seed=3), images(sizes)))
+
+
+@pytest.mark.parametrize("local", LOCALS)
+@pytest.mark.parametrize("factor", [0.0, 1e4, float("nan")])
+def test_the_examples_of_one_client_change_no_bit_of_another(local, factor):
+    """Though it is pulled back where the other is not: training may blow up the last bits."""
+    datas = images([30, 30, 12])
+    others = [datas[0], (factor * datas[1][0], datas[1][1]), datas[2]]
+    one, other = (answers(Batched(trainer("softmax", local), seed=3), each) for each in (datas, others))
+    for client in (0, 2):
+        assert all(np.array_equal(one[client][name], value) for name, value in other[client].items())
+    assert not np.array_equal(one[1]["1.weight"], other[1]["1.weight"])
+
+
+@pytest.mark.parametrize("sizes", [SIZES, [9], [30] * 7])
+def test_threads_change_nothing_and_are_given_back(sizes):
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(answers(Batched(trainer(), seed=3), images(sizes)))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert_alike(found[0], found[1], atol=1e-7)
+    assert_alike(found[0], found[2], atol=1e-7)
+
+
+def test_clients_that_lie_side_by_side_are_stacked_without_a_copy():
+    whole = torch.arange(24.0).view(6, 4)
+    first, second, third = ((part, part[:, 0]) for part in whole.split(2))
+    stacked, _ = _stacked([first, second, third])
+    assert stacked.data_ptr() == whole.data_ptr()
+    assert torch.equal(stacked, whole.view(3, 2, 4))
+    for datas in ([second, first], [first, third], [first, (second[0].clone(), second[1])]):
+        inputs, targets = _stacked(datas)
+        assert torch.equal(inputs, torch.stack([data[0] for data in datas]))
+        assert torch.equal(targets, torch.stack([data[1] for data in datas]))
+
+
 def test_more_clients_than_are_stacked_at_once():
     made = trainer("perceptron")
     engine = Batched(made, seed=3)
@@ -138,8 +199,9 @@ def test_a_model_that_does_not_stack_is_trained_client_by_client():
     assert_alike(found, answers(Engine(made, seed=3), images([10, 10])))
 
 
-def test_a_nan_stays_with_its_client():
-    made = trainer("perceptron", clip_norm=0.05)
+@pytest.mark.parametrize("model", ["softmax", "perceptron"])
+def test_a_nan_stays_with_its_client(model):
+    made = trainer(model, clip_norm=0.05)
     datas = images([10, 10])
     datas[0][0][3] = float("nan")
     found = answers(Batched(made, seed=3), datas)

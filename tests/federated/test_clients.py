@@ -4,7 +4,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from privet.federated import Partitioned
-from privet.federated.clients import data_of
+from privet.federated.clients import Fetching, data_of
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 
@@ -52,3 +52,58 @@ def test_inputs_and_targets_must_match(bad):
 def test_rows_must_be_there(row):
     with pytest.raises(ValueError, match="client 1 has a row"):
         Partitioned((X, Y), [np.array([0]), np.array([row])])
+
+
+PARTS = [np.array([4, 0]), np.array([], dtype=np.int64), np.array([1, 5]), np.array([2])]
+
+
+def alike(one, other):
+    return type(one) is type(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+class Backwards(Partitioned):
+    def __getitem__(self, client):
+        return super().__getitem__(len(self) - 1 - client)
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        Partitioned((X, Y), PARTS),
+        Partitioned((X, Y), PARTS, lambda data: (2 * data[0], data[1])),
+        Backwards((X, Y), PARTS),
+        [(X[part], Y[part]) for part in PARTS],
+    ],
+)
+def test_many_clients_are_fetched_as_each_is(clients):
+    fetch = Fetching(clients, torch.float32)
+    found = fetch.many([2, 0, 1, 3])
+    assert [len(inputs) for inputs, _ in found] == [len(clients[client][0]) for client in (2, 0, 1, 3)]
+    for client, data in zip([2, 0, 1, 3], found, strict=True):
+        assert alike(data, fetch(client))
+        assert alike(data, data_of(clients, client, torch.float32))
+
+
+def test_what_goes_wrong_is_the_answer_of_its_client():
+    def transform(data):
+        if len(data[0]) == 1:
+            raise OSError("unreadable")
+        return data if len(data[0]) else None
+
+    found = Fetching(Partitioned((X, Y), PARTS, transform), torch.float32).many([0, 1, 2, 3])
+    assert isinstance(found[3], OSError)
+    assert found[1] is None
+    assert [found[client][1].tolist() for client in (0, 2)] == [[4, 0], [1, 5]]
+    single = Fetching([(X, Y), (X,), None], torch.float32)
+    assert isinstance(single(1), ValueError)
+    assert single(2) is None
+
+
+def test_rows_that_are_lost_later_are_their_clients_fault():
+    parts = [*PARTS]
+    clients = Partitioned((X, Y), parts)
+    parts[2] = np.array([77])
+    found = Fetching(clients, torch.float32).many([0, 2, 3])
+    assert isinstance(found[1], Exception)
+    assert found[0][1].tolist() == [4, 0]
+    assert found[2][1].tolist() == [2]

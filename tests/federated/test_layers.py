@@ -52,7 +52,7 @@ def test_a_first_model_that_is_not_finite_is_refused():
         Layers.of({})
 
 
-@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-3, 1.0, 1e10, 1e200, 1.7e308])
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-101, 1e-3, 1.0, 1e10, 1e99, 1e101, 1e200, 1.7e308])
 @pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])
 def test_a_clip_holds_from_the_smallest_to_the_largest_numbers(scale, clip_norm):
     generator = np.random.default_rng(3)
@@ -71,6 +71,13 @@ def test_a_vector_on_the_ball_is_left_as_it_is():
     assert np.array_equal(clipped(v, 1.0), v)
     assert np.array_equal(clipped(np.zeros(3), 1.0), np.zeros(3))
     assert clipped(np.zeros(0), 1.0).size == 0
+
+
+@pytest.mark.parametrize("unit", [1e-170, 1e-99, 1.0, 1e99, 1e170])
+def test_a_clip_holds_where_squares_overflow_or_vanish(unit):
+    assert np.allclose(
+        clipped(unit * np.array([3.0, 4.0]), 1e-10 * unit) / unit, [0.6e-10, 0.8e-10], rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.parametrize("order", ORDERS)

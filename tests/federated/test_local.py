@@ -9,7 +9,7 @@ from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.local import order_source, trained_weights, with_weights
-from privet.privacy import NoiseSource
+from privet.privacy.noise import OrderSource
 
 
 def data(n=23, seed=0):
@@ -29,7 +29,7 @@ def length(update):
 
 def updated(model, local, clip_norm=float("inf"), given=None, rounds_done=0, loss=None):
     trainer = ClientTrainer(model, loss or nn.CrossEntropyLoss(), local, clip_norm)
-    return trainer.update(trained_weights(model), given or data(), rounds_done, NoiseSource(5))
+    return trainer.update(trained_weights(model), given or data(), rounds_done, OrderSource(5))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_without_a_clip_it_is_torchs_sgd(options):
     plain = copy.deepcopy(model)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, **options)
     X, y = data()
-    for rows in local.schedule(23, NoiseSource(5)):
+    for rows in local.schedule(23, OrderSource(5)):
         chosen = torch.from_numpy(rows[rows >= 0])
         optimizer.zero_grad()
         nn.functional.cross_entropy(plain(X[chosen]), y[chosen]).backward()
@@ -60,7 +60,7 @@ def test_the_running_clip_by_hand():
     local = LocalTraining(0.2, batch_size=1, epochs=1)
     found = updated(model, local, 0.25, given, loss=lambda outputs, targets: -(outputs * targets).flatten())
     at = 0.0
-    for (row,) in local.schedule(3, NoiseSource(5)):
+    for (row,) in local.schedule(3, OrderSource(5)):
         at = min(max(at + 0.2 * float(given[0][row, 0]), -0.25), 0.25)
     assert np.isclose(found["weight"][0, 0], at)
 
@@ -87,7 +87,7 @@ def test_the_learning_rate_decays_over_rounds():
 
 
 def test_an_epoch_takes_every_example_once():
-    batches = LocalTraining(0.1, batch_size=5, epochs=3).schedule(12, NoiseSource(0))
+    batches = LocalTraining(0.1, batch_size=5, epochs=3).schedule(12, OrderSource(0))
     assert batches.shape == (9, 5)
     for epoch in batches.reshape(3, 15):
         assert sorted(epoch[epoch >= 0]) == list(range(12))
@@ -97,7 +97,7 @@ def test_an_epoch_takes_every_example_once():
 
 @pytest.mark.parametrize("steps", [1, 3, 4, 20])
 def test_steps_go_through_the_examples_as_often_as_needed(steps):
-    batches = LocalTraining(0.1, batch_size=5, steps=steps).schedule(12, NoiseSource(0))
+    batches = LocalTraining(0.1, batch_size=5, steps=steps).schedule(12, OrderSource(0))
     assert batches.shape == (steps, 5)
 
 
@@ -109,7 +109,7 @@ def test_a_client_without_examples_moves_nothing():
 
 def test_orders_differ_by_client_and_round_and_repeat_with_their_seed():
     def order(*place):
-        return order_source(*place).permutation(50).tolist()
+        return order_source(*place).orders(1, 50)[0].tolist()
 
     assert order(3, 0, 7) == order(3, 0, 7)
     assert len({tuple(order(*place)) for place in [(3, 0, 7), (3, 1, 7), (3, 0, 8), (4, 0, 7)]}) == 4
@@ -132,9 +132,9 @@ class Remembers(nn.Module):
 def test_nothing_passes_from_one_client_to_the_next_but_the_noisy_sum():
     trainer = ClientTrainer(Remembers(), nn.CrossEntropyLoss(), LocalTraining(0.1, 5, epochs=1), 1.0)
     weights = trained_weights(trainer.model)
-    alone = trainer.update(weights, data(seed=1), 0, NoiseSource(5))
-    trainer.update(weights, data(seed=2), 0, NoiseSource(5))
-    after = trainer.update(weights, data(seed=1), 0, NoiseSource(5))
+    alone = trainer.update(weights, data(seed=1), 0, OrderSource(5))
+    trainer.update(weights, data(seed=2), 0, OrderSource(5))
+    after = trainer.update(weights, data(seed=1), 0, OrderSource(5))
     assert (trainer.model.seen == 0).all()
     assert all(np.array_equal(alone[name], after[name]) for name in alone)
 

@@ -9,14 +9,16 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from privet.federated.clients import Data
+from privet.federated.clients import Data, Fetching
 from privet.federated.engine import Answer, Engine, Fetch, one_by_one
 from privet.federated.gram import trained_in_span
 from privet.federated.layers import Weights
@@ -75,22 +77,18 @@ class Batched(Engine):
         """Return the updates of clients, longest training first, so that those still at it are the first rows."""
         local = self.trainer.local
         plans = {
-            client: local.schedule(len(data[-1]), order_source(self.seed, rounds_done, client))
+            client: local.schedule(data[-1].shape[0], order_source(self.seed, rounds_done, client))
             for client, data in fetched.items()
         }
         clients = sorted(plans, key=lambda client: -len(plans[client]))
         if not clients:
             return []
         *inputs, targets = _stacked([fetched[client] for client in clients])
-        lengths = np.array([len(plans[client]) for client in clients])
-        batches = [
-            torch.from_numpy(np.stack([plans[client][step] for client in clients[: int((lengths > step).sum())]]))
-            for step in range(int(lengths[0]))
-        ]
-        moved = self._moved(self.trainer.start(weights), inputs, targets, batches, local.rate(rounds_done))
+        runs = _runs([plans[client] for client in clients])
+        moved = self._moved(self.trainer.start(weights), inputs, targets, runs, local.rate(rounds_done))
+        arrays = {name: value.numpy() for name, value in moved.items()}
         return [
-            (client, {name: value[place].numpy() for name, value in moved.items()})
-            for place, client in enumerate(clients)
+            (client, {name: array[place] for name, array in arrays.items()}) for place, client in enumerate(clients)
         ]
 
     def _alike(self, fetched: dict[int, Data]) -> list[dict[int, Data]]:
@@ -106,24 +104,22 @@ class Batched(Engine):
 
     def _has_few(self, data: Data) -> bool:
         """Whether a client of softmax regression has fewer examples than features."""
-        return self._softmax is not None and len(data) == 2 and len(data[1]) < math.prod(data[0].shape[1:])
+        return self._softmax is not None and len(data) == 2 and data[1].shape[0] < math.prod(data[0].shape[1:])
 
-    def _moved(
-        self, begun: Named, inputs: list[Tensor], targets: Tensor, batches: Sequence[Tensor], rate: float
-    ) -> Named:
+    def _moved(self, begun: Named, inputs: list[Tensor], targets: Tensor, runs: Sequence[Tensor], rate: float) -> Named:
         """Return how far each client gets, with a client a row."""
         local, layer = self.trainer.local, self._softmax
         if layer is not None and self._has_few((inputs[0][0], targets[0])):
             weight, bias = f"{layer.prefix}weight", f"{layer.prefix}bias"
             X = inputs[0].flatten(2) if layer.is_flattened else inputs[0]
             in_span = trained_in_span(
-                X, targets, begun[weight], begun.get(bias), batches, local, rate, self.trainer.clip_norm
+                X, targets, begun[weight], begun.get(bias), runs, local, rate, self.trainer.clip_norm
             )
             return {name: value for name, value in zip((weight, bias), in_span, strict=True) if value is not None}
         here = {name: value.expand(len(targets), *value.shape).clone() for name, value in begun.items()}
         moved = {name: torch.zeros_like(value) for name, value in here.items()}
         speed = {name: torch.zeros_like(value) for name, value in here.items()} if local.momentum else {}
-        for rows in batches:
+        for rows in chain.from_iterable(runs):
             busy = len(rows)
             self._step(
                 {name: value[:busy] for name, value in here.items()},
@@ -167,10 +163,10 @@ class Batched(Engine):
 
 def _fetched(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], list[Answer]]:
     """Return the data of clients, and the answers of those that have none."""
+    found = fetch.many(clients) if isinstance(fetch, Fetching) else [fetch(client) for client in clients]
     fetched: dict[int, Data] = {}
     gone: list[Answer] = []
-    for client in clients:
-        data = fetch(client)
+    for client, data in zip(clients, found, strict=True):
         if isinstance(data, tuple):
             fetched[client] = data
         else:
@@ -180,17 +176,48 @@ def _fetched(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], lis
 
 def _stacked(datas: Sequence[Data]) -> list[Tensor]:
     """Return the data of clients as tensors with a client a row; shorter ones are filled up by zeros."""
-    longest = max(len(data[-1]) for data in datas)
+    sizes = [data[-1].shape[0] for data in datas]
+    longest = max(sizes)
     found = []
     for parts in zip(*datas, strict=True):
-        if all(len(part) == longest for part in parts):
-            found.append(torch.stack(parts))
+        if min(sizes) == longest:
+            found.append(_as_they_lie(parts) if _follow_one_another(parts) else torch.stack(parts))
             continue
         whole = parts[0].new_zeros(len(parts), longest, *parts[0].shape[1:])
-        for row, part in zip(whole, parts, strict=True):
-            row[: len(part)] = part
+        for row, part, size in zip(whole, parts, sizes, strict=True):
+            row[:size] = part
         found.append(whole)
     return found
+
+
+def _follow_one_another(parts: Sequence[Tensor]) -> bool:
+    """Whether tensors of one shape and type lie in one memory without a gap."""
+    first = parts[0]
+    memory, start, length = first.untyped_storage().data_ptr(), first.data_ptr(), first.nbytes
+    return all(
+        part.is_contiguous()
+        and part.untyped_storage().data_ptr() == memory
+        and part.data_ptr() == start + place * length
+        for place, part in enumerate(parts)
+    )
+
+
+def _as_they_lie(parts: Sequence[Tensor]) -> Tensor:
+    """Return tensors that follow one another as one, without a copy."""
+    first = parts[0]
+    return first.as_strided((len(parts), *first.shape), (first.numel(), *first.stride()))
+
+
+def _runs(plans: Sequence[NDArray[np.int64]]) -> list[Tensor]:
+    """Return the batches of clients, longest training first, in runs of steps in which the same clients are at it.
+
+    A run has the shape (steps, clients still at it, batch).
+    """
+    ends = sorted({0, *map(len, plans)})
+    return [
+        torch.from_numpy(np.stack([plan[start:end] for plan in plans if len(plan) >= end], axis=1))
+        for start, end in pairwise(ends)
+    ]
 
 
 def _batch(data: Sequence[Tensor], rows: Tensor, kind: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:

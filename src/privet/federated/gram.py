@@ -4,14 +4,20 @@ Local SGD moves a linear layer by combinations of the client's own examples (and
 itself): W - W_0 = sum_i a_i x_i' + c W_0. So with the products K_ij = <x_i, x_j> at hand, a step needs the scores of
 the client's examples and the coefficients a, c alone: tens of numbers a class where the layer has hundreds. For fewer
 examples than features that is several times faster, and the same up to rounding.
+
+Rows are classes and columns are examples throughout: products of matrices that are longer than they are high are the
+fast ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from privet.federated.local import LocalTraining
+from privet.federated.threads import one_thread
 
 
 class Moved:
@@ -19,10 +25,10 @@ class Moved:
 
     Attributes
     ----------
-    examples : tensor of shape (clients, examples, classes)
+    examples : tensor of shape (clients, classes, examples)
         The coefficients a.
     scores : tensor of the same shape
-        K a: what they add to the scores of each example.
+        a K: what they add to the scores of each example.
     share : tensor of shape (clients, 1, 1)
         The coefficient c, which stays 0 without weight decay.
     """
@@ -52,13 +58,37 @@ class Moved:
         if self._is_decaying:
             self.share.add_(other.share, alpha=factor)
 
+    def add_batch(self, pull: Tensor, batch: "Batch") -> None:
+        """Add a combination of the examples of a batch in place."""
+        self.examples.scatter_add_(2, batch.places, pull)
+        self.scores.baddbmm_(pull, batch.products)
+
     def squared_lengths(self, begun: Tensor, square: Tensor) -> Tensor:
         """Return the squared norm of each client's move, given the global model's scores and squared norm."""
-        found = (self.examples * self.scores).sum((1, 2))
+        found = (self.examples * self.scores).sum((1, 2), keepdim=True)
         if self._is_decaying:
-            share = self.share[:, 0, 0]
-            found += share * (2 * (self.examples * begun).sum((1, 2)) + share * square)
+            along = (self.examples * begun).sum((1, 2), keepdim=True)
+            found += self.share * (2 * along + self.share * square)
         return found
+
+
+class Batch(NamedTuple):
+    """The examples of one step, of each client.
+
+    Attributes
+    ----------
+    places : tensor of shape (clients, classes, batch)
+        Which of the client's examples they are, the same for all classes; the first where a batch is not full.
+    labels, shares : tensors of shape (clients, 1, batch)
+        Their classes, and their weights in the mean: 0 where a batch is not full.
+    products : tensor of shape (clients, batch, examples)
+        Their products with all examples.
+    """
+
+    places: Tensor
+    labels: Tensor
+    shares: Tensor
+    products: Tensor
 
 
 def trained_in_span(
@@ -66,7 +96,7 @@ def trained_in_span(
     targets: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    batches: Sequence[Tensor],
+    runs: Sequence[Tensor],
     local: LocalTraining,
     rate: float,
     clip_norm: float,
@@ -81,62 +111,110 @@ def trained_in_span(
         Their classes.
     weight, bias : tensor, tensor or None
         Of the global model.
-    batches : sequence of tensors of shape (clients still at it, batch)
-        The examples of each step; -1 where a batch is not full. Who ends first is among the last clients.
+    runs : sequence of tensors of shape (steps, clients still at it, batch)
+        The examples of all steps; -1 where a batch is not full. Who ends first is among the last clients.
     local, rate, clip_norm
         How the clients train.
     """
-    products = torch.bmm(X, X.mT)
-    begun = X @ weight.T
-    square = weight.square().sum()
-    if bias is not None:
-        products += 1.0
-        begun = begun + bias
-        square = square + bias.square().sum()
+    threads = torch.get_num_threads()
+    with one_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        in_parts = map if threads == 1 else pool.map  # whole clients, so that nobody's rounding depends on the parts
+        prepared = in_parts(lambda part: _prepared(part, weight, bias), X.chunk(threads))
+        products, begun = (torch.cat(each) for each in zip(*prepared, strict=True))
+        moved = _moved(products, begun, targets, _square(weight, bias), runs, local, rate, clip_norm)
+        weights = torch.cat(list(in_parts(torch.bmm, moved.examples.chunk(threads), X.chunk(threads))))
+    biases = None if bias is None else moved.examples.sum(2)
+    if local.weight_decay:
+        weights += moved.share * weight
+        if bias is not None and biases is not None:
+            biases += moved.share[:, 0] * bias
+    return weights, biases
+
+
+def _prepared(X: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the products of each client's examples with one another, and their scores by the global model."""
+    products = _products(X)
+    begun = torch.bmm(weight.expand(len(X), *weight.shape), X.mT)
+    return (products, begun) if bias is None else (products.add_(1.0), begun.add_(bias[:, None]))
+
+
+def _square(weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the squared norm of the global model."""
+    return weight.square().sum() if bias is None else weight.square().sum() + bias.square().sum()
+
+
+def _moved(
+    products: Tensor,
+    begun: Tensor,
+    targets: Tensor,
+    square: Tensor,
+    runs: Sequence[Tensor],
+    local: LocalTraining,
+    rate: float,
+    clip_norm: float,
+) -> Moved:
+    """Take all steps."""
+    range_ = torch.finfo(square.dtype)
+    ball = square.new_full((), min(max(clip_norm * clip_norm, range_.tiny), range_.max))
     is_decaying = local.weight_decay > 0
     moved = Moved.none(begun, is_decaying)
     speed = Moved.none(begun, is_decaying) if local.momentum else None
-    for rows in batches:
-        busy = len(rows)
-        here = moved.first(busy)
-        change = _change(begun[:busy], products[:busy], targets[:busy], here, rows, local.weight_decay)
-        if speed is not None:
-            faster = speed.first(busy)
-            faster.scale(local.momentum)
-            faster.add(change, 1.0)
-            change = faster
-        here.add(change, -rate)
-        _pull_back(here, begun[:busy], square, clip_norm)
-    along = moved.examples.mT
-    weights = torch.bmm(along, X) + moved.share * weight
-    return weights, None if bias is None else along.sum(2) + moved.share[:, 0] * bias
+    for run in runs:
+        clients = run.shape[1]
+        here, at_first = moved.first(clients), begun[:clients]
+        faster = None if speed is None else speed.first(clients)
+        for batch in _batches(run, targets[:clients], products, at_first):
+            _step(here, faster, at_first, batch, local, rate)
+            _pull_back(here, at_first, square, ball)
+    return moved
 
 
-def _change(begun: Tensor, products: Tensor, targets: Tensor, here: Moved, rows: Tensor, weight_decay: float) -> Moved:
-    """Return the gradient of one batch a client, weight decay included."""
-    filled = rows >= 0
-    n = begun.shape[1]
-    places = (rows.clamp_min(0) + n * torch.arange(len(rows))[:, None]).flatten()
+def _products(X: Tensor) -> Tensor:
+    """Return the products of each client's examples with one another, up to a quarter of them by symmetry.
 
-    def of_batch(each: Tensor) -> Tensor:
-        return each.flatten(0, 1).index_select(0, places)  # several times as fast as gather
-
-    base = torch.addcmul(begun, begun, here.share) if weight_decay else begun
-    pull = torch.softmax(of_batch(base + here.scores), dim=1)
-    pull.scatter_add_(1, of_batch(targets)[:, None], pull.new_full((1, 1), -1.0).expand(len(pull), 1))
-    pull *= (filled.to(pull.dtype) / filled.sum(1, keepdim=True)).view(-1, 1)
-    change = Moved.none(begun, weight_decay > 0)
-    change.examples.flatten(0, 1).index_add_(0, places, pull)
-    chosen = of_batch(products).view(*rows.shape, n)
-    torch.bmm(chosen.mT, pull.view(*rows.shape, -1), out=change.scores)
-    if weight_decay:  # of the whole layer: the global model's, and what it has moved by
-        change.add(here, weight_decay)
-        change.share.add_(weight_decay)
-    return change
+    The first examples are a multiple of 16: products of such matrices are the fast ones.
+    """
+    first = 16 * round(X.shape[1] / 32)
+    left = torch.bmm(X, X[:, :first].mT)
+    right = torch.bmm(X[:, first:], X[:, first:].mT)
+    return torch.cat([left, torch.cat([left[:, first:].mT, right], dim=1)], dim=2)
 
 
-def _pull_back(here: Moved, begun: Tensor, square: Tensor, clip_norm: float) -> None:
-    """Project each client onto the ball around the global model."""
-    factors = clip_norm / here.squared_lengths(begun, square).clamp_min(0.0).sqrt()
-    if bool((factors < 1).any()):
-        here.scale(factors.clamp_max(1.0)[:, None, None])
+def _batches(run: Tensor, targets: Tensor, products: Tensor, like: Tensor) -> Iterator[Batch]:
+    """Yield the batches of a run of steps."""
+    clients, classes, n = like.shape
+    filled = run >= 0
+    places = run.clamp_min(0)
+    labels = targets.expand(len(run), -1, -1).gather(2, places)
+    shares = filled.to(like.dtype) / filled.sum(2, keepdim=True)
+    rows = (places + n * torch.arange(clients)[:, None]).flatten(1)
+    of_all = products.flatten(0, 1)
+    for where, label, share, row in zip(
+        places[:, :, None].expand(-1, -1, classes, -1), labels[:, :, None], shares[:, :, None], rows, strict=True
+    ):
+        yield Batch(where, label, share, of_all.index_select(0, row).view(clients, -1, n))
+
+
+def _step(here: Moved, speed: Moved | None, begun: Tensor, batch: Batch, local: LocalTraining, rate: float) -> None:
+    """Take one step in place, with momentum if there is a speed."""
+    scores = begun.gather(2, batch.places)
+    if local.weight_decay:
+        scores.addcmul_(scores, here.share)
+    scores += here.scores.gather(2, batch.places)
+    into, factor = (here, -rate) if speed is None else (speed, 1.0)
+    shares = factor * batch.shares
+    pull = torch.softmax(scores, dim=1).mul_(shares).scatter_add_(1, batch.labels, -shares)
+    if speed is not None:
+        speed.scale(local.momentum)
+    if local.weight_decay:  # of the whole layer: the global model's, and what it has moved by
+        into.add(here, factor * local.weight_decay)
+        into.share.add_(factor * local.weight_decay)
+    into.add_batch(pull, batch)
+    if speed is not None:
+        here.add(speed, -rate)
+
+
+def _pull_back(here: Moved, begun: Tensor, square: Tensor, ball: Tensor) -> None:
+    """Project each client onto the ball of this squared radius around the global model; 1 is the factor inside."""
+    lengths = here.squared_lengths(begun, square)
+    here.scale(torch.div(ball, torch.maximum(lengths, ball)).sqrt_())

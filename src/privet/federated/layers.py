@@ -1,7 +1,9 @@
 """A model as named layers, as one vector, and in the order in which a convolution's weights are smoothed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,10 +42,10 @@ class Layers:
             raise ValueError(f"the global model cannot be trained: {error}") from error
         return layers
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of parameters."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
     def vector(self, update: Any) -> Vector:
         """Return an update as one vector, or raise :class:`UpdateError`, whatever it is."""
@@ -55,40 +57,48 @@ class Layers:
             raise UpdateError(f"a dictionary that cannot be read ({type(error).__name__})") from error
         if layers.keys() != self.shapes.keys():
             raise UpdateError("other layers than the model's")
-        parts = [self._part(layers[name], shape) for name, shape in self.shapes.items()]
-        return np.concatenate(parts)
-
-    def _part(self, value: Any, shape: tuple[int, ...]) -> Vector:
-        try:
-            array = np.asarray(value)
-        except Exception as error:  # what an untrusted object does when it is asked for its numbers
-            raise UpdateError(f"a layer that is no array ({type(error).__name__})") from error
-        if array.dtype.kind not in "fiub":
-            raise UpdateError(f"a layer of type {array.dtype}")
-        if array.shape != shape:
-            raise UpdateError(f"a layer of shape {array.shape} in the place of {shape}")
-        part = array.astype(np.float64).ravel()
-        if not np.isfinite(part).all():
+        vector = np.empty(self.size)
+        for name, place in self.split(vector).items():
+            _fill(place, layers[name])
+        if not np.isfinite(vector).all():
             raise UpdateError("a number that is not finite")
-        return part
+        return vector
 
     def split(self, vector: Vector) -> Weights:
         """Return the layers of a vector, without a copy."""
         found: Weights = {}
         start = 0
         for name, shape in self.shapes.items():
-            end = start + int(np.prod(shape))
+            end = start + math.prod(shape)
             found[name] = vector[start:end].reshape(shape)
             start = end
         return found
 
 
+def _fill(place: Vector, value: Any) -> None:
+    """Write a layer into its place."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # what an untrusted object does when it is asked for its numbers
+        raise UpdateError(f"a layer that is no array ({type(error).__name__})") from error
+    if array.dtype.kind not in "fiub":
+        raise UpdateError(f"a layer of type {array.dtype}")
+    if array.shape != place.shape:
+        raise UpdateError(f"a layer of shape {array.shape} in the place of {place.shape}")
+    place[...] = array
+
+
 def clipped(vector: Vector, clip_norm: float) -> Vector:
     """Return a finite vector scaled down to the l2 norm ``clip_norm``, if it is longer.
 
-    It is first divided by its largest entry: the squares of huge entries would overflow, and an infinite norm would
-    scale the whole vector to zero.
+    Where squares might overflow or vanish, it is first divided by its largest entry: an infinite norm would scale the
+    whole vector to zero.
     """
+    with np.errstate(over="ignore"):
+        square = float(np.dot(vector, vector))
+    if 1e-200 < square < 1e200:
+        length = math.sqrt(square)
+        return vector if length <= clip_norm else vector * (clip_norm / length)
     peak = float(np.abs(vector).max(initial=0.0))
     if peak == 0:
         return vector

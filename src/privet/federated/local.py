@@ -15,7 +15,7 @@ from torch.func import functional_call
 from privet.checks import count, nonnegative, positive, probability
 from privet.federated.clients import Data
 from privet.federated.layers import Weights
-from privet.privacy import NoiseSource
+from privet.privacy.noise import OrderSource
 
 Loss = Callable[[Any, Any], Tensor]
 Named = dict[str, Tensor]
@@ -62,7 +62,7 @@ class LocalTraining:
         """Return the learning rate of a round."""
         return self.learning_rate * self.decay**rounds_done
 
-    def schedule(self, n: int, source: NoiseSource) -> NDArray[np.int64]:
+    def schedule(self, n: int, source: OrderSource) -> NDArray[np.int64]:
         """Return the examples of all steps, one batch a row; -1 fills up a batch that is not full.
 
         The order is drawn anew for each epoch. It stays inside the client, and no privacy rests on it.
@@ -72,14 +72,13 @@ class LocalTraining:
         in_epoch = math.ceil(n / self.batch_size)
         epochs = self.epochs or math.ceil((self.steps or 0) / in_epoch)
         orders = np.full((epochs, in_epoch * self.batch_size), -1, dtype=np.int64)
-        for order in orders:
-            order[:n] = source.permutation(n)
+        orders[:, :n] = source.orders(epochs, n)
         return orders.reshape(-1, self.batch_size)[: self.steps]
 
 
-def order_source(seed: int | None, rounds_done: int, client: int) -> NoiseSource:
+def order_source(seed: int | None, rounds_done: int, client: int) -> OrderSource:
     """Return the randomness of one client in one round: the same in every engine, if there is a seed."""
-    return NoiseSource(seed, purpose=f"local order of client {client} in round {rounds_done}")
+    return OrderSource(seed, purpose=f"local order of client {client} in round {rounds_done}")
 
 
 class ClientTrainer:
@@ -130,7 +129,7 @@ class ClientTrainer:
             )
         return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
-    def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: NoiseSource) -> Weights:
+    def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
         """Return how far one client moves from the global model."""
         begun = self.start(weights)
         moved = {name: torch.zeros_like(value) for name, value in begun.items()}

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from privet.checks import count
 from privet.denoise import Denoiser
 from privet.federated.averaging import AverageWeight
-from privet.federated.clients import Clients, Data, data_of
+from privet.federated.clients import Clients, Fetching
 from privet.federated.engine import Answer, Engine
 from privet.federated.engines import engine_for
 from privet.federated.layers import Weights
@@ -294,14 +294,7 @@ def _taken_up(server: Server, save: str | os.PathLike[str] | None, resume: bool)
 def _round(server: Server, engine: Engine, clients: Clients) -> None:
     """Make one round."""
     chosen = [int(client) for client in server.sample()]
-
-    def fetch(client: int) -> Data | Exception | None:
-        try:
-            return data_of(clients, client, engine.trainer.kind)
-        except Exception as error:
-            return error
-
-    answers = engine.answers(server.weights, server.rounds_done, chosen, fetch)
+    answers = engine.answers(server.weights, server.rounds_done, chosen, Fetching(clients, engine.trainer.kind))
     server.aggregate(_without_errors(answers, is_first=server.rounds_spent == 0))
 
 

@@ -1,0 +1,47 @@
+"""Cheap orders: each as likely as any other, and independent by row and purpose."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from privet.privacy.noise import OrderSource
+
+
+def drawn(seed, purpose="", rows=2, n=40):
+    return OrderSource(seed, purpose).orders(rows, n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 60, 1000])
+def test_every_row_is_an_order(n):
+    orders = drawn(3, rows=4, n=n)
+    assert orders.dtype == np.int64
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+
+
+def test_all_orders_are_equally_likely_and_rows_independent():
+    pairs = OrderSource(0).orders(2 * 7200, 3).reshape(7200, 6)
+    counts = Counter(map(tuple, pairs.tolist()))
+    assert len(counts) == 36
+    assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_seeds_and_purposes_tell_orders_apart_and_repeat_them():
+    assert np.array_equal(drawn(3, "a"), drawn(3, "a"))
+    different = [drawn(3, "a"), drawn(4, "a"), drawn(3, "b"), drawn(3, "a")[::-1]]
+    assert len({each.tobytes() for each in different}) == 4
+
+
+@pytest.mark.system_noise
+def test_without_a_seed_no_two_sources_agree():
+    assert len({drawn(None).tobytes() for _ in range(50)}) == 50
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="seed"):
+        OrderSource(-1)
+    with pytest.raises(ValueError, match="rows"):
+        drawn(0, rows=0)
+    with pytest.raises(ValueError, match="n must"):
+        drawn(0, n=0)
