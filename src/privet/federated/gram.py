@@ -10,7 +10,6 @@ fast ones.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -116,13 +115,10 @@ def trained_in_span(
     local, rate, clip_norm
         How the clients train.
     """
-    threads = torch.get_num_threads()
-    with one_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        in_parts = map if threads == 1 else pool.map  # whole clients, so that nobody's rounding depends on the parts
-        prepared = in_parts(lambda part: _prepared(part, weight, bias), X.chunk(threads))
-        products, begun = (torch.cat(each) for each in zip(*prepared, strict=True))
+    with one_thread():
+        products, begun = _prepared(X, weight, bias)
         moved = _moved(products, begun, targets, _square(weight, bias), runs, local, rate, clip_norm)
-        weights = torch.cat(list(in_parts(torch.bmm, moved.examples.chunk(threads), X.chunk(threads))))
+        weights = torch.bmm(moved.examples, X)
     biases = None if bias is None else moved.examples.sum(2)
     if local.weight_decay:
         weights += moved.share * weight
