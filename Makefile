@@ -36,7 +36,7 @@ bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp
 	$(BIN)/python benchmarks/smoothing.py
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
 	$(OPACUS)/bin/python benchmarks/deep.py --json
-	OMP_NUM_THREADS=1 $(FLOWER)/bin/python benchmarks/federated.py --json
+	$(FLOWER)/bin/python benchmarks/federated.py --json
 
 experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into docs/results (needs their data)
 	$(BIN)/python experiments/efficient_erm_table3.py

@@ -148,7 +148,7 @@ class OuterSum(PerExample):
         return self
 
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 17
 """How many numbers of a factor are scaled at a time."""
 
 
