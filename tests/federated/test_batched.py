@@ -11,6 +11,7 @@ from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.batched import Batched, _softmax_slopes, _stacked, softmax_layer
+from privet.federated.clients import Fetching
 from privet.federated.engine import Engine
 from privet.federated.local import trained_weights
 
@@ -95,6 +96,31 @@ def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight
     made = ClientTrainer(model, nn.CrossEntropyLoss(), local, clip_norm)
     together = answers(Batched(made, seed=3), images(sizes))
     assert_alike(together, answers(Engine(made, seed=3), images(sizes)))
+    for update in together.values():
+        length = np.linalg.norm(np.concatenate([value.astype(float).ravel() for value in update.values()]))
+        assert length <= 1.001 * clip_norm
+
+
+def test_a_class_that_is_ignored_is_not_trained_on():
+    loss, local = nn.CrossEntropyLoss(ignore_index=0), LocalTraining(0.1, 5, epochs=2)
+    made = ClientTrainer(MODELS["softmax"](), loss, local, 0.5)
+    assert_alike(answers(Batched(made, seed=3), images()), answers(Engine(made, seed=3), images()))
+
+
+@pytest.mark.parametrize("fault", ["no class", "in a graph"])
+def test_a_client_that_does_not_stack_changes_no_bit_of_another(fault):
+    datas = images([30, 30, 12])
+    X, y = datas[1]
+    odd = (X, torch.where(torch.arange(30) == 4, -100, y)) if fault == "no class" else (X.clone().requires_grad_(), y)
+    engine = Batched(trainer(), seed=3)
+    weights = trained_weights(engine.trainer.model)
+    one, other = (
+        dict(engine.answers(weights, 1, range(3), Fetching(each, torch.float32)))
+        for each in (datas, [datas[0], odd, datas[2]])
+    )
+    for client in (0, 2):
+        assert all(np.array_equal(one[client][name], value) for name, value in other[client].items())
+    assert all(np.isfinite(value).all() for value in other[1].values())
 
 
 @pytest.mark.parametrize("local", LOCALS)

@@ -107,3 +107,17 @@ def test_rows_that_are_lost_later_are_their_clients_fault():
     assert isinstance(found[1], Exception)
     assert found[0][1].tolist() == [4, 0]
     assert found[2][1].tolist() == [2]
+
+
+@pytest.mark.parametrize("rows", [np.array([True, False]), np.array([0.0, 1.0]), np.array([[0, 1]])])
+def test_rows_that_are_no_list_of_whole_numbers_are_refused(rows):
+    with pytest.raises(ValueError, match="a list of whole numbers"):
+        Partitioned((torch.zeros(4, 2), torch.zeros(4)), [np.array([2, 3]), rows])
+
+
+def test_rows_of_any_whole_type_are_rows():
+    arrays = torch.arange(8.0).view(4, 2), torch.arange(4)
+    for kind in (np.int16, np.uint8, np.int64):
+        X, y = Partitioned(arrays, [np.array([3, 1], dtype=kind)])[0]
+        assert y.tolist() == [3, 1]
+        assert torch.equal(X, arrays[0][[3, 1]])

@@ -318,7 +318,7 @@ def test_strangers_on_the_port_keep_nobody_out(study, keys, has_keys):
             reach(address).close()
             for stranger in plain_strangers(address):
                 stack.enter_context(stranger)
-            for _ in range(100):  # more than are kept in hand
+            for _ in range(300):  # more than are kept in hand
                 stack.enter_context(socket.create_connection(address, timeout=5))
         study.start(0, **told)
         assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
@@ -336,7 +336,7 @@ def test_who_was_welcomed_is_not_dropped_for_strangers(study):
         party = stack.enter_context(reach(study.addresses[2]))
         party.sendall(hello(0, 2, engine=engine.description()))
         assert party.recv(4096)[0] == 2  # welcome
-        for _ in range(200):
+        for _ in range(300):  # more than are kept in hand
             stack.enter_context(socket.create_connection(study.addresses[2], timeout=5))
         party.settimeout(1.0)
         with pytest.raises(TimeoutError):  # nothing is said, and the connection not closed

@@ -99,12 +99,19 @@ class Batched(Engine):
         groups: dict[Any, dict[int, Data]] = {}
         for client, data in fetched.items():
             kind = tuple((part.shape[1:], part.dtype) for part in data)
-            groups.setdefault((kind, self._has_few(data)), {})[client] = data
+            groups.setdefault((kind, self._has_few(data), self._has_classes(data[-1])), {})[client] = data
         return list(groups.values())
 
     def _has_few(self, data: Data) -> bool:
         """Whether a client of softmax regression has fewer examples than features."""
         return self._softmax is not None and len(data) == 2 and data[1].shape[0] < math.prod(data[0].shape[1:])
+
+    def _has_classes(self, targets: Tensor) -> bool:
+        """Whether all targets of a client are classes, where stacked gradients need them: -100 is none."""
+        if self._softmax is None or targets.dtype.is_floating_point or targets.numel() == 0:
+            return True
+        low, high = targets.aminmax()
+        return int(low) >= 0 and int(high) < self._softmax.classes
 
     def _moved(self, begun: Named, inputs: list[Tensor], targets: Tensor, runs: Sequence[Tensor], rate: float) -> Named:
         """Return how far each client gets, with a client a row."""
@@ -243,11 +250,12 @@ def _any_slopes(trainer: ClientTrainer) -> Slopes:
 
 @dataclass(frozen=True)
 class SoftmaxLayer:
-    """Where the only layer of a softmax regression is, whether its inputs are flattened, and whether it has a bias."""
+    """The only layer of a softmax regression: where it is, whether inputs are flattened, if it has a bias, classes."""
 
     prefix: str
     is_flattened: bool
     has_bias: bool
+    classes: int
 
 
 def _softmax_slopes(layer: SoftmaxLayer) -> Slopes:
@@ -271,7 +279,12 @@ def _softmax_slopes(layer: SoftmaxLayer) -> Slopes:
 def softmax_layer(trainer: ClientTrainer) -> SoftmaxLayer | None:
     """Return the layer of a softmax regression; None if model and loss are another."""
     loss: Any = trainer.loss
-    if type(loss) is not nn.CrossEntropyLoss or loss.weight is not None or loss.label_smoothing:
+    if (
+        type(loss) is not nn.CrossEntropyLoss
+        or loss.weight is not None
+        or loss.label_smoothing
+        or loss.ignore_index >= 0
+    ):
         return None
     model: Any = trainer.model
     layers = list(model) if type(model) is nn.Sequential else [model]
@@ -280,7 +293,7 @@ def softmax_layer(trainer: ClientTrainer) -> SoftmaxLayer | None:
     if type(last) is not nn.Linear or len(before) != is_flattened or set(trainer.names) != _names(model):
         return None
     prefix = "" if last is model else f"{len(before)}."
-    return SoftmaxLayer(prefix, is_flattened, last.bias is not None)
+    return SoftmaxLayer(prefix, is_flattened, last.bias is not None, last.out_features)
 
 
 def _names(model: nn.Module) -> set[str]:

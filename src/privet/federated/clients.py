@@ -52,6 +52,9 @@ class Partitioned:
             raise ValueError(f"give inputs and targets with the same number of rows, got {sorted(sizes)}")
         (rows,) = sizes
         for client, part in enumerate(parts):
+            rows_of = np.asarray(part)
+            if rows_of.ndim != 1 or (rows_of.size and rows_of.dtype.kind not in "iu"):
+                raise ValueError(f"the rows of client {client} must be a list of whole numbers")
             if len(part) and not (np.min(part) >= 0 and np.max(part) < rows):
                 raise ValueError(f"client {client} has a row that is not among the {rows} rows of the arrays")
 
@@ -64,7 +67,7 @@ class Partitioned:
 
     def together(self, clients: Sequence[int]) -> list[Data]:
         """Return the data of clients before the transform: rows of one copy, which follow one another."""
-        parts = [torch.as_tensor(self._parts[client]) for client in clients]
+        parts = [torch.as_tensor(self._parts[client], dtype=torch.int64) for client in clients]
         rows, sizes = torch.cat(parts), [part.shape[0] for part in parts]
         with one_thread():
             columns = [array.index_select(0, rows).split(sizes) for array in self._arrays]  # faster than array[rows]
@@ -123,4 +126,4 @@ def tensors(found: Any, kind: torch.dtype) -> Data:
     data = tuple(torch.as_tensor(each) for each in found)
     if len(data) < 2 or len({each.shape[0] for each in data}) != 1:
         raise ValueError("a client's data is a tuple of inputs and targets with the same number of rows")
-    return tuple(each.to(kind) if each.is_floating_point() else each for each in data)
+    return tuple((each.to(kind) if each.is_floating_point() else each).detach() for each in data)

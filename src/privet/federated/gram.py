@@ -9,6 +9,7 @@ Rows are classes and columns are examples throughout: products of matrices that 
 fast ones.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -150,8 +151,6 @@ def _moved(
     clip_norm: float,
 ) -> Moved:
     """Take all steps."""
-    range_ = torch.finfo(square.dtype)
-    ball = square.new_full((), min(max(clip_norm * clip_norm, range_.tiny), range_.max))
     is_decaying = local.weight_decay > 0
     moved = Moved.none(begun, is_decaying)
     speed = Moved.none(begun, is_decaying) if local.momentum else None
@@ -161,7 +160,8 @@ def _moved(
         faster = None if speed is None else speed.first(clients)
         for batch in _batches(run, targets[:clients], products, at_first):
             _step(here, faster, at_first, batch, local, rate)
-            _pull_back(here, at_first, square, ball)
+            if math.isfinite(clip_norm):
+                _pull_back(here, at_first, square, clip_norm)
     return moved
 
 
@@ -210,7 +210,7 @@ def _step(here: Moved, speed: Moved | None, begun: Tensor, batch: Batch, local: 
         here.add(speed, -rate)
 
 
-def _pull_back(here: Moved, begun: Tensor, square: Tensor, ball: Tensor) -> None:
-    """Project each client onto the ball of this squared radius around the global model; 1 is the factor inside."""
-    lengths = here.squared_lengths(begun, square)
-    here.scale(torch.div(ball, torch.maximum(lengths, ball)).sqrt_())
+def _pull_back(here: Moved, begun: Tensor, square: Tensor, clip_norm: float) -> None:
+    """Project each client onto the ball around the global model; 1 is the factor inside."""
+    lengths = here.squared_lengths(begun, square).clamp_min_(0.0).sqrt_()
+    here.scale(torch.div(clip_norm, lengths).clamp_max_(1.0))

@@ -96,7 +96,7 @@ def clipped(vector: Vector, clip_norm: float) -> Vector:
     """
     with np.errstate(over="ignore"):
         square = float(np.dot(vector, vector))
-    if 1e-200 < square < 1e200:
+    if 1e-200 < square < 1e200 and clip_norm > 1e-100:  # so that the factor is a normal number
         length = math.sqrt(square)
         return vector if length <= clip_norm else vector * (clip_norm / length)
     peak = float(np.abs(vector).max(initial=0.0))

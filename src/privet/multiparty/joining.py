@@ -1,8 +1,8 @@
 """How parties come together: the one with the lower index dials, the other listens, and both say who they are.
 
 Who listens believes nobody before TLS and the greeting are done, gives each caller a few seconds for both, and keeps at
-most :data:`_MOST_CALLERS` of them in hand: a stranger who says nothing, or garbage, or comes in numbers, keeps no party
-out.
+most :data:`_MOST_CALLERS` of them in hand, of strangers the last that called: one who says nothing, or garbage, or
+comes in numbers, keeps no party out, unless so many call while a party greets.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from privet.multiparty import engine, tls
@@ -22,7 +23,7 @@ from privet.multiparty.peer import Peer, printable
 from privet.multiparty.session import Failure, Session
 
 _GREETING = 10.0  # seconds for TLS and a greeting
-_MOST_CALLERS = 64
+_MOST_CALLERS = 256
 _PAUSE = 0.1  # seconds between two calls
 _BUFFER = 2**20
 
@@ -61,7 +62,7 @@ class Joining:
         self._complete = asyncio.Event()
         self._notes: dict[int, str] = {}  # why a party that this one dials is not here
         self._turned_away = ""
-        self._callers: dict[asyncio.Task[None], bool] = {}  # in the order of their calls, with whether it is welcome
+        self._callers: dict[asyncio.Task[None], int | None] = {}  # in the order of calls; which party, once welcome
 
     async def run(self, timeout: float, host: str | None) -> None:
         """Return when everybody is connected with everybody. ``host`` is what to listen on; None for all interfaces."""
@@ -116,16 +117,22 @@ class Joining:
                 connection.close()
                 continue
             caller = self._started(self._receive(connection, f"{where[0]}:{where[1]}"))
-            self._callers[caller] = False
-            caller.add_done_callback(lambda done: self._callers.pop(done, None))
+            self._callers[caller] = None
+            caller.add_done_callback(partial(self._forget, connection))
+            await asyncio.sleep(0)  # a full backlog must not keep those who have called from speaking
 
     def _dropped_the_oldest_stranger(self) -> bool:
         """Make room for a caller. One whose greeting was found good stays: it may believe itself connected already."""
-        oldest = next((caller for caller, is_welcome in self._callers.items() if not is_welcome), None)
+        oldest = next((caller for caller, party in self._callers.items() if party is None), None)
         if oldest is not None:
             del self._callers[oldest]
             oldest.cancel()
         return oldest is not None
+
+    def _forget(self, connection: socket.socket, caller: "asyncio.Task[None]") -> None:
+        self._callers.pop(caller, None)
+        if caller.cancelled():  # before it began, maybe
+            connection.close()
 
     async def _receive(self, connection: socket.socket, where: str) -> None:
         """Hear a caller out; add it if it is a party, forget it otherwise."""
@@ -152,8 +159,10 @@ class Joining:
         if objection:
             channel.write(Kind.REFUSAL, objection.encode()[:1000])
             raise FrameError(objection)
+        if index in self._callers.values():
+            raise FrameError(f"another caller is being heard as party {index}")
         if (caller := asyncio.current_task()) is not None:
-            self._callers[caller] = True
+            self._callers[caller] = index
         channel.write(Kind.WELCOME)
         frame = await channel.read()
         runtime = self._session.runtime
