@@ -109,3 +109,11 @@ def test_each_layer_is_denoised_on_its_own(denoiser):
 def test_an_unknown_order_is_refused():
     with pytest.raises(ValueError, match="OIHW"):
         check_order("IOHW")
+
+
+@pytest.mark.parametrize("entry", [1e30, 8e32, 2e48, 1e90])
+@pytest.mark.parametrize("clip_norm", [1e-300, 1.88e-290, 4.2e-274])
+def test_a_tiny_clip_holds_for_huge_updates(entry, clip_norm):
+    """Their ratio is no normal number: as one factor it would be off by percents."""
+    found = clipped(np.full(10, entry), clip_norm)
+    assert np.linalg.norm(found / clip_norm) == pytest.approx(1.0, rel=1e-9)

@@ -343,6 +343,16 @@ def test_who_was_welcomed_is_not_dropped_for_strangers(study):
             party.recv(4096)
 
 
+def test_one_caller_at_a_time_is_heard_as_a_party(study):
+    """Whoever greets again and again must not fill the places that are kept for callers."""
+    study.start(2)
+    with reach(study.addresses[2]) as first, socket.create_connection(study.addresses[2], timeout=5) as second:
+        first.sendall(hello(0, 2, engine=engine.description()))
+        assert first.recv(4096)[0] == 2  # welcome
+        second.sendall(hello(0, 2, engine=engine.description()))
+        assert second.recv(4096) == b""
+
+
 def greet_with(address, folder, certificate, *, as_party, to_party=1):
     """Greet a party over TLS with some certificate (None for none at all); return the answer, empty if hung up on."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
