@@ -113,21 +113,21 @@ class Joining:
             except OSError:  # out of file handles, or the caller is gone already: neither is a reason to stop
                 await asyncio.sleep(_PAUSE)
                 continue
-            if len(self._callers) >= _MOST_CALLERS and not self._dropped_the_oldest_stranger():
-                connection.close()
-                continue
+            if len(self._callers) >= _MOST_CALLERS:
+                self._drop_the_oldest_stranger()
             caller = self._started(self._receive(connection, f"{where[0]}:{where[1]}"))
             self._callers[caller] = None
             caller.add_done_callback(partial(self._forget, connection))
             await asyncio.sleep(0)  # a full backlog must not keep those who have called from speaking
 
-    def _dropped_the_oldest_stranger(self) -> bool:
-        """Make room for a caller. One whose greeting was found good stays: it may believe itself connected already."""
-        oldest = next((caller for caller, party in self._callers.items() if party is None), None)
-        if oldest is not None:
-            del self._callers[oldest]
-            oldest.cancel()
-        return oldest is not None
+    def _drop_the_oldest_stranger(self) -> None:
+        """Make room for a caller. One whose greeting was found good stays: it may believe itself connected already.
+
+        There is always a stranger, since no more than one caller a party is welcome at a time.
+        """
+        oldest = next(caller for caller, party in self._callers.items() if party is None)
+        del self._callers[oldest]
+        oldest.cancel()
 
     def _forget(self, connection: socket.socket, caller: "asyncio.Task[None]") -> None:
         self._callers.pop(caller, None)
