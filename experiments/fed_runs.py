@@ -18,7 +18,7 @@ from torch import nn
 
 from privet.denoise import Denoiser, LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, client_plan, paper_plan, simulate, tail
-from privet.federated.clients import Clients, data_of
+from privet.federated.clients import Clients, tensors
 from privet.federated.engine import Answer
 from privet.federated.engines import engine_for
 from privet.federated.layers import Weights
@@ -220,7 +220,7 @@ def without_privacy(
     weights = trained_weights(model)
 
     def fetch(client: int) -> Any:
-        return data_of(clients, client, trainer.kind)
+        return tensors(clients[client], trainer.kind)
 
     try:
         for number in range(rounds or setting.rounds):

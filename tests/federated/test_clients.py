@@ -4,7 +4,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from privet.federated import Partitioned
-from privet.federated.clients import Fetching, data_of
+from privet.federated.clients import Fetching, tensors
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 
@@ -34,16 +34,16 @@ def test_a_transform_is_applied_when_a_client_is_sampled():
 
 
 def test_floats_take_the_models_kind_and_whole_numbers_stay():
-    inputs, targets = data_of([(X, Y)], 0, torch.float32)
+    inputs, targets = tensors((X, Y), torch.float32)
     assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
-    assert data_of([TensorDataset(torch.tensor(X), torch.tensor(Y))], 0, torch.float64)[0].dtype is torch.float64
-    assert data_of([None], 0, torch.float32) is None
+    assert tensors(TensorDataset(torch.tensor(X), torch.tensor(Y)), torch.float64)[0].dtype is torch.float64
+    assert tensors(None, torch.float32) is None
 
 
 @pytest.mark.parametrize("bad", [(X,), (X, Y[:3])])
 def test_inputs_and_targets_must_match(bad):
     with pytest.raises(ValueError, match="same number of rows"):
-        data_of([bad], 0, torch.float32)
+        tensors(bad, torch.float32)
     with pytest.raises(ValueError, match="same number of rows"):
         Partitioned(bad, [np.array([0])])
 
@@ -81,7 +81,7 @@ def test_many_clients_are_fetched_as_each_is(clients):
     assert [len(inputs) for inputs, _ in found] == [len(clients[client][0]) for client in (2, 0, 1, 3)]
     for client, data in zip([2, 0, 1, 3], found, strict=True):
         assert alike(data, fetch(client))
-        assert alike(data, data_of(clients, client, torch.float32))
+        assert alike(data, tensors(clients[client], torch.float32))
 
 
 def test_what_goes_wrong_is_the_answer_of_its_client():

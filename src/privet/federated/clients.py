@@ -52,10 +52,10 @@ class Partitioned:
             raise ValueError(f"give inputs and targets with the same number of rows, got {sorted(sizes)}")
         (rows,) = sizes
         for client, part in enumerate(parts):
-            rows_of = np.asarray(part)
-            if rows_of.ndim != 1 or (rows_of.size and rows_of.dtype.kind not in "iu"):
+            own = np.asarray(part)
+            if own.ndim != 1 or (own.size and own.dtype.kind not in "iu"):
                 raise ValueError(f"the rows of client {client} must be a list of whole numbers")
-            if len(part) and not (np.min(part) >= 0 and np.max(part) < rows):
+            if own.size and not (own.min() >= 0 and own.max() < rows):
                 raise ValueError(f"client {client} has a row that is not among the {rows} rows of the arrays")
 
     def __len__(self) -> int:
@@ -108,20 +108,15 @@ class Fetching:
 
     def _tried(self, get: Callable[[Any], Any], argument: Any) -> Data | Exception | None:
         try:
-            found = get(argument)
-            return None if found is None else tensors(found, self._kind)
+            return tensors(get(argument), self._kind)
         except Exception as error:
             return error
 
 
-def data_of(clients: Clients, client: int, kind: torch.dtype) -> Data | None:
-    """Return the tensors of one client, their floats of the model's kind; None if it is gone."""
-    found = clients[client]
-    return None if found is None else tensors(found, kind)
-
-
-def tensors(found: Any, kind: torch.dtype) -> Data:
-    """Return what a client has as tensors."""
+def tensors(found: Any, kind: torch.dtype) -> Data | None:
+    """Return what a client has as tensors, their floats of the model's kind; None if it is gone."""
+    if found is None:
+        return None
     found = getattr(found, "tensors", found)  # of a TensorDataset
     data = tuple(torch.as_tensor(each) for each in found)
     if len(data) < 2 or len({each.shape[0] for each in data}) != 1:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from privet.federated.clients import data_of
+from privet.federated.clients import tensors
 from privet.federated.flower.library import ClientApp, ConfigRecord, Context, Message, RecordDict
 from privet.federated.flower.records import ARRAYS, CLIENT, CONFIG, ROUNDS_DONE, array_record, weights_of
 from privet.federated.layers import Weights
@@ -43,7 +43,7 @@ def client_app(
     def update(message: Message, context: Context) -> Weights:
         client, training = client_number(context), trainer(context)
         rounds_done = int(message.content[CONFIG][ROUNDS_DONE])
-        examples = data_of({client: data(context)}, client, training.kind)
+        examples = tensors(data(context), training.kind)
         if examples is None:
             raise ValueError("the client has no data")
         source = order_source(seed, rounds_done, client)
