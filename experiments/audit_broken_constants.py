@@ -41,7 +41,7 @@ from privet.plans import FullBatch, GradientPlan
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, gaussian_sigma, gdp_epsilon, gdp_mu
 from privet.privacy.events import GaussianRelease, PoissonGaussian, PureRelease
 from privet.solvers import Problem
-from privet.solvers.minimise import minimise
+from privet.solvers.base.minimise import minimise
 from privet.solvers.minimiser_perturbation import minimiser_stability
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem, Release, noisy_gradient_descent
-from privet.solvers.steps import Chooser, DecayingStep, StepSize
+from privet.solvers.base.steps import Chooser, DecayingStep, StepSize
 
 Labelled = tuple[Any, NDArray[Any]]
 

@@ -52,7 +52,7 @@ from threadpoolctl import threadpool_limits
 
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem
-from privet.solvers.minimise import minimise
+from privet.solvers.base.minimise import minimise
 
 BUDGET = Budget(0.5, 1e-3)
 ALPHA = 0.001

@@ -25,7 +25,7 @@ from privet.objectives import L2, BoundedRows
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.lattice import rounded
+from privet.privacy.noise.lattice import rounded
 from privet.solvers import Problem, noisy_gradient_descent
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan

@@ -20,7 +20,7 @@ from support import print_table
 from privet.plans import FullBatch, GradientPlan, MinimiserStability, ObjectivePlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, gdp_epsilon
-from privet.privacy.objective_noise import volume_loss
+from privet.privacy.analyses.objective_noise import volume_loss
 
 PARTIES, ROWS, ALPHA, EPSILON, LIPSCHITZ, STEPS, COLUMNS = 100, 500, 0.01, 0.5, 1.0, 100, 122
 CURVATURE = 0.25  # of the logistic loss

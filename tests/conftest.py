@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.privacy import noise
+from privet.privacy.noise import source as noise
 
 REFERENCE = 0.35  # seconds that the reference work takes on the two-core machine where the limits were set
 

@@ -36,6 +36,23 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
+def write_json(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically: a reader sees the old file or the whole new one."""
+    with written_whole(path) as file:
+        file.write(json.dumps(fields, indent=1, allow_nan=False).encode())
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON object; a file that is none is refused by name."""
+    try:
+        fields = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a privet model: it holds no JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path} is not a privet model: it holds no JSON object")
+    return fields
+
+
 def write_state(path: str | os.PathLike[str], form: str, state: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write a state that JSON can hold, and the arrays that it names, in one piece or not at all."""
     text = json.dumps({"format": form, "state": state})

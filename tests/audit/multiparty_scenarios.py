@@ -27,7 +27,7 @@ from privet.objectives import L2, BoundedRows, GeneralisedLinear, Huber, Logisti
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.events import GaussianRelease, NearlyGaussian
-from privet.privacy.lattice import LatticeLaw
+from privet.privacy.noise.lattice import LatticeLaw
 from privet.solvers import Problem, Release
 
 Parties = Sequence[Problem]

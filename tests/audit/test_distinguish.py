@@ -10,8 +10,8 @@ from privet.audit.pairs import label_flip
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, gaussian_sigma, gdp_mu
+from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.events import ApproximateRelease, GaussianRelease, PoissonGaussian, PureRelease
-from privet.privacy.gaussian import gdp_epsilon
 from privet.solvers import Problem, noisy_gradient_descent
 
 DELTA = 1e-5

@@ -19,9 +19,9 @@ from privet.audit.distinguish import summary
 from privet.linear.sparse_training import SPARSE_METHODS
 from privet.linear.training import TRAINERS
 from privet.privacy import NoiseSource
-from privet.privacy.accounting import merged
+from privet.privacy.analyses.accounting import merged
+from privet.privacy.analyses.unsampled import is_gaussian
 from privet.privacy.events import ApproximateRelease
-from privet.privacy.unsampled import is_gaussian
 from privet.solvers import Release
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -34,7 +34,8 @@ from privet.plans import (
 from privet.plans.descent import Descent
 from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
-from privet.privacy import Adjacency, Budget, NoiseSource, accounting
+from privet.privacy import Adjacency, Budget, NoiseSource
+from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian
 from privet.solvers import Problem, noisy_gradient_descent, output_perturbation
 from privet.solvers.centred_gradient import centred_gradient_descent

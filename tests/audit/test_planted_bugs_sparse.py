@@ -19,7 +19,7 @@ from privet.objectives import GeneralisedLinear, Huber, Logistic, SmoothedHinge
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan, adaptive
 from privet.plans.adaptive import Purse
 from privet.plans.gradient import Step
-from privet.plans.transfer import PaperTransferStability, TransferStability
+from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import (
     Problem,
@@ -29,8 +29,8 @@ from privet.solvers import (
     knowledge_transfer,
     transfer_stability,
 )
+from privet.solvers.base.sparsity import clipped_total, thresholded
 from privet.solvers.ight import ight
-from privet.solvers.sparsity import clipped_total, thresholded
 
 sys.path.insert(0, str(Path(__file__).parent))
 

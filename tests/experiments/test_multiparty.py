@@ -21,7 +21,7 @@ from privet.multiparty.output import joint_output_perturbation, output_plan
 from privet.objectives import L2, BoundedRows, Huber, Logistic
 from privet.privacy import Budget, NoiseSource, gdp_mu
 from privet.solvers import Problem
-from privet.solvers.minimise import minimise
+from privet.solvers.base.minimise import minimise
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))

@@ -9,7 +9,7 @@ from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.local import order_source, trained_weights, with_weights
-from privet.privacy.noise import OrderSource
+from privet.privacy.noise.source import OrderSource
 
 
 def data(n=23, seed=0):

@@ -14,7 +14,8 @@ from sklearn.exceptions import NotFittedError
 
 import privet
 from privet import PrivateLogisticRegression, load
-from privet.linear.base import PrivateLinearModel, read_json, write_json
+from privet.files import read_json, write_json
+from privet.linear.base import PrivateLinearModel
 
 
 def fitted(binary, labels=(0, 1), **fields):
@@ -207,7 +208,7 @@ def test_a_model_with_numbers_that_json_lacks_is_not_saved(binary, tmp_path):
 
 WRITER = """
 import sys
-from privet.linear.base import write_json
+from privet.files import write_json
 number = 0
 while True:
     number += 1

@@ -16,8 +16,8 @@ from privet.multiparty.study import Study
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget
-from privet.privacy.lattice import LatticeLaw
-from privet.solvers.problem import Problem
+from privet.privacy.noise.lattice import LatticeLaw
+from privet.solvers.base.problem import Problem
 
 HOST = "127.0.0.1"
 BUDGET = Budget(1.0, 1e-5)

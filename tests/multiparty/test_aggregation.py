@@ -21,8 +21,8 @@ from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
-from privet.privacy.lattice import LatticeLaw
-from privet.solvers.problem import Problem
+from privet.privacy.noise.lattice import LatticeLaw
+from privet.solvers.base.problem import Problem
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -18,9 +18,9 @@ from privet.multiparty.comparisons import (
 )
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_epsilon
-from privet.privacy.objective_noise import volume_loss
+from privet.privacy.analyses.objective_noise import volume_loss
 from privet.solvers import Problem
-from privet.solvers.minimise import minimise
+from privet.solvers.base.minimise import minimise
 
 BUDGET = Budget(0.5, 1e-3)
 PARTIES, ROWS, COLUMNS, ALPHA, STEPS, STEP_SIZE = 5, 8, 3000, 0.05, 20, 0.5

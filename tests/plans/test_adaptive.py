@@ -17,9 +17,9 @@ from scipy.stats import chi2, chisquare, norm
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon, selection_mu
 from privet.plans.gradient import PlanError
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, Unit, enforced, gdp_mu
+from privet.privacy.analyses.gaussian import gdp_delta
 from privet.privacy.events import GaussianRelease
-from privet.privacy.gaussian import gdp_delta
-from privet.privacy.guarantee import compose
+from privet.privacy.guarantees.guarantee import compose
 
 RARELY = 1e-6
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Adjacency, Budget, compose, enforced, gaussian_sigma
 from privet.privacy.events import NearlyGaussian
-from privet.privacy.lattice import LatticeLaw
+from privet.privacy.noise.lattice import LatticeLaw
 
 BUDGET = Budget(1.0, 1e-5)
 FIELDS = {"dimension": 10, "steps": 20, "sensitivity": 2.0, "largest": 1e4}

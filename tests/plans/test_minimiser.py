@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.plans.minimiser import MinimiserStability, default_tolerance
 from privet.plans.output import DescentStability, OutputPlan
+from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy import Adjacency, Budget, enforced, gdp_epsilon
 from privet.privacy.events import GaussianRelease, PureRelease
 

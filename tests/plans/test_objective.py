@@ -9,8 +9,8 @@ from scipy.stats import chi2, gamma, kstest
 
 from privet.plans.objective import ObjectivePlan
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, compose, enforced, gaussian_sigma
+from privet.privacy.analyses.objective_noise import objective_epsilon
 from privet.privacy.events import ApproximateRelease, PureRelease
-from privet.privacy.objective_noise import objective_epsilon
 
 RARELY = 1e-6
 CONSTANTS = {"n": 200, "lipschitz": 1.5, "smoothness": 0.25, "strong_convexity": 0.01}

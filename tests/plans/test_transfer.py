@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from privet.plans.minimiser import MinimiserStability
 from privet.plans.output import OutputPlan
-from privet.plans.transfer import PaperTransferStability, TransferStability
+from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
 from privet.privacy import Budget
 
 MINIMISER = MinimiserStability(100, 2.0, 0.5, 0.001)

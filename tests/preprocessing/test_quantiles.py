@@ -10,7 +10,7 @@ from privet.plans import PlanError
 from privet.preprocessing.bounds import Bounds
 from privet.preprocessing.quantiles import QuantilePlan, Tally, quantile_pair
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 
 LEVELS = (0.05, 0.25, 0.5, 0.6, 0.75)
 

@@ -15,7 +15,9 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, logsumexp
 
 from privet.privacy import Adjacency, Budget, calibrate, gdp_delta, gdp_epsilon
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.loss_distribution import COARSE, Precision, fourier_floor, loss_distribution_epsilon
+from privet.privacy.analyses.renyi import ORDERS, rdp
 from privet.privacy.events import (
     ApproximateRelease,
     Composition,
@@ -24,8 +26,6 @@ from privet.privacy.events import (
     PoissonGaussian,
     PureRelease,
 )
-from privet.privacy.loss_distribution import COARSE, Precision, fourier_floor, loss_distribution_epsilon
-from privet.privacy.renyi import ORDERS, rdp
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 DPA_REPLACE, DPA_ADD = dpa.NeighboringRelation.REPLACE_ONE, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -430,7 +430,7 @@ import resource, time
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (8, 8))
 from privet.privacy import Adjacency
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import *
 print(epsilon({event!r}, Adjacency.ADD_OR_REMOVE, {delta}))
 """

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from privet.privacy import Adjacency, Budget, calibrate
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease, PoissonGaussian, PureRelease
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
 
-from privet.privacy import closed_forms as cf
+from privet.privacy.analyses import closed_forms as cf
 
 LEMMAS = {
     "lssgd": (cf.DP_LSSGD, cf.rdp_fixed_size_lssgd),

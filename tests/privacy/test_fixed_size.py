@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import logsumexp
 
-from privet.privacy.fixed_size import DIFFERENCES_UP_TO, _log_even_differences, fixed_size_rdp
+from privet.privacy.analyses.fixed_size import DIFFERENCES_UP_TO, _log_even_differences, fixed_size_rdp
 
 ORDERS = np.array([2, 3, 4, 5, 8, 13, 32, 64, 128, 200, 256], dtype=float)
 

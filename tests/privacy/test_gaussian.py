@@ -19,7 +19,7 @@ from privet.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privet.privacy.gaussian import gdp_epsilons, log_gdp_deltas
+from privet.privacy.analyses.gaussian import gdp_epsilons, log_gdp_deltas
 
 # --- the truth, in as many digits as it takes ---------------------------------------------------------------------
 

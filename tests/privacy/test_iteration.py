@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr
 
 from privet.privacy import Adjacency, gdp_delta, gdp_epsilon
-from privet.privacy.accounting import epsilon, merged
+from privet.privacy.analyses.accounting import epsilon, merged
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, PureRelease, Secret, event_from_dict
 from privet.privacy.iteration import (
     averaged_epsilon,

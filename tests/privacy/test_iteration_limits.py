@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from privet.privacy import Adjacency, gdp_delta
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.gaussian import gdp_epsilons
 from privet.privacy.events import LastIterate, Secret
-from privet.privacy.gaussian import gdp_epsilons
 from privet.privacy.iteration import epsilons, last_iterate_mu, mixture, per_record_epsilon, place_mus, worst_mu
 
 REPLACE = Adjacency.REPLACE_ONE

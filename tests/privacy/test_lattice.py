@@ -10,9 +10,9 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from privet.privacy import Adjacency, gdp_epsilon
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
-from privet.privacy.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 

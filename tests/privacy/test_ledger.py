@@ -117,7 +117,7 @@ def test_delta_alone_can_exceed_a_limit(path):
 
 
 def test_a_total_that_is_no_number_is_not_within_any_limit(path, monkeypatch):
-    monkeypatch.setattr("privet.privacy.accounting.epsilon", lambda *args, **kwargs: math.nan)
+    monkeypatch.setattr("privet.privacy.analyses.accounting.epsilon", lambda *args, **kwargs: math.nan)
     with pytest.raises(ValueError, match="epsilon"):
         Ledger(path, Budget(1.0, 1e-5)).spend(GAUSS)
     assert not path.exists() or path.read_bytes() == b""

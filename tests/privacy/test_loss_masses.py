@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from privet.privacy import Adjacency, gdp_delta
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.loss_masses import fixed_size_losses, mixture_losses
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease
-from privet.privacy.loss_masses import fixed_size_losses, mixture_losses
 
 REPLACE = Adjacency.REPLACE_ONE
 SIGMAS = [0.3, 1.0, 5.0, 60.0]

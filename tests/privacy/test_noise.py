@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy import NoiseSource, noise
+from privet.privacy import NoiseSource
+from privet.privacy.noise import source as noise
 
 # A right sampler fails one such test in a million; the wrong scales that must be rejected fail it by far.
 CHANCE = 1e-6

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from privet.privacy import Budget
-from privet.privacy.objective_noise import (
+from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     least_strong_convexity,
     objective_delta,

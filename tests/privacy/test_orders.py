@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privet.privacy.noise import OrderSource
+from privet.privacy.noise.source import OrderSource
 
 
 def drawn(seed, purpose="", rows=2, n=40):

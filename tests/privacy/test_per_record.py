@@ -8,8 +8,8 @@ import pytest
 from privet.plans import Descent, FixedOrder, FullBatch, GradientPlan, RandomStop
 from privet.privacy import Adjacency, Guarantee, compose, gdp_epsilon
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, PoissonGaussian, PureRelease, Secret
+from privet.privacy.guarantees.per_record import PerRecord
 from privet.privacy.iteration import place_mus
-from privet.privacy.per_record import PerRecord
 
 REPLACE, DELTA = Adjacency.REPLACE_ONE, 1e-5
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy.ziggurat import CHUNK, SHARES, fill_normals, ziggurat
+from privet.privacy.noise.ziggurat import CHUNK, SHARES, fill_normals, ziggurat
 
 CHANCE = 1e-6  # a right sampler fails one such test in a million
 TABLE = ziggurat()

@@ -9,8 +9,8 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans import AdaptivePlan
 from privet.plans.adaptive import Purse, selection_mu
 from privet.privacy import Budget, NoiseSource
+from privet.solvers.base.problem import Problem
 from privet.solvers.frank_wolfe import frank_wolfe
-from privet.solvers.problem import Problem
 
 DELTA = 1e-5
 

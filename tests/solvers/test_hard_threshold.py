@@ -11,9 +11,9 @@ from privet.plans import AdaptivePlan, Descent, FixedOrder, FullBatch, GradientP
 from privet.plans.adaptive import Purse
 from privet.plans.gradient import PlanError, Step
 from privet.privacy import Budget, NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
-from privet.solvers.problem import Problem
-from privet.solvers.sparsity import thresholded
 
 DELTA = 1e-5
 RARELY = 1e-6

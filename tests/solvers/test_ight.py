@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Logistic, Squared
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Release
 from privet.solvers.ight import ight
-from privet.solvers.problem import Problem
-from privet.solvers.release import Release
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ from scipy.stats import gamma, kstest
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SaturatingPenalty, SmoothedHinge, Squared
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
-from privet.plans.transfer import PaperTransferStability, TransferStability
+from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.gaussian import gdp_delta
+from privet.privacy.analyses.gaussian import gdp_delta
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
-from privet.solvers.problem import Problem
-from privet.solvers.sparsity import thresholded
 
 module = importlib.import_module("privet.solvers.knowledge_transfer")
 

@@ -10,10 +10,10 @@ from scipy.stats import gamma, kstest
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.plans.output import OutputPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers.minimise import least_tolerance
+from privet.solvers.base.minimise import least_tolerance
+from privet.solvers.base.problem import Problem
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
 from privet.solvers.output_perturbation import descent_stability
-from privet.solvers.problem import Problem
 
 module = importlib.import_module("privet.solvers.minimiser_perturbation")
 
@@ -98,7 +98,7 @@ def test_errors_in_any_direction_stay_within_it(tools, monkeypatch, objective):
     """Walk from each minimiser, in a random direction, as far as the tolerance lets it."""
     rng = np.random.default_rng(7)
     tolerance = 0.05
-    exactly = importlib.import_module("privet.solvers.minimise").minimise
+    exactly = importlib.import_module("privet.solvers.base.minimise").minimise
 
     def badly(problem, *, tolerance):
         best = exactly(problem, tolerance=1e-8)

@@ -23,10 +23,10 @@ from privet.objectives import (
 )
 from privet.plans.objective import ObjectivePlan
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.objective_noise import objective_delta
-from privet.solvers.minimise import minimise
+from privet.privacy.analyses.objective_noise import objective_delta
+from privet.solvers.base.minimise import minimise
+from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import is_one_sided, objective_perturbation, objective_plan
-from privet.solvers.problem import Problem
 
 DELTA = 1e-5
 

@@ -13,7 +13,7 @@ from privet.objectives.regression import Squared
 from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_mu
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 from privet.solvers import Problem
 from privet.solvers.random_round import _Records, random_round
 

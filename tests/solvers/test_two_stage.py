@@ -9,11 +9,11 @@ from scipy.stats import norm
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.adaptive import Purse
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.privacy.accounting import epsilon as epsilon_of
+from privet.privacy.analyses.accounting import epsilon as epsilon_of
+from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease, leaves
-from privet.privacy.gaussian import gdp_epsilon
+from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
-from privet.solvers.problem import Problem
 from privet.solvers.two_stage import two_stage
 
 module = importlib.import_module("privet.solvers.two_stage")

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from privet.audit.bounds import Rates, _mu_from_distance, epsilon_from_rates, mu_from_rates, standardised_distance
 from privet.checks import count, probability
 from privet.privacy import Guarantee, NoiseSource
-from privet.privacy.accounting import merged
-from privet.privacy.gaussian import gdp_epsilon
-from privet.privacy.unsampled import is_gaussian
+from privet.privacy.analyses.accounting import merged
+from privet.privacy.analyses.gaussian import gdp_epsilon
+from privet.privacy.analyses.unsampled import is_gaussian
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, NoiseSource], ArrayLike]

@@ -15,8 +15,9 @@ from typing import IO, Any
 from rich.console import Console
 
 from privet.commands.files import check_writable
+from privet.files import read_json, write_json
 from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
-from privet.linear.base import PrivateLinearModel, read_json, write_json
+from privet.linear.base import PrivateLinearModel
 from privet.multiparty import Network, NetworkError, make_keys, verify
 from privet.multiparty.party import Signature, Table, sign, signed_text, take_part
 from privet.multiparty.study import Study, StudyError

@@ -11,8 +11,8 @@ from rich.table import Table
 from privet.checks import count
 from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, Sampler, SecretOrder
 from privet.privacy import Adjacency, Budget, calibrate
-from privet.privacy.accounting import epsilon as epsilon_of
-from privet.privacy.closed_forms import (
+from privet.privacy.analyses.accounting import epsilon as epsilon_of
+from privet.privacy.analyses.closed_forms import (
     ClosedFormNoise,
     SideConditionError,
     dp_fed_ls_noise_poisson,

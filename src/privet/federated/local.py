@@ -15,7 +15,7 @@ from torch.func import functional_call
 from privet.checks import count, nonnegative, positive, probability
 from privet.federated.clients import Data
 from privet.federated.layers import Weights
-from privet.privacy.noise import OrderSource
+from privet.privacy.noise.source import OrderSource
 
 Loss = Callable[[Any, Any], Tensor]
 Named = dict[str, Tensor]

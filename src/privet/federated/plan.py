@@ -9,7 +9,7 @@ from dataclasses import replace
 from privet.checks import count
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson, Sampler
 from privet.privacy import Budget, Unit
-from privet.privacy.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
+from privet.privacy.analyses.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
 
 SAMPLINGS = ("poisson", "uniform")
 
@@ -67,7 +67,7 @@ def paper_plan(
     The closed forms of "Differentially Private Federated Learning with Laplacian Smoothing", under their side
     conditions, at the best split of a grid; a budget for which no split meets them raises ``SideConditionError``.
     ``rounded_order=False`` takes the noise as printed, which is proved only where the order is a whole number
-    (:mod:`privet.privacy.closed_forms`). Either way the plan's own guarantee is by accountant: usually far below the
+    (:mod:`privet.privacy.analyses.closed_forms`). Either way the plan's own guarantee is by accountant: usually far below the
     budget that the theorem was given.
     """
     sampler = _sampler(sampling, n_clients, clients_per_round)

@@ -1,11 +1,9 @@
 """What all linear estimators share: checks of settings, the choice of method, training, saving and loading."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.checks import count, nonnegative, positive, whole, within
-from privet.files import written_whole
+from privet.files import read_json, write_json
 from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
@@ -266,23 +264,6 @@ class PrivateLinearModel(BaseEstimator):
 def load(path: str | os.PathLike[str]) -> PrivateLinearModel:
     """Read a model that :meth:`PrivateLinearModel.save` wrote. Nothing in the file is executed."""
     return PrivateLinearModel.from_dict(read_json(path))
-
-
-def write_json(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically: a reader sees the old file or the whole new one."""
-    with written_whole(path) as file:
-        file.write(json.dumps(fields, indent=1, allow_nan=False).encode())
-
-
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a JSON object; a file that is none is refused by name."""
-    try:
-        fields = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a privet model: it holds no JSON ({error})") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"{path} is not a privet model: it holds no JSON object")
-    return fields
 
 
 def _plain(value: Any) -> Any:

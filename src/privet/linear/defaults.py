@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from privet.privacy import Budget, gdp_mu
-from privet.privacy.objective_noise import least_strong_convexity
+from privet.privacy.analyses.objective_noise import least_strong_convexity
 
 METHODS = ("gradient", "iteration", "output", "minimiser", "objective")
 PURE_METHODS = ("output", "minimiser", "objective")

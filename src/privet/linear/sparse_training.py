@@ -17,10 +17,10 @@ from privet.objectives import L2, Huber, Shifted
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, Guarantee, NoiseSource, compose, enforced, gdp_mu
 from privet.solvers import AlignedStep, Problem, Progress, Release
+from privet.solvers.base.sparsity import thresholded
 from privet.solvers.frank_wolfe import frank_wolfe
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, transfer_stability
-from privet.solvers.sparsity import thresholded
 from privet.solvers.two_stage import two_stage
 
 

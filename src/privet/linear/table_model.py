@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from privet.linear.base import PrivateLinearModel, read_json, write_json
+from privet.files import read_json, write_json
+from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.privacy import Assumption, Guarantee, enforced

@@ -26,7 +26,7 @@ from privet.linear.defaults import (
 )
 from privet.plans import CentredPlan, FixedOrder, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.unsampled import unsampled_mu
+from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.solvers import (
     AlignedStep,
     Problem,

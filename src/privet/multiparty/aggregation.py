@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from privet.multiparty.session import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
-from privet.privacy.guarantee import Assumption, assumed
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
+from privet.privacy.guarantees.guarantee import Assumption, assumed
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
 
 Summand = Callable[[Problem], NDArray[Any]]
 """What one party adds to a sum, from its own rows."""

@@ -20,18 +20,18 @@ from privet.checks import positive, probability
 from privet.multiparty.gradient import record_clip
 from privet.multiparty.problem import JointProblem
 from privet.plans.gradient import GradientPlan
-from privet.plans.minimiser import MinimiserStability
 from privet.plans.output import OutputPlan
 from privet.plans.samplers import FullBatch
+from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.privacy.analyses.objective_noise import least_strong_convexity
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import Assumption, assumed, enforced
-from privet.privacy.noise import NoiseSource
-from privet.privacy.objective_noise import least_strong_convexity
-from privet.solvers.minimise import minimise
+from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.minimise import minimise
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Release
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
-from privet.solvers.problem import Problem
-from privet.solvers.release import Release
 
 _NoisyMean = Callable[[NDArray[Any]], NDArray[Any]]
 

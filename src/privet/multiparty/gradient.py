@@ -15,9 +15,9 @@ from privet.multiparty.aggregation import Aggregator
 from privet.multiparty.problem import JointProblem
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import enforced
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 _FARTHEST = 1e100  # weights beyond which scores, and with them sums, could overflow
 

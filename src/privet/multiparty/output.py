@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from privet.multiparty.aggregation import Aggregator
 from privet.multiparty.problem import JointProblem
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.minimiser import default_tolerance
+from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import enforced
-from privet.solvers.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.problem import Problem
-from privet.solvers.release import Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Release
 
 
 def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
     """Return the plan of one noisy average of local minimisers within ``budget``.
 
     Party j's minimiser, of a gradient of at most xi_j, moves by (2L/n_j + 2 xi_j)/lambda when one of its n_j records is
-    replaced (:class:`~privet.plans.minimiser.MinimiserStability`), and weighs n_j/n. It is no longer than
+    replaced (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`), and weighs n_j/n. It is no longer than
     (L + xi_j)/lambda, the gradient at zero being at most L.
     """
     sensitivity, longest = _bounds(problem)

@@ -21,8 +21,8 @@ from privet.multiparty.problem import JointProblem
 from privet.multiparty.session import Session
 from privet.multiparty.study import Study, StudyError
 from privet.plans.aggregation import AggregationPlan
-from privet.privacy.guarantee import Guarantee, enforced
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import Guarantee, enforced
+from privet.solvers.base.release import Progress, Release
 from privet.tables import TableError
 
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -12,7 +12,7 @@ from scipy import sparse
 from privet.checks import count
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.rows import rounding_of_sums
-from privet.solvers.problem import Problem
+from privet.solvers.base.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class JointProblem:
     Parameters
     ----------
     objective, regulariser
-        As of a :class:`~privet.solvers.problem.Problem`.
+        As of a :class:`~privet.solvers.base.problem.Problem`.
     counts : tuple of int
         Number of rows of each party, in order; 0 for one that brings none. Public: neighbours differ in the *values* of
         one row.

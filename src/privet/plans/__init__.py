@@ -4,12 +4,12 @@ from privet.plans.adaptive import AdaptivePlan
 from privet.plans.centred import CentredPlan
 from privet.plans.descent import Descent
 from privet.plans.gradient import GradientPlan, PlanError, Step
-from privet.plans.minimiser import MinimiserStability
 from privet.plans.objective import ObjectivePlan
 from privet.plans.output import DescentStability, OutputPlan
 from privet.plans.recursive import RecursivePlan
 from privet.plans.samplers import FixedOrder, FixedSize, FullBatch, OneUniform, Poisson, Sampler
-from privet.plans.secrets import RandomSkip, RandomStop, SecretOrder
+from privet.plans.samplers.secret_orders import RandomSkip, RandomStop, SecretOrder
+from privet.plans.stabilities.minimiser import MinimiserStability
 
 __all__ = [
     "AdaptivePlan",

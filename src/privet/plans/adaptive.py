@@ -12,11 +12,11 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
 from privet.checks import positive
 from privet.plans.gradient import PlanError
+from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, GaussianRelease
-from privet.privacy.gaussian import gdp_mu
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from privet.checks import count, positive
+from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, NearlyGaussian
-from privet.privacy.gaussian import gdp_mu
-from privet.privacy.guarantee import Assumption, Guarantee, assumed, enforced
-from privet.privacy.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
+from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
 
 ROUNDING_SHARE = 0.02  # of the sensitivity, that rounding may add
 TAIL_SHARE = 0.01  # of delta, that the tails of the noise may take
@@ -46,7 +46,7 @@ class AggregationPlan:
     On the lattice, a replaced record moves a sum by at most :attr:`shift`, rounding included, so that all ``steps``
     sums together, each free to depend on those before it, are within total variation ``steps * dimension * distance``
     of a release that is (c * shift * sqrt(steps))-Gaussian-DP, (c, distance) being the law's
-    :meth:`~privet.privacy.lattice.LatticeLaw.comparison`. That holds for whoever sees the sums and not the noise.
+    :meth:`~privet.privacy.noise.lattice.LatticeLaw.comparison`. That holds for whoever sees the sums and not the noise.
     """
 
     dimension: int

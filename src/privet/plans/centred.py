@@ -7,11 +7,11 @@ from typing import Any
 from privet.checks import positive, probability
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
+from privet.privacy.analyses.calibration import calibrate
+from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.calibration import calibrate
 from privet.privacy.events import Composition, Event
-from privet.privacy.guarantee import Assumption, Guarantee, compose
-from privet.privacy.unsampled import unsampled_mu
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
 _LEAST_SHARE = 1e-3
 

@@ -11,11 +11,11 @@ from numpy.typing import DTypeLike, NDArray
 from privet.checks import count, positive
 from privet.plans.descent import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.calibration import calibrate
 from privet.privacy.events import Composition, Event
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
 
 
 class PlanError(RuntimeError):

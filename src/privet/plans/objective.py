@@ -7,17 +7,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
-from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.events import ApproximateRelease, Event, PureRelease
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise import NoiseSource
-from privet.privacy.objective_noise import (
+from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     least_strong_convexity,
     objective_epsilon,
     objective_mu,
     volume_loss,
 )
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.events import ApproximateRelease, Event, PureRelease
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
 
 _MOST_NOISE = 1e100  # squares of it must not overflow
 _QUIET = 0.1  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
@@ -58,7 +58,7 @@ class ObjectivePlan:
         epsilon = log(1 + beta/(n m)) + 2L/scale + 2 tolerance/(m output_scale)         for K-norm noise, delta = 0,
         epsilon = log(1 + beta/(n m)) + e(delta; mu = 2L/scale, 2 tolerance/(m output_scale))  for Gaussian noise,
 
-    e as in :mod:`privet.privacy.objective_noise`. The first sharpens Theorem 9 of "Differentially Private Empirical
+    e as in :mod:`privet.privacy.analyses.objective_noise`. The first sharpens Theorem 9 of "Differentially Private Empirical
     Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second "Private Convex
     Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact minimisers are
     treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
@@ -103,7 +103,7 @@ class ObjectivePlan:
     ) -> "ObjectivePlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
 
-        Noise on the result takes :data:`~privet.privacy.objective_noise.OUTPUT_SHARE` of what the volume loss leaves.
+        Noise on the result takes :data:`~privet.privacy.analyses.objective_noise.OUTPUT_SHARE` of what the volume loss leaves.
         The default tolerance makes that noise a tenth of the least noise that the tilt causes in any direction.
         """
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
+from privet.privacy.analyses.gaussian import gaussian_sigma
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, GaussianRelease, PureRelease
-from privet.privacy.gaussian import gaussian_sigma
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
 
 
 class Stability(Protocol):

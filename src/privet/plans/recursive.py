@@ -12,11 +12,11 @@ from functools import cached_property
 from privet.checks import count, nonnegative, positive
 from privet.plans.gradient import GradientPlan, Step
 from privet.plans.samplers import Sampler
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.calibration import calibrate
 from privet.privacy.events import Composition, Event
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from privet.plans import PlanError
 from privet.plans.adaptive import selection_epsilon, selection_mu
 from privet.preprocessing.bounds import Bounds, Floats
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, gdp_mu
-from privet.privacy.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, Event, GaussianRelease, PureRelease
 
 

@@ -1,8 +1,7 @@
 """What a guarantee is. Pure mathematics: nothing here knows of learning."""
 
-from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.calibration import calibrate
-from privet.privacy.gaussian import (
+from privet.privacy.analyses.calibration import calibrate
+from privet.privacy.analyses.gaussian import (
     gaussian_epsilon,
     gaussian_sigma,
     gdp_delta,
@@ -13,9 +12,10 @@ from privet.privacy.gaussian import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privet.privacy.guarantee import Assumption, Guarantee, Unit, assumed, compose, enforced
-from privet.privacy.ledger import BudgetExceededError, Entry, Ledger
-from privet.privacy.noise import NoiseSource
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, compose, enforced
+from privet.privacy.guarantees.ledger import BudgetExceededError, Entry, Ledger
+from privet.privacy.noise.source import NoiseSource
 
 __all__ = [
     "Adjacency",

@@ -3,7 +3,7 @@
 Every noise multiplier here is the standard deviation of the noise divided by the **bound C on one unit's contribution**
 to the sum, whatever the adjacency. How far neighbours lie apart, C or 2C, is :attr:`Adjacency.factor`, and it is
 applied by the analysis of each event. (dp-accounting has two conventions for this: see
-:mod:`privet.privacy.accounting`.)
+:mod:`privet.privacy.analyses.accounting`.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class GaussianRelease(Event):
 class NearlyGaussian(Event):
     """A release that is, on every dataset, within a total variation ``distance`` of one that is mu-Gaussian-DP.
 
-    Noise on a lattice (:mod:`privet.privacy.lattice`) makes one: only its far tails are not a Gaussian's.
+    Noise on a lattice (:mod:`privet.privacy.noise.lattice`) makes one: only its far tails are not a Gaussian's.
     """
 
     mu: float

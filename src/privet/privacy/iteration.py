@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, isotonic_regression
 
 from privet.checks import delta_value, nonnegative, positive
+from privet.privacy.analyses.gaussian import gdp_epsilon, gdp_epsilons, log_gdp_deltas
+from privet.privacy.analyses.loss_masses import coarser
 from privet.privacy.events import LastIterate, Secret
-from privet.privacy.gaussian import gdp_epsilon, gdp_epsilons, log_gdp_deltas
-from privet.privacy.loss_masses import coarser
 
 Floats = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
-from privet.privacy.guarantee import Guarantee, enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import Guarantee, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 _STRETCH = 1.1  # the longest candidate of a period, over the longest step that was chosen in the one before
 _SHORTEST = 1e-6  # and the least that it may come to, as a share of max_step

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
-from privet.privacy.guarantee import Guarantee, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import Guarantee, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Release
 from privet.solvers.noisy_gradient import check_run, noisy_gradient_descent
-from privet.solvers.problem import Problem
 from privet.solvers.projected_sgd import check_last_iterate, projected_sgd
-from privet.solvers.release import Release
 
 
 def centred_gradient_descent(

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
-from privet.solvers.sparsity import (
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.sparsity import (
     check_finite,
     check_one_score,
     checked_entry_bound,

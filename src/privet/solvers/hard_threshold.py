@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.noisy_gradient import check_run
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
-from privet.solvers.sparsity import (
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.sparsity import (
     check_finite,
     check_support,
     checked_entry_bound,
@@ -31,7 +30,8 @@ from privet.solvers.sparsity import (
     rounding_of,
     thresholded,
 )
-from privet.solvers.steps import StepSize, as_step_size
+from privet.solvers.base.steps import StepSize, as_step_size
+from privet.solvers.noisy_gradient import check_run
 
 SHARES = (0.55, 0.40, 0.05)
 """How the squared price of a round is shared: by the choice of features, their gradient, and the length of the step."""

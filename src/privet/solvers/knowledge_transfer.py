@@ -19,15 +19,15 @@ from privet.objectives import L2, BoundedRows, Squared
 from privet.objectives.operator_norm import operator_norm
 from privet.objectives.rows import LARGEST_NORM
 from privet.plans.output import OutputPlan
-from privet.plans.transfer import PaperTransferStability, TransferStability
-from privet.privacy.guarantee import Assumption, assumed, enforced
-from privet.privacy.noise import NoiseSource
+from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
+from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.minimise import minimise
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.sparsity import check_finite, check_support
 from privet.solvers.ight import ight
-from privet.solvers.minimise import minimise
 from privet.solvers.minimiser_perturbation import minimiser_stability
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
-from privet.solvers.sparsity import check_finite, check_support
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -82,7 +82,7 @@ def knowledge_transfer(
     problem : Problem
         Of the teacher: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
     plan : OutputPlan
-        Of a :class:`~privet.plans.transfer.TransferStability`, which :func:`transfer_stability` makes.
+        Of a :class:`~privet.plans.stabilities.transfer.TransferStability`, which :func:`transfer_stability` makes.
     features : PublicFeatures
         What is scored. With the unit matrix, this is a thresholded :func:`minimiser_perturbation`.
     n_nonzero : int
@@ -95,7 +95,7 @@ def knowledge_transfer(
         At most so many of the student.
     unsafe_paper_calibration : bool
         Whether the teacher is sparse, as in the paper, and the plan that of its
-        :class:`~privet.plans.transfer.PaperTransferStability`. There are tables for which that guarantee is false.
+        :class:`~privet.plans.stabilities.transfer.PaperTransferStability`. There are tables for which that guarantee is false.
     progress : callable or None
         Called with models learnt and planned.
 

@@ -6,13 +6,13 @@ convex loss, pure or Gaussian noise, and the minimisers that computers find.
 
 import math
 
-from privet.plans.minimiser import MinimiserStability, default_tolerance
 from privet.plans.output import OutputPlan
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 
 def minimiser_perturbation(

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from privet.denoise import Denoiser
 from privet.plans import GradientPlan
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
-from privet.solvers.steps import StepSize, as_step_size
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.steps import StepSize, as_step_size
 
 
 def noisy_gradient_descent(

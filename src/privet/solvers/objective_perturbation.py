@@ -3,7 +3,7 @@
 Algorithm 2 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011) for pure
 epsilon, Algorithm 1 of "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith,
 Thakurta, 2012) with Gaussian noise, and "Towards Practical Differentially Private Convex Optimization" (Iyengar et al.,
-2019) for minimisers that are computed; with the noise of :mod:`privet.privacy.objective_noise`.
+2019) for minimisers that are computed; with the noise of :mod:`privet.privacy.analyses.objective_noise`.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 from privet.objectives import GeneralisedLinear, Logistic, SmoothedHinge
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 # Losses of a margin: for either label, the derivative by the score has one sign.
 _ONE_SIDED = (Logistic, SmoothedHinge)

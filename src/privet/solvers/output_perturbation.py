@@ -7,10 +7,10 @@ Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sen
 import math
 
 from privet.plans import DescentStability, OutputPlan
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 
 def output_perturbation(

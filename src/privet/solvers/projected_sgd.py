@@ -18,10 +18,10 @@ from scipy.optimize import minimize
 from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
-from privet.privacy.guarantee import assumed, enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import assumed, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 _PUBLIC_RIDGE = 0.1  # over the square root of the number of public records, in units of the smoothness
 

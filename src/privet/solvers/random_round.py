@@ -14,10 +14,10 @@ from privet.checks import positive
 from privet.objectives import BoundedRows
 from privet.plans import GradientPlan
 from privet.plans.samplers import Batch
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 _MOST_KEPT = 20_000_000  # numbers written out, 160 MB
 _NEIGHBOURS = 64

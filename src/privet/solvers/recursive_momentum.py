@@ -14,10 +14,10 @@ from privet.checks import positive
 from privet.objectives.glm import clipped
 from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
-from privet.privacy.guarantee import enforced
-from privet.privacy.noise import NoiseSource
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
+from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
 
 
 def recursive_momentum(

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan
 from privet.plans.objective import ObjectivePlan
-from privet.privacy.accounting import epsilon as epsilon_of
+from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.budget import Budget
 from privet.privacy.events import Composition
-from privet.privacy.guarantee import compose, enforced
-from privet.privacy.noise import NoiseSource
+from privet.privacy.guarantees.guarantee import compose, enforced
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.problem import Problem
+from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
-from privet.solvers.problem import Problem
-from privet.solvers.release import Progress, Release
-from privet.solvers.sparsity import check_support
 
 _HALVINGS = 12  # of the interval in which the second stage's epsilon is sought
 

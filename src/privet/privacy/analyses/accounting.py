@@ -25,6 +25,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from privet.checks import delta_value
+from privet.privacy.analyses.loss_distribution import (
+    FINE,
+    LARGEST_LOSS,
+    Precision,
+    fourier_floor,
+    largest_loss,
+    loss_distribution_epsilon,
+)
+from privet.privacy.analyses.renyi import renyi_epsilon
+from privet.privacy.analyses.unsampled import is_gaussian, takes_everybody, unsampled_epsilon, unsampled_mu
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
     Event,
@@ -36,16 +46,6 @@ from privet.privacy.events import (
     leaves,
 )
 from privet.privacy.iteration import averaged_epsilon, mixture
-from privet.privacy.loss_distribution import (
-    FINE,
-    LARGEST_LOSS,
-    Precision,
-    fourier_floor,
-    largest_loss,
-    loss_distribution_epsilon,
-)
-from privet.privacy.renyi import renyi_epsilon
-from privet.privacy.unsampled import is_gaussian, takes_everybody, unsampled_epsilon, unsampled_mu
 
 Bound = Callable[[Sequence[Event], Adjacency, float, Precision], float]
 

@@ -10,7 +10,7 @@ through one score and is convex, with gradients of norm at most L that are beta-
 
       delta = 2 delta(e; mu), and delta = delta(e; mu) for losses whose gradient keeps its side,
 
-  where delta(e; mu) is the profile of one Gaussian release, equation (1) of :mod:`privet.privacy.gaussian`. A loss
+  where delta(e; mu) is the profile of one Gaussian release, equation (1) of :mod:`privet.privacy.analyses.gaussian`. A loss
   keeps its side if no two of a record's gradients point in opposite directions, as for all losses of a margin.
 
 Noise on the minimiser itself, Gaussian with output_mu = (how far computed minimisers may be apart beyond the exact
@@ -27,8 +27,8 @@ import math
 from scipy.special import log_ndtr
 
 from privet.checks import count, nonnegative, positive
+from privet.privacy.analyses.gaussian import gdp_delta, gdp_epsilon, gdp_mu
 from privet.privacy.budget import Budget
-from privet.privacy.gaussian import gdp_delta, gdp_epsilon, gdp_mu
 
 _LARGEST_EPSILON = 1e6  # beyond, there is hardly any noise, and none to gain
 OUTPUT_SHARE = 0.01  # of mu^2 (Gaussian), or of epsilon beyond the volume loss (pure), that noise on the result takes

@@ -1,6 +1,6 @@
 """Accounting by Renyi divergences: batches of fixed size, and deltas too small for a Fourier transform.
 
-For batches of fixed size (:mod:`privet.privacy.fixed_size`) the bound is, **per order, the minimum with the unsampled
+For batches of fixed size (:mod:`privet.privacy.analyses.fixed_size`) the bound is, **per order, the minimum with the unsampled
 one**. That is valid because divergences are jointly quasi-convex: a uniformly random batch is a mixture of pairs none
 of which is worse than the unsampled pair.
 """
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from privet.privacy.analyses.fixed_size import fixed_size_rdp
+from privet.privacy.analyses.unsampled import not_covered, takes_everybody
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
     ApproximateRelease,
@@ -23,9 +25,7 @@ from privet.privacy.events import (
     PoissonGaussian,
     PureRelease,
 )
-from privet.privacy.fixed_size import fixed_size_rdp
 from privet.privacy.iteration import mixture
-from privet.privacy.unsampled import not_covered, takes_everybody
 
 Floats = NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.plans.samplers import Batch, FixedOrder
+from privet.plans.samplers.samplers import Batch, FixedOrder
 from privet.privacy.events import Secret
-from privet.privacy.noise import NoiseSource
+from privet.privacy.noise.source import NoiseSource
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
     ApproximateRelease,
@@ -15,7 +16,6 @@ from privet.privacy.events import (
     PureRelease,
     Secret,
 )
-from privet.privacy.gaussian import gdp_epsilon
 from privet.privacy.iteration import worst_mu
 
 

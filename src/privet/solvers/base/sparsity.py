@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.privacy.guarantee import Guarantee
-from privet.solvers.problem import Problem
+from privet.privacy.guarantees.guarantee import Guarantee
+from privet.solvers.base.problem import Problem
 
 
 def thresholded(weights: NDArray[Any], n_nonzero: int, n_features: int) -> NDArray[Any]:

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from privet.checks import delta_value
-from privet.privacy import accounting
+from privet.privacy.analyses import accounting
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event, event_from_dict
-from privet.privacy.per_record import PerRecord, per_record
+from privet.privacy.guarantees.per_record import PerRecord, per_record
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 

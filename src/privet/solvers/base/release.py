@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.privacy.guarantee import Guarantee
+from privet.privacy.guarantees.guarantee import Guarantee
 
 Progress = Callable[[int, int], None]
 """Called after each step with the steps done and the steps planned."""

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from privet.privacy.accounting import bound_of, merged
+from privet.privacy.analyses.accounting import bound_of, merged
+from privet.privacy.analyses.gaussian import gdp_mu
+from privet.privacy.analyses.loss_distribution import COARSE, FINE, MIDDLE, Precision
+from privet.privacy.analyses.unsampled import is_gaussian
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import LEAST_NOISE, MOST_NOISE, Event
-from privet.privacy.gaussian import gdp_mu
-from privet.privacy.loss_distribution import COARSE, FINE, MIDDLE, Precision
-from privet.privacy.unsampled import is_gaussian
 
 _SENSIBLE_EPSILON = 100.0
 
@@ -28,13 +28,13 @@ def calibrate(
     adjacency, budget
         The target. Pure budgets have no Gaussian noise and are refused.
     analysis : str
-        As for :func:`~privet.privacy.accounting.epsilon`.
+        As for :func:`~privet.privacy.analyses.accounting.epsilon`.
 
     Notes
     -----
     Where the release is Gaussian with a mu that falls as 1/z, the multiplier is exact. Elsewhere the search runs on
     ever finer accountants; the returned multiplier has been certified by the very function that
-    :func:`~privet.privacy.accounting.epsilon` calls.
+    :func:`~privet.privacy.analyses.accounting.epsilon` calls.
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")

@@ -2,7 +2,7 @@
 
 Koskela, Jalko and Honkela 2020; the discretisation, an upper bound, is that of Doroshenko et al. 2022, "Connect the
 Dots". dp-accounting does the work; here its grid is chosen, the rounding of its Fourier transform is paid for, and the
-pairs that it lacks (:mod:`~privet.privacy.loss_masses`) are supplied.
+pairs that it lacks (:mod:`~privet.privacy.analyses.loss_masses`) are supplied.
 """
 
 import math
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.privacy.analyses.loss_masses import LossMasses, fixed_size_losses, mixture_losses
+from privet.privacy.analyses.unsampled import not_covered, unsampled_epsilon
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import (
     ApproximateRelease,
@@ -24,8 +26,6 @@ from privet.privacy.events import (
     PureRelease,
 )
 from privet.privacy.iteration import mixture
-from privet.privacy.loss_masses import LossMasses, fixed_size_losses, mixture_losses
-from privet.privacy.unsampled import not_covered, unsampled_epsilon
 
 
 @dataclass(frozen=True)

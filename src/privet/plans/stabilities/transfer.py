@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from privet.checks import count, positive
-from privet.plans.minimiser import MinimiserStability
+from privet.plans.stabilities.minimiser import MinimiserStability
 from privet.privacy.budget import Adjacency, Budget
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from privet.privacy.budget import Budget
-from privet.privacy.guarantee import Guarantee, check_composable, compose
+from privet.privacy.guarantees.guarantee import Guarantee, check_composable, compose
 
 
 class BudgetExceededError(ValueError):

@@ -16,7 +16,7 @@ from privet.checks import count, probability
 from privet.plans.descent import Descent
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, FixedSizeGaussian, GaussianRelease, LastIterate, PoissonGaussian, Secret
-from privet.privacy.noise import NoiseSource
+from privet.privacy.noise.source import NoiseSource
 
 Batch = NDArray[np.int64] | slice
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.privacy.analyses.gaussian import gdp_epsilons
+from privet.privacy.analyses.unsampled import takes_everybody, unsampled_mu
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, GaussianRelease, LastIterate, Secret, leaves
-from privet.privacy.gaussian import gdp_epsilons
 from privet.privacy.iteration import epsilons, place_mus
-from privet.privacy.unsampled import takes_everybody, unsampled_mu
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

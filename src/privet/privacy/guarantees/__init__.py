@@ -1,0 +1,1 @@
+"""What is promised: guarantees, how they compose, and the ledger of what was spent."""

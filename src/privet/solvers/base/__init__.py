@@ -1,0 +1,1 @@
+"""What solvers share: the problem, the release, step sizes and minimisation."""
