@@ -67,8 +67,8 @@ def paper_plan(
     The closed forms of "Differentially Private Federated Learning with Laplacian Smoothing", under their side
     conditions, at the best split of a grid; a budget for which no split meets them raises ``SideConditionError``.
     ``rounded_order=False`` takes the noise as printed, which is proved only where the order is a whole number
-    (:mod:`privet.privacy.analyses.closed_forms`). Either way the plan's own guarantee is by accountant: usually far below the
-    budget that the theorem was given.
+    (:mod:`privet.privacy.analyses.closed_forms`). Either way the plan's own guarantee is by accountant: usually far
+    below the budget that the theorem was given.
     """
     sampler = _sampler(sampling, n_clients, clients_per_round)
     if isinstance(sampler, Poisson):

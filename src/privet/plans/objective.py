@@ -58,8 +58,8 @@ class ObjectivePlan:
         epsilon = log(1 + beta/(n m)) + 2L/scale + 2 tolerance/(m output_scale)         for K-norm noise, delta = 0,
         epsilon = log(1 + beta/(n m)) + e(delta; mu = 2L/scale, 2 tolerance/(m output_scale))  for Gaussian noise,
 
-    e as in :mod:`privet.privacy.analyses.objective_noise`. The first sharpens Theorem 9 of "Differentially Private Empirical
-    Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second "Private Convex
+    e as in :mod:`privet.privacy.analyses.objective_noise`. The first sharpens Theorem 9 of "Differentially Private
+    Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second "Private Convex
     Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact minimisers are
     treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
     docs/proofs.md proves all that is used.
@@ -103,7 +103,8 @@ class ObjectivePlan:
     ) -> "ObjectivePlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
 
-        Noise on the result takes :data:`~privet.privacy.analyses.objective_noise.OUTPUT_SHARE` of what the volume loss leaves.
+        Noise on the result takes :data:`~privet.privacy.analyses.objective_noise.OUTPUT_SHARE` of what the volume loss
+        leaves.
         The default tolerance makes that noise a tenth of the least noise that the tilt causes in any direction.
         """
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha

@@ -95,7 +95,8 @@ def knowledge_transfer(
         At most so many of the student.
     unsafe_paper_calibration : bool
         Whether the teacher is sparse, as in the paper, and the plan that of its
-        :class:`~privet.plans.stabilities.transfer.PaperTransferStability`. There are tables for which that guarantee is false.
+        :class:`~privet.plans.stabilities.transfer.PaperTransferStability`. There are tables for which that guarantee is
+        false.
     progress : callable or None
         Called with models learnt and planned.
 

@@ -10,8 +10,8 @@ through one score and is convex, with gradients of norm at most L that are beta-
 
       delta = 2 delta(e; mu), and delta = delta(e; mu) for losses whose gradient keeps its side,
 
-  where delta(e; mu) is the profile of one Gaussian release, equation (1) of :mod:`privet.privacy.analyses.gaussian`. A loss
-  keeps its side if no two of a record's gradients point in opposite directions, as for all losses of a margin.
+  where delta(e; mu) is the profile of one Gaussian release, equation (1) of :mod:`privet.privacy.analyses.gaussian`. A
+  loss keeps its side if no two of a record's gradients point in opposite directions, as for all losses of a margin.
 
 Noise on the minimiser itself, Gaussian with output_mu = (how far computed minimisers may be apart beyond the exact
 ones)/std, turns mu into hypot(mu, output_mu), up to a term that is far below delta in practice.
