@@ -4,8 +4,8 @@ A party minimises  mean loss over its n rows + (alpha/2) ||w||^2 + <tilt, w>. Ou
 -tilt/alpha; inside, it has as many coordinates as the span, at most n. For one record a party that leaves one scalar
 equation each, on the line of its row.
 
-``privet.solvers.base.minimise`` finds the same points one by one, with a certificate that counts the rounding of floats;
-the tests hold the two against each other. Here the computed gradients are held against the same tolerances.
+``privet.solvers.base.minimise`` finds the same points one by one, with a certificate that counts the rounding of
+floats; the tests hold the two against each other. Here the computed gradients are held against the same tolerances.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Accounting by Renyi divergences: batches of fixed size, and deltas too small for a Fourier transform.
 
 For batches of fixed size (:mod:`privet.privacy.analyses.fixed_size`) the bound is, **per order, the minimum with the
-unsampled one**. That is valid because divergences are jointly quasi-convex: a uniformly random batch is a mixture of pairs none
-of which is worse than the unsampled pair.
+unsampled one**. That is valid because divergences are jointly quasi-convex: a uniformly random batch is a mixture of
+pairs none of which is worse than the unsampled pair.
 """
 
 import math
