@@ -60,8 +60,8 @@ class ObjectivePlan:
 
     e as in :mod:`privet.privacy.analyses.objective_noise`. The first sharpens Theorem 9 of "Differentially Private
     Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second
-    "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact minimisers are
-    treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
+    "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact
+    minimisers are treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
     docs/proofs.md proves all that is used.
     """
 
