@@ -7,8 +7,8 @@ noise. Seeded sources exist for tests and repeatable experiments; the guarantee 
 Normals are drawn in float64 by the ziggurat method and rounded to the asked type: few at a time by numpy's own, many by
 :mod:`privet.privacy.noise.ziggurat`, which is four times as fast. Its words are ChaCha20 as well, made by OpenSSL
 (through cryptography) under a key of 256 bits that the source's stream gives for this one draw. Normals are
-floating-point numbers: the attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy") on the
-exact bits of a release is not closed here; docs/sharp_edges.md says what follows.
+floating-point numbers: the attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy")
+on the exact bits of a release is not closed here; docs/sharp_edges.md says what follows.
 """
 
 import hashlib
