@@ -18,9 +18,9 @@ from multiparty_minimisers import minimisers
 from numpy.typing import NDArray
 
 from privet.multiparty.comparisons import AveragedMinimisers, afforded_alpha
-from privet.multiparty.gradient import gradient_plan
-from privet.multiparty.output import output_plan
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.gradient import gradient_plan
+from privet.multiparty.protocol.output import output_plan
+from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, BoundedRows
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan

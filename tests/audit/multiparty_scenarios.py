@@ -22,7 +22,7 @@ from scenarios import BUDGET, CLIP, DELTA, LAX, Key, Scenario
 from privet import multiparty
 from privet.audit import pairs
 from privet.multiparty import JointProblem, SimulatedAggregator, gradient_plan, output_plan
-from privet.multiparty.aggregation import Summand
+from privet.multiparty.protocol.aggregation import Summand
 from privet.objectives import L2, BoundedRows, GeneralisedLinear, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, Guarantee, NoiseSource

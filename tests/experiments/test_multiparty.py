@@ -15,9 +15,9 @@ pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'p
 pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
 
 from privet.multiparty import comparisons
-from privet.multiparty.aggregation import SimulatedAggregator
-from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
-from privet.multiparty.output import joint_output_perturbation, output_plan
+from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.objectives import L2, BoundedRows, Huber, Logistic
 from privet.privacy import Budget, NoiseSource, gdp_mu
 from privet.solvers import Problem

@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 from privet.multiparty import Network
-from privet.multiparty.errors import NetworkError
-from privet.multiparty.keys import verify
+from privet.multiparty.transport.errors import NetworkError
+from privet.multiparty.identity.keys import verify
 
 
 def tell(what, **more):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from privet.multiparty.engine import WholeNumbers
+from privet.multiparty.protocol.mpyc_runtime import WholeNumbers
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import tracemalloc
 import pytest
 
 from privet.multiparty import frames, peer
-from privet.multiparty.errors import PartyLostError
-from privet.multiparty.frames import LARGEST, Channel, FrameError, Kind
-from privet.multiparty.peer import Mailbox, Peer
+from privet.multiparty.transport.errors import PartyLostError
+from privet.multiparty.transport.connection import LARGEST, Channel, FrameError, Kind
+from privet.multiparty.transport.connection import Mailbox, Peer
 
 
 async def pair():

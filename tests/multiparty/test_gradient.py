@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.multiparty.aggregation import SimulatedAggregator
-from privet.multiparty.gradient import gradient_plan, joint_gradient_descent, record_clip
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent, record_clip
+from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import Huber, Logistic, Squared
 from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource

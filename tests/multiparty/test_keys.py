@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from privet.multiparty import certificates
-from privet.multiparty.certificates import (
+from privet.multiparty.identity.certificates import (
     CertificateError,
     ExpiredError,
     NotYetValidError,
@@ -20,7 +20,7 @@ from privet.multiparty.certificates import (
     SignatureError,
     UnreadableError,
 )
-from privet.multiparty.keys import Identity, make_keys, verify
+from privet.multiparty.identity.keys import Identity, make_keys, verify
 
 NAMES = ["North", "South", "Zürich, «West»"]
 NOW = datetime.now(UTC)
@@ -104,7 +104,7 @@ def test_an_empty_folder_is_filled_and_a_failure_leaves_nothing(tmp_path, monkey
     def failing(*arguments):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("privet.multiparty.keys._write", failing)
+    monkeypatch.setattr("privet.multiparty.identity.keys._write", failing)
     with pytest.raises(OSError, match="disk is full"):
         make_keys(tmp_path / "new", NAMES)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]

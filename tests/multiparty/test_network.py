@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from privet.multiparty import Network, certificates, engine, make_keys
-from privet.multiparty.certificates import ExpiredError, host_name
-from privet.multiparty.errors import PartyMissingError, PartyRefusedError, PortInUseError
+from privet.multiparty.identity.certificates import ExpiredError, host_name
+from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError
 
 SCRIPT = Path(__file__).parent / "network_party.py"
 HOST = "127.0.0.1"

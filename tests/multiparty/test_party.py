@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
 
 from privet.multiparty import make_keys, verify
-from privet.multiparty.gradient import gradient_plan
-from privet.multiparty.output import output_plan
-from privet.multiparty.party import plan_of, signed_text
+from privet.multiparty.protocol.gradient import gradient_plan
+from privet.multiparty.protocol.output import output_plan
+from privet.multiparty.protocol.participation import plan_of, signed_text
 from privet.multiparty.study import Study
 
 sys.path.insert(0, str(Path(__file__).parent))

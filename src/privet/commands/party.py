@@ -19,7 +19,7 @@ from privet.files import read_json, write_json
 from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.multiparty import Network, NetworkError, make_keys, verify
-from privet.multiparty.party import Signature, Table, sign, signed_text, take_part
+from privet.multiparty.protocol.participation import Signature, Table, sign, signed_text, take_part
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.multiparty.session import Session
+from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed

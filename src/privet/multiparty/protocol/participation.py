@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.multiparty.aggregation import JointAggregator
-from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
-from privet.multiparty.keys import verify
-from privet.multiparty.output import joint_output_perturbation, output_plan
-from privet.multiparty.problem import JointProblem
-from privet.multiparty.session import Session
+from privet.multiparty.protocol.aggregation import JointAggregator
+from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.identity.keys import verify
+from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
+from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.transport.network import Session
 from privet.multiparty.study import Study, StudyError
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced

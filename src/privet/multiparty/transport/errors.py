@@ -1,16 +1,16 @@
-"""What can go wrong between parties. Each error names the party, its address, the cause and what to do."""
+"""Errors of the network between parties. Each message names the party, its address, the cause and the remedy."""
 
 
 class NetworkError(RuntimeError):
-    """The parties could not come together, or did not stay together."""
+    """The parties could not connect, or their connection was lost."""
 
 
 class PortInUseError(NetworkError):
-    """A party cannot listen at its own address."""
+    """A party cannot listen on its own port."""
 
 
 class PartyMissingError(NetworkError):
-    """Somebody did not arrive in time."""
+    """At least one party did not connect in time."""
 
     def __init__(self, message: str, parties: tuple[int, ...]) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class PartyMissingError(NetworkError):
 
 
 class PartyRefusedError(NetworkError):
-    """Two parties reached each other, and one does not take the other for what it should be."""
+    """Two parties reached each other, but one of them does not accept the other."""
 
     def __init__(self, message: str, party: int) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class PartyRefusedError(NetworkError):
 
 
 class PartyLostError(NetworkError):
-    """A connection that stood is gone: the other process ended, or the network between broke."""
+    """An existing connection was lost because the other process ended or the network failed."""
 
     def __init__(self, message: str, party: int) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class PartyLostError(NetworkError):
 
 
 class PartySilentError(NetworkError):
-    """A connection stands, and nothing has come over it for too long."""
+    """A connection exists, but nothing arrived over it within the timeout."""
 
     def __init__(self, message: str, parties: tuple[int, ...]) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class PartySilentError(NetworkError):
 
 
 class StoppedError(NetworkError):
-    """A party gave up and said why."""
+    """A party stopped the computation and said why."""
 
     def __init__(self, party: int, cause: str) -> None:
         super().__init__(f"party {party}: {cause}")
