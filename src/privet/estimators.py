@@ -1,4 +1,4 @@
-"""What every scikit-learn estimator of this package needs: validated rows, and a fit that succeeds or leaves nothing."""
+"""What the scikit-learn estimators of this package share: validated rows, and no leftovers of a failed fit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
