@@ -12,7 +12,7 @@ import privet
 SOURCE = Path(privet.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
-GROUND = {"checks", "deprecation", "files", "progress"}
+GROUND = {"checks", "deprecation", "estimators", "files", "progress"}
 # Each part of the package, and the parts that it may import besides itself and the ground floor.
 CORE = {"privacy", "denoise", "tables"}
 SOLVING = CORE | {"plans", "objectives", "solvers"}
