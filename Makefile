@@ -34,7 +34,7 @@ layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in o
 	$(BIN)/python -m pytest tests/test_layers.py
 
 wheel: $(VENV)/dev.stamp  ## build the wheel, install it into a clean environment without constraints, and use it
-	$(BIN)/python tests/wheel.py
+	$(BIN)/python tools/wheel.py
 
 api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api/_build; a warning is an error
 	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs/api docs/api/_build

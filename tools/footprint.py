@@ -3,8 +3,8 @@
 Counted with ``sys.setprofile`` on a second, warm call: every function, method, lambda and comprehension of
 ``src/privet`` that is entered, once each, and the files in which they stand. Module bodies do not count.
 
-    python benchmarks/footprint.py            # counts and limits; ends with exit code 1 if one is exceeded
-    python benchmarks/footprint.py --verbose  # lists the functions too
+    python tools/footprint.py            # counts and limits; ends with exit code 1 if one is exceeded
+    python tools/footprint.py --verbose  # lists the functions too
 """
 
 import argparse
