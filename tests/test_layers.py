@@ -96,7 +96,9 @@ def parse(name: str) -> ast.Module:
 def test_every_part_of_the_package_has_its_place_in_the_table():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     parts = {part_of(name) for name in FILES} | folders
-    assert parts <= set(MAY_IMPORT), f"Give {sorted(parts - set(MAY_IMPORT))} a layer in [tool.privet.layers] of pyproject.toml."
+    assert parts <= set(MAY_IMPORT), (
+        f"Give {sorted(parts - set(MAY_IMPORT))} a layer in [tool.privet.layers] of pyproject.toml."
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
