@@ -21,8 +21,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, simulate
-from privet.federated.layers import Layers, clipped
-from privet.federated.local import order_source, trained_weights
+from privet.federated.local_training import order_source, trained_weights
+from privet.federated.parameters import Layers, clipped
 from privet.federated.saving import read
 from privet.privacy import Guarantee, Unit
 
