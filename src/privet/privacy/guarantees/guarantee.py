@@ -255,5 +255,6 @@ def _upwards(value: float, digits: int) -> str:
 
 def _wrapped(label: str, text: str) -> list[str]:
     """Return a labelled paragraph of a statement as lines of at most ``WIDTH`` columns."""
-    indents = {"initial_indent": f"  {label:<9} ", "subsequent_indent": " " * 12}
-    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False, **indents)
+    first = f"  {label:<9} "
+    wrapper = textwrap.TextWrapper(WIDTH, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
