@@ -23,10 +23,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plans": {"privacy"},
     "objectives": set(),
     "solvers": {"privacy", "denoise", "plans", "objectives"},
-    **dict.fromkeys(MODELS, SOLVING),
-    **dict.fromkeys(RESULTS, SOLVING | MODELS | RESULTS),
-    **dict.fromkeys(["cli", "commands", "__main__"], SOLVING | MODELS | RESULTS | {"cli", "commands"}),
-    "__init__": SOLVING | MODELS | RESULTS,
+    "saving": {"privacy"},
+    **dict.fromkeys(MODELS, SOLVING | {"saving"}),
+    **dict.fromkeys(RESULTS, SOLVING | MODELS | RESULTS | {"saving"}),
+    **dict.fromkeys(["cli", "commands", "__main__"], SOLVING | MODELS | RESULTS | {"saving", "cli", "commands"}),
+    "__init__": SOLVING | MODELS | RESULTS | {"saving"},
 }
 # The ground floor is for all, but for what needs less still.
 GROUND_FOR = {"objectives": {"checks"}, "privacy": {"checks"}, "denoise": {"checks"}, "tables": {"checks"}}

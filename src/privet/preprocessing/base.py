@@ -10,9 +10,10 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.preprocessing.bounds import Bounds, canonical
+from privet.saving import SavedEstimator
 
 
-class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class BoundedScaler(SavedEstimator, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the scalers: ``(clip(x, lower_, upper_) - center_) / scale_``, column by column.
 
     Subclasses declare the parameters ``lower``, ``upper`` and ``center``, and learn ``center_`` and ``scale_``.
