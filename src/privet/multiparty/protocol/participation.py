@@ -1,25 +1,25 @@
-"""One party's part in a study, from the handshake to the signed result.
+"""One party's participation in a study, from comparing the study files to the signed result.
 
-The order is what protects people: agree on the study, only then open one's own table; say how many rows one brings,
-only then plan; hold one's share of the first noisy sum, only then book the budget and open it.
+The order of the steps protects the people in the tables. A party opens its table only after all parties have agreed on
+the study. The plan is made only after all parties have announced their numbers of rows. The budget is recorded, and
+the first noisy sum opened, only after all parties hold their shares of that sum.
 """
 
 import hashlib
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.multiparty.identity.certificates import verify
 from privet.multiparty.protocol.aggregation import JointAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
-from privet.multiparty.identity.keys import verify
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.multiparty.protocol.problem import JointProblem
-from privet.multiparty.transport.network import Session
+from privet.multiparty.protocol.result import Signature, signed_text
 from privet.multiparty.study import Study, StudyError
+from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
 from privet.solvers.base.release import Progress, Release
@@ -28,16 +28,7 @@ from privet.tables import TableError
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Encoded rows and targets."""
 
-_WIDTH = 8  # bytes of a number of rows
-
-
-@dataclass(frozen=True)
-class Signature:
-    """A party's word that it arrived at the same result."""
-
-    party: str
-    certificate: bytes
-    signature: bytes
+_WIDTH = 8  # bytes in which a number of rows is sent
 
 
 async def take_part(
@@ -53,31 +44,46 @@ async def take_part(
     Parameters
     ----------
     session : Session
-        The connection with the others.
+        The connection with the other parties.
     study : Study
-        As this party has it.
+        The study as this party has it.
     load : callable
-        Reads this party's table and encodes it, or returns None if it brings none. Called after all parties are known
-        to hold the same study.
+        Reads and encodes this party's table, or returns None if it brings none. It is called after all parties have
+        confirmed that they hold the same study.
     book : callable or None
-        Called with the guarantee just before anything is opened, and never if the run fails before.
+        Called with the guarantee just before anything is opened, and never if the run fails earlier.
     progress : callable or None
-        Called with steps done and planned.
+        Called with the number of steps done and planned.
 
     Raises
     ------
     StudyError
-        Parties hold different studies.
+        The parties hold different studies.
     NetworkError
-        A party is gone, silent, or gave up; the message names it and the cause.
+        A party is disconnected or silent, or has stopped. The message names the party and the cause.
     """
-    await _agree(session, study)
+    await _agree(
+        session,
+        study,
+        study.digest.encode(),
+        f"a different study than party {session.index} ({study.parties[session.index].name}). No data was read. "
+        "Compare the study files.",
+    )
     table = await _loaded(session, study, load)
-    counts = [_count_of(each) for each in await session.exchange(_number(table))]
+    number = (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")
+    counts = [_count(message) for message in await session.exchange(number)]
     problem = study.problem(counts)
     delta = study.budget(problem.n).delta
     plan = plan_of(study, problem)
-    await _agree_on_plan(session, study, plan)
+    # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
+    # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
+    await _agree(
+        session,
+        study,
+        hashlib.sha256(repr(plan).encode()).digest(),
+        "a different plan for the same study. Nothing was released. Use the same versions of privet, numpy and scipy "
+        "everywhere.",
+    )
     local = None if table is None or not counts[session.index] else problem.local(*table)
 
     def before_release() -> None:
@@ -104,24 +110,20 @@ async def take_part(
 
 
 def plan_of(study: Study, problem: JointProblem) -> AggregationPlan:
-    """Return the plan of a study, which all parties compute alike from public numbers."""
+    """Return the plan of a study. All parties compute the same plan from public numbers."""
     budget = study.budget(problem.n)
     if study.method == "output":
         return output_plan(problem, budget)
     return gradient_plan(problem, budget, steps=study.steps, clip_norm=study.gradient_clip)
 
 
-async def sign(session: Session, study: Study, result: Any) -> list[Signature]:
-    """Make sure that all parties arrived at the same result, and return everybody's signature of it.
+async def sign(session: Session, study: Study, result: Mapping[str, Any]) -> list[Signature]:
+    """Check that all parties have the same result, and return every party's signature of it.
 
-    Without keys there are no signatures, and the comparison stands alone.
+    Without keys there are no signatures, and the results are only compared.
     """
     payload = signed_text(result)
-    own = hashlib.sha256(payload).digest()
-    for index, theirs in enumerate(await session.exchange(own)):
-        if theirs != own:
-            name = study.parties[index].name
-            await _give_up(session, f"party {index} ({name}) arrived at another result: nothing is kept")
+    await _agree(session, study, hashlib.sha256(payload).digest(), "a different result. Nothing was saved.")
     if session.identity is None or session.certificates is None:
         return []
     signatures = await session.exchange(session.identity.sign(payload))
@@ -131,59 +133,27 @@ async def sign(session: Session, study: Study, result: Any) -> list[Signature]:
     return [Signature(*each) for each in zip(names, session.certificates, signatures, strict=True)]
 
 
-def signed_text(result: Any) -> bytes:
-    """Return the bytes that are signed: the result as JSON with sorted keys."""
-    return json.dumps(result, sort_keys=True, allow_nan=False).encode()
-
-
-async def _agree(session: Session, study: Study) -> None:
-    digests = [each.decode("ascii", "replace") for each in await session.exchange(study.digest.encode())]
-    others = [index for index, digest in enumerate(digests) if digest != study.digest]
+async def _agree(session: Session, study: Study, own: bytes, difference: str) -> None:
+    """Stop all parties unless every party sends the same message as this one."""
+    others = [index for index, theirs in enumerate(await session.exchange(own)) if theirs != own]
     if others:
-        named = " and ".join(f"{index} ({study.parties[index].name})" for index in others)
-        own = f"party {session.index} ({study.parties[session.index].name})"
-        await _give_up(
-            session,
-            f"party {named} holds another study than {own}: no data was touched; compare the study files",
-        )
-
-
-async def _agree_on_plan(session: Session, study: Study, plan: AggregationPlan) -> None:
-    """Make sure that all compute on one lattice, in one field, with one law of noise, before any share is sent.
-
-    It can fail where a party told others different numbers of rows, or where libraries differ in a last digit.
-    """
-    own = hashlib.sha256(repr(plan).encode()).digest()
-    for index, theirs in enumerate(await session.exchange(own)):
-        if theirs != own:
-            await _give_up(
-                session,
-                f"party {index} ({study.parties[index].name}) made another plan of the same study: nothing was "
-                "released; use the same versions of privet, numpy and scipy everywhere",
-            )
-
-
-async def _give_up(session: Session, cause: str) -> NoReturn:
-    """Raise a cause that everybody may know, here and at all others: who hears of it first does not hide it."""
-    await session.stop(cause)
-    raise StudyError(cause)
+        named = " and ".join(f"party {index} ({study.parties[index].name})" for index in others)
+        cause = f"{named} has {difference}"
+        await session.stop(cause)  # The cause is public. A party that raises it must not keep it from the others.
+        raise StudyError(cause)
 
 
 async def _loaded(session: Session, study: Study, load: Callable[[], Table | None]) -> Table | None:
-    """Load this party's table; if it does not fit, the others are told that much and no more."""
+    """Load this party's table. If it does not match the study, the other parties learn only that."""
     try:
         return load()
     except TableError as error:
         name = study.parties[session.index].name
-        await session.stop(f"the table of {name} does not fit the study's columns, bounds or levels")
-        raise TableError(f"{error}. All parties were stopped; nothing was released") from error
+        await session.stop(f"the table of {name} does not match the study's columns, bounds or levels")
+        raise TableError(f"{str(error).rstrip('.')}. All parties were stopped. Nothing was released.") from error
 
 
-def _number(table: Table | None) -> bytes:
-    return (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")
-
-
-def _count_of(message: bytes) -> int:
+def _count(message: bytes) -> int:
     if len(message) != _WIDTH:
-        raise StudyError("a party did not say how many rows it brings: nothing was released")
+        raise StudyError("A party did not announce its number of rows. Nothing was released.")
     return int.from_bytes(message, "big")

@@ -1,9 +1,8 @@
-"""The result of a study: what all parties sign, how it is saved, and how the signatures are checked."""
+"""The result of a study: the model that all parties sign, how it is saved, and how its signatures are verified."""
 
 import base64
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.multiparty.identity.certificates import verify
-from privet.multiparty.study import Study, StudyError
-from privet.multiparty.transport.network import Session
+from privet.multiparty.study import Study
 from privet.solvers.base.release import Release
 from privet.tables import NumericTarget
 
@@ -21,31 +19,21 @@ _ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
     "ridge": PrivateRidge,
     "huber": PrivateHuberRegressor,
 }
-_SIGNED = ("schema", "model", "study")
 _METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation"}
+_SIGNED = ("schema", "model", "study")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A party's signature of the result, which states that the party computed the same."""
+    """A party's signature, which states that the party computed the signed result."""
 
     party: str
     certificate: bytes
     signature: bytes
 
-    def to_dict(self) -> dict[str, str]:
-        """Return the signature as plain text fields, for JSON."""
-        signature = base64.b64encode(self.signature).decode()
-        return {"party": self.party, "certificate": self.certificate.decode(), "signature": signature}
-
-    @classmethod
-    def from_dict(cls, fields: Any) -> "Signature":
-        """Read what :meth:`to_dict` wrote."""
-        return cls(fields["party"], fields["certificate"].encode(), base64.b64decode(fields["signature"]))
-
 
 def to_result(study: Study, release: Release) -> dict[str, Any]:
-    """Return what all parties sign: the model, in the format that :meth:`TableModel.load` reads, and the study."""
+    """Return what all parties sign: the study, and the model in the format that :func:`privet.load` reads."""
     settings: dict[str, Any] = {
         "epsilon": study.epsilon,
         "delta": release.guarantee.delta,
@@ -69,17 +57,52 @@ def signed_text(result: Mapping[str, Any]) -> bytes:
     return json.dumps(result, sort_keys=True, allow_nan=False).encode()
 
 
-async def sign(session: Session, study: Study, result: Mapping[str, Any]) -> list[Signature]:
-    """Check that all parties have the same result, and return every party's signature of it.
+def with_signatures(result: Mapping[str, Any], signatures: Sequence[Signature]) -> dict[str, Any]:
+    """Return the content of a result file: the result, and the signatures as text."""
+    texts = [
+        {
+            "party": each.party,
+            "certificate": each.certificate.decode(),
+            "signature": base64.b64encode(each.signature).decode(),
+        }
+        for each in signatures
+    ]
+    return {**result, "signatures": texts}
 
-    Without keys there are no signatures, and only the comparison takes place.
+
+def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | None = None) -> list[str]:
+    """Check that every party of the study signed a result, and return the names of the parties.
+
+    Parameters
+    ----------
+    fields : mapping
+        The content of a result file, as :func:`with_signatures` returns it.
+    authority : bytes
+        Certificate of the study's authority, as PEM.
+    at : datetime or None
+        When the certificates must have been valid, with a time zone. None means now.
+
+    Raises
+    ------
+    ValueError
+        The file is not the result of a study, or a signature is missing or not valid.
     """
-    payload = signed_text(result)
-    await compare(session, study, hashlib.sha256(payload).digest(), "computed another result. Nothing was saved.")
-    if session.identity is None or session.certificates is None:
-        return []
-    signatures = await session.exchange(session.identity.sign(payload))
-    for index, (certificate, signature) in enumerate(zip(session.certificates, signatures, strict=True)):
-        verify(certificate, payload, signature, authority=session.identity.authority, party=index)
-    names = [party.name for party in study.parties]
-    return [Signature(*each) for each in zip(names, session.certificates, signatures, strict=True)]
+    try:
+        payload = signed_text({key: fields[key] for key in _SIGNED})
+        study = fields["study"]
+        if not {"name", "digest"} <= study.keys():
+            raise KeyError("name")
+        names = [str(party["name"]) for party in study["parties"]]
+        signatures = [
+            Signature(each["party"], each["certificate"].encode(), base64.b64decode(each["signature"]))
+            for each in fields["signatures"]
+        ]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError("This file is not the result of a study. `privet party` writes such files.") from error
+    if not signatures:
+        raise ValueError("The result is not signed, because its study was run without keys on one machine.")
+    if [each.party for each in signatures] != names:
+        raise ValueError(f"The result is not signed by all of {', '.join(names)}. Use the file that the study wrote.")
+    for index, each in enumerate(signatures):
+        verify(each.certificate, payload, each.signature, authority=authority, party=index, at=at)
+    return names

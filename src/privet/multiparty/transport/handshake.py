@@ -74,7 +74,8 @@ class Handshake:
         on_waiting: Callable[[list[int]], None] | None,
     ) -> None:
         self._session, self._failure, self._addresses = session, failure, addresses
-        self._server_context, self._client_context = contexts or (None, None)
+        self._server_context: ssl.SSLContext | None = contexts[0] if contexts else None
+        self._client_context: ssl.SSLContext | None = contexts[1] if contexts else None
         self._on_waiting = on_waiting or (lambda missing: None)
         self._complete = asyncio.Event()
         self._notes: dict[int, str] = {}  # why the last call to a party failed
@@ -141,9 +142,10 @@ class Handshake:
             await asyncio.sleep(0)  # Callers that were accepted must get their turn even if the backlog is full.
 
     def _drop_oldest_unauthenticated_caller(self) -> None:
-        """Make room for a new caller. An authenticated caller is kept, because it may already consider itself connected.
+        """Make room for a new caller.
 
-        There is always an unauthenticated caller, because at most one caller per party is authenticated at a time.
+        An authenticated caller is kept, because it may already consider itself connected. There is
+        always an unauthenticated caller, because at most one caller per party is authenticated at a time.
         """
         oldest = next(caller for caller, party in self._callers.items() if party is None)
         del self._callers[oldest]
@@ -198,14 +200,21 @@ class Handshake:
         me, parties, own = self._session.index, self._session.parties, mpyc_runtime.description()
         told = _parse_hello(hello)
         index: int = told["from"]
-        if told["engine"] != own:
-            return index, f"Party {me} runs {own}, but the caller runs {printable(told['engine'][:80])}."
-        if told["parties"] != parties:
-            return index, f"Party {me} knows of {parties} parties, but the caller of {told['parties']}."
-        if told["to"] != me:
-            return index, f"This is party {me}, not party {told['to']}. Compare the addresses and indices of all."
-        if not 0 <= index < me:
-            return index, f"Party {me} expects calls from lower indices, not from {index}. Compare the indices of all."
+        objections = (
+            (told["engine"] != own, f"Party {me} runs {own}, but the caller runs {printable(told['engine'][:80])}."),
+            (told["parties"] != parties, f"Party {me} knows {parties} parties, but the caller {told['parties']}."),
+            (
+                told["to"] != me,
+                f"This is party {me}, not party {told['to']}. Compare the addresses and indices of all.",
+            ),
+            (
+                not 0 <= index < me,
+                f"Party {me} expects calls from lower indices, not from {index}. Compare all indices.",
+            ),
+        )
+        for applies, objection in objections:
+            if applies:
+                return index, objection
         if self._session.identity is not None:
             try:
                 check(certificate or b"", self._session.identity.authority, party=index)

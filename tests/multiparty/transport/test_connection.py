@@ -1,4 +1,4 @@
-"""Frames and mailboxes: what a peer sends is bounded before it is believed."""
+"""Frames and mailboxes: the size of what a peer sends is checked before it is accepted."""
 
 import asyncio
 import socket
@@ -7,14 +7,13 @@ import tracemalloc
 
 import pytest
 
-from privet.multiparty import frames, peer
+from privet.multiparty.transport import connection
+from privet.multiparty.transport.connection import LARGEST, Channel, FrameError, Kind, Mailbox, Peer
 from privet.multiparty.transport.errors import PartyLostError
-from privet.multiparty.transport.connection import LARGEST, Channel, FrameError, Kind
-from privet.multiparty.transport.connection import Mailbox, Peer
 
 
 async def pair():
-    """Return a channel and the bare writer at its other end."""
+    """Return a channel and the plain writer at its other end."""
     one, other = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=one)
     _, bare = await asyncio.open_connection(sock=other)
@@ -46,7 +45,7 @@ def test_a_frame_arrives_as_it_was_sent():
             assert await right.read() == (kind, label, payload)
         assert left.bytes_sent == right.bytes_received == 3 * 13 + 3
         await asyncio.gather(left.close(), right.close())
-        left.write(Kind.END)  # into the void, which the reading end notices
+        left.write(Kind.END)  # The connection is closed; only the reading end reports that.
         with pytest.raises((EOFError, OSError)):
             await right.read()
 
@@ -71,15 +70,15 @@ def test_a_length_within_the_bound_allocates_nothing_by_itself():
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", bytes(20), b"\xff" * 20])
-def test_other_bytes_are_no_frame(data):
-    with pytest.raises(FrameError, match="none of this protocol"):
+def test_bytes_of_other_protocols_are_refused(data):
+    with pytest.raises(FrameError, match="do not belong to this protocol"):
         asyncio.run(read(data))
 
 
-def test_one_does_not_send_what_the_other_would_refuse():
+def test_a_payload_that_the_peer_would_refuse_is_not_sent():
     async def scene():
         channel, bare = await pair()
-        with pytest.raises(ValueError, match="at most 4096 bytes, got 4097: split it"):
+        with pytest.raises(ValueError, match="at most 4096 bytes, got 4097"):
             channel.write(Kind.STOP, bytes(4097))
         bare.close()
         await channel.close()
@@ -87,12 +86,12 @@ def test_one_does_not_send_what_the_other_would_refuse():
     asyncio.run(scene())
 
 
-def test_every_kind_has_a_bound():
+def test_every_kind_has_a_largest_payload():
     assert set(LARGEST) == set(Kind)
-    assert max(LARGEST.values()) <= 64 * frames.MEBIBYTE
+    assert max(LARGEST.values()) <= 64 * connection.MEBIBYTE
 
 
-def test_a_mailbox_keeps_what_comes_early_and_promises_what_comes_late():
+def test_a_mailbox_delivers_messages_that_arrive_before_or_after_they_are_requested():
     async def scene():
         box = Mailbox()
         box.put(1, b"early")
@@ -105,16 +104,16 @@ def test_a_mailbox_keeps_what_comes_early_and_promises_what_comes_late():
         assert box.asked_since == since
         box.put(2, b"late")
         assert await late == b"late"
-        assert box.asked_since == since  # the third is still awaited
+        assert box.asked_since == since  # The third is still missing.
         box.get(4).cancel()
-        box.put(4, b"nobody wants it")
+        box.put(4, b"no longer requested")
         box.put(3, b"")
         assert box.asked_since is None
 
     asyncio.run(scene())
 
 
-def test_who_has_ended_still_gave_what_it_sent_before():
+def test_messages_sent_before_the_end_are_still_delivered():
     async def scene():
         one, other = socket.socketpair()
         far = Channel(*await asyncio.open_connection(sock=other))
@@ -129,8 +128,8 @@ def test_who_has_ended_still_gave_what_it_sent_before():
         assert not failures
         near.message(2)
         near.receive(6)
-        assert [str(each).split(":")[0] for each in failures] == [
-            "party 1 (there) has ended its part, and something is still awaited from it"
+        assert [str(each).split(".")[0] for each in failures] == [
+            "party 1 (there) has finished, but this party still waits for a message from it"
         ] * 2
         await asyncio.gather(far.close(), near.channel.close())
 
@@ -141,7 +140,7 @@ def test_who_has_ended_still_gave_what_it_sent_before():
     ("kind", "payload"),
     [(Kind.HELLO, b""), (Kind.STOP, b"\xff"), (Kind.STOP, b"[]"), (Kind.STOP, b'{"party": "1", "cause": 2}')],
 )
-def test_what_has_no_place_in_a_conversation_ends_it(kind, payload):
+def test_a_frame_that_is_not_allowed_ends_the_connection(kind, payload):
     async def scene():
         one, other = socket.socketpair()
         far = Channel(*await asyncio.open_connection(sock=other))
@@ -153,17 +152,17 @@ def test_what_has_no_place_in_a_conversation_ends_it(kind, payload):
         return failures
 
     (error,) = asyncio.run(scene())
-    assert isinstance(error, PartyLostError) and "does not keep to the protocol" in str(error)
+    assert isinstance(error, PartyLostError) and "does not follow the protocol" in str(error)
 
 
-def test_a_mailbox_is_bounded(monkeypatch):
-    monkeypatch.setattr(peer, "MOST_HELD", 100)
+def test_a_mailbox_refuses_repeated_and_too_many_messages(monkeypatch):
+    monkeypatch.setattr(connection, "MOST_HELD", 100)
 
     async def scene():
         box = Mailbox()
         box.put(1, bytes(60))
         await box.get(1)
-        box.put(2, bytes(60))  # there is room again
+        box.put(2, bytes(60))  # There is room again.
         with pytest.raises(FrameError, match="far more"):
             box.put(3, bytes(60))
         box = Mailbox()

@@ -1,14 +1,18 @@
 """The comparison methods draw the noise that their guarantees speak of, and say what they really give."""
 
 import math
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
 
-from privet.multiparty.comparisons import (
+sys.path.append(str(Path(__file__).resolve().parents[2] / "experiments"))
+
+from multiparty_comparisons import (
     afforded_alpha,
     local_gradient_descent,
     local_objective_perturbation,
@@ -16,6 +20,7 @@ from privet.multiparty.comparisons import (
     pathak,
     rajkumar_agarwal,
 )
+
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.objective_noise import volume_loss

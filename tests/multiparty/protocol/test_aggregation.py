@@ -24,7 +24,7 @@ from privet.privacy import NoiseSource
 from privet.privacy.noise.lattice import LatticeLaw
 from privet.solvers.base.problem import Problem
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import joint_party as joint
 from parties import Machine

@@ -18,7 +18,7 @@ from privet.objectives import L2, Huber, Logistic, Squared
 from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from summands import extreme_records, moved, neighbours, party, run
 

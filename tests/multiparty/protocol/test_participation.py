@@ -13,10 +13,11 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'priv
 from privet.multiparty import make_keys, verify
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
-from privet.multiparty.protocol.participation import plan_of, signed_text
+from privet.multiparty.protocol.participation import plan_of
+from privet.multiparty.protocol.result import signed_text
 from privet.multiparty.study import Study
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import joint_party as joint
 from parties import Machine
@@ -94,7 +95,7 @@ def test_all_sign_the_same_result(tmp_path, keys):
 
 def test_another_result_at_one_party_is_noticed_by_all(tmp_path, keys):
     for each in found(tmp_path, "signing", other=1, keys=str(keys)):
-        assert "arrived at another result: nothing is kept" in each["error"]
+        assert "has a different result. Nothing was saved." in each["error"]
         assert "signatures" not in each
 
 

@@ -8,9 +8,7 @@ import time
 
 import numpy as np
 
-from privet.multiparty import Network
-from privet.multiparty.transport.errors import NetworkError
-from privet.multiparty.identity.keys import verify
+from privet.multiparty import Network, NetworkError, verify
 
 
 def tell(what, **more):

@@ -24,8 +24,10 @@ pytest.importorskip("cryptography", reason="several parties need cryptography: p
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privet.multiparty import Network, certificates, engine, make_keys
+from privet.multiparty import Network, make_keys
+from privet.multiparty.identity import keys as key_making
 from privet.multiparty.identity.certificates import ExpiredError, host_name
+from privet.multiparty.protocol import mpyc_runtime
 from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError
 
 SCRIPT = Path(__file__).parent / "network_party.py"
@@ -111,13 +113,13 @@ def own_authority(folder, days=30):
     now = datetime.now(UTC)
     begin, end = now - timedelta(days=9), now + timedelta(days=days)
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = certificates.authority(authority_key, begin, end)
-    (folder / "ca.crt").write_bytes(certificates.to_pem(authority))
+    authority = key_making.make_authority(authority_key, begin, end)
+    (folder / "ca.crt").write_bytes(key_making.to_pem(authority))
     for index in range(3):
         key = ec.generate_private_key(ec.SECP256R1())
         until = now - timedelta(days=1) if index == 1 else end
-        issued = certificates.issue(index, "somebody", key.public_key(), (authority, authority_key), begin, until)
-        (folder / f"party_{index}.crt").write_bytes(certificates.to_pem(issued))
+        issued = key_making.issue(index, "somebody", key.public_key(), (authority, authority_key), begin, until)
+        (folder / f"party_{index}.crt").write_bytes(key_making.to_pem(issued))
         (folder / f"party_{index}.key").write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -203,7 +205,7 @@ def test_who_never_comes_is_named(study):
 def test_who_has_not_called_is_named(study):
     study.start(1, 2, connect_timeout=1.5)
     for each in study.end(1, 2):
-        assert "party 0 did not arrive within 1.5 s" in each["text"]
+        assert "party 0 did not connect within 1.5 s" in each["text"]
         assert "has not called" in each["text"]
 
 
@@ -241,7 +243,7 @@ def test_one_that_hangs_is_named_after_the_timeout(study, do):
     study.processes[2].send_signal(signal.SIGSTOP)
     for error in study.end(0, 1):
         assert error["kind"] in ("PartySilentError", "StoppedError")
-        assert "party 2 (" in error["text"] and "does not answer" in error["text"]
+        assert "party 2 (" in error["text"] and "did not answer" in error["text"]
         assert "party 1 (" not in error["text"]  # it waits as well, and is not to blame
 
 
@@ -262,7 +264,7 @@ def test_an_error_is_told_without_its_text(study):
     assert errors[1]["text"] == "record 17: age 203"
     for index in (0, 2):
         assert errors[index]["kind"] == "StoppedError"
-        assert errors[index]["text"].startswith("party 1: ended with ValueError")
+        assert errors[index]["text"].startswith("party 1: ended with ValueError.")
 
 
 class Evil:
@@ -334,7 +336,7 @@ def test_who_was_welcomed_is_not_dropped_for_strangers(study):
     study.start(2)
     with contextlib.ExitStack() as stack:
         party = stack.enter_context(reach(study.addresses[2]))
-        party.sendall(hello(0, 2, engine=engine.description()))
+        party.sendall(hello(0, 2, engine=mpyc_runtime.description()))
         assert party.recv(4096)[0] == 2  # welcome
         for _ in range(300):  # more than are kept in hand
             stack.enter_context(socket.create_connection(study.addresses[2], timeout=5))
@@ -347,9 +349,9 @@ def test_one_caller_at_a_time_is_heard_as_a_party(study):
     """Whoever greets again and again must not fill the places that are kept for callers."""
     study.start(2)
     with reach(study.addresses[2]) as first, socket.create_connection(study.addresses[2], timeout=5) as second:
-        first.sendall(hello(0, 2, engine=engine.description()))
+        first.sendall(hello(0, 2, engine=mpyc_runtime.description()))
         assert first.recv(4096)[0] == 2  # welcome
-        second.sendall(hello(0, 2, engine=engine.description()))
+        second.sendall(hello(0, 2, engine=mpyc_runtime.description()))
         assert second.recv(4096) == b""
 
 
@@ -377,9 +379,9 @@ def test_impostors_are_turned_away_and_the_party_still_gets_in(study, tmp_path, 
     assert greet_with(address, other_keys, 0, as_party=0, to_party=2) == b""
     assert greet_with(address, ours, 1, as_party=1, to_party=2) == b""  # expired
     refusal = greet_with(address, ours, 2, as_party=0, to_party=2)
-    assert refusal[0] == 3 and b"is that of party 2 (somebody), not of party 0" in refusal
+    assert refusal[0] == 3 and b"belongs to party 2 (somebody), not to party 0" in refusal
     refusal = greet_with(address, ours, 0, as_party=1, to_party=2)
-    assert refusal[0] == 3 and b"is that of party 0 (somebody), not of party 1" in refusal
+    assert refusal[0] == 3 and b"belongs to party 0 (somebody), not to party 1" in refusal
     assert greet_with(address, ours, 0, as_party=0, to_party=2)[0] == 2  # welcome
 
 
@@ -470,7 +472,7 @@ def test_two_with_the_same_index(study):
     study.start(0, name="second")
     (error,) = study.end("second")
     assert error["kind"] == "PartyRefusedError"
-    assert "party 0 is connected already: does another process have the same index?" in error["text"]
+    assert "Party 0 is already connected. Check whether another process has the same index." in error["text"]
     study.start(2)  # the others are not disturbed
     assert [each["what"] for each in study.end("first", 1, 2)] == ["ended"] * 3
 
@@ -481,15 +483,15 @@ def test_addresses_in_another_order(study):
     study.start(0, addresses=swapped)
     (error,) = study.end(0)
     assert error["kind"] == "PartyRefusedError"
-    assert "this is party 2, not party 1: compare the addresses" in error["text"]
+    assert "This is party 2, not party 1. Compare the addresses" in error["text"]
 
 
 @pytest.mark.parametrize(
     ("greeting", "words"),
     [
-        (hello(0, 2, parties=4), b"party 2 counts 3 parties, the caller 4"),
-        (hello(0, 2, engine="MPyC 0.10, 64 bits"), b"the caller MPyC 0.10"),
-        (hello(2, 2), b"awaits calls from parties below it, not from 2"),
+        (hello(0, 2, parties=4), b"Party 2 knows 3 parties, but the caller 4"),
+        (hello(0, 2, engine="MPyC 0.10, 64 bits"), b"the caller runs MPyC 0.10"),
+        (hello(2, 2), b"expects calls from lower indices, not from 2"),
         (hello(-1, 2), b"not from -1"),
         (struct.pack("<BqI", 1, 0, 2) + b"{}", b""),
         (struct.pack("<BqI", 6, 0, 0), b""),  # a share in the place of a greeting
@@ -518,13 +520,13 @@ def test_who_does_not_fit_is_told_why_or_hung_up_on(greeting, words):
 def test_a_port_in_use():
     with socket.create_server((HOST, 0)) as taken:
         network = Network(((HOST, 1), (HOST, 2), taken.getsockname()), 2)
-        with pytest.raises(PortInUseError, match=r"party 2 cannot listen on port \d+ \(it is in use"):
+        with pytest.raises(PortInUseError, match=r"Party 2 cannot listen on port \d+\. It is in use"):
             asyncio.run(connected(network))
 
 
 def test_a_host_name_that_does_not_resolve(keys):
     network = Network((("localhost", 1), ("nowhere.invalid", 2), (HOST, 3)), 0, keys, connect_timeout=1.0)
-    with pytest.raises(PartyMissingError, match=r"party 1 \(nowhere.invalid:2\): the host name does not resolve"):
+    with pytest.raises(PartyMissingError, match=r"party 1 \(nowhere\.invalid:2\): the host name cannot be resolved"):
         asyncio.run(connected(network))
 
 
@@ -539,8 +541,8 @@ def test_own_keys_that_no_longer_hold(tmp_path):
     [
         ({"addresses": [(HOST, 1), (HOST, 2)]}, "3 to 20 parties"),
         ({"addresses": [(HOST, 1), (HOST, 1), (HOST, 2)]}, "same address"),
-        ({"addresses": [(HOST, 0), (HOST, 1), (HOST, 2)]}, "no address"),
-        ({"addresses": [("", 3), (HOST, 1), (HOST, 2)]}, "no address"),
+        ({"addresses": [(HOST, 0), (HOST, 1), (HOST, 2)]}, "is not an address"),
+        ({"addresses": [("", 3), (HOST, 1), (HOST, 2)]}, "is not an address"),
         ({"index": 3}, "index must be one of 0 to 2, got 3"),
         ({"index": -1}, "index must be one of 0 to 2, got -1"),
         ({"timeout": 0.0}, "timeout"),

@@ -17,7 +17,7 @@ from privet.objectives import Huber, Logistic, Squared
 from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from summands import extreme_records, moved, neighbours, party, run
 

@@ -10,7 +10,7 @@ import pytest
 from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, Huber, Logistic
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from summands import party
 
