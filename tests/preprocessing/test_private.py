@@ -171,7 +171,7 @@ def test_stored_zeros_and_halves_count_as_what_they_are(rows, method):
 
 def test_sparse_rows_are_refused_where_they_would_become_dense(no_noise, rows):
     X = sparse.csr_array(rows)
-    with pytest.raises(ValueError, match=r"takes no sparse rows.*center=False"):
+    with pytest.raises(ValueError, match=r"does not accept sparse rows.*center=False"):
         scaler_of().fit(X)
     with pytest.raises(ValueError, match=r"bounds that hold zero.*\[1, 4\]"):
         scaler_of(center=False, lower=[-1, 1, -1]).fit(X)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import count, nonnegative, positive, whole, within
+from privet.estimators import EstimatorChecks
 from privet.files import read_json, write_json
 from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method
 from privet.linear.training import TRAINERS, Task
@@ -27,7 +28,7 @@ from privet.solvers import Problem, Release
 _FORMAT = 1
 
 
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(EstimatorChecks, BaseEstimator):
     """Base of the linear estimators.
 
     Subclasses declare the parameters, choose an objective and call :meth:`_train`.
@@ -77,22 +78,6 @@ class PrivateLinearModel(BaseEstimator):
     def _purpose(self) -> str:
         """Return what the noise is for: one seed gives other noise to another model, method or budget."""
         return f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit learned: a fit that fails must not leave a mix of two models."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
-
-    def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
-        """Return checked rows, and labels if given; an error says its cause in one line."""
-        try:
-            accepted = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], **checks}
-            return validate_data(self, *data, reset=reset, **accepted)
-        except ValueError as error:
-            first, *rest = str(error).strip().splitlines()
-            if "NaN" in first:  # what follows is scikit-learn's advice on imputation, which would cost privacy
-                rest = ["Drop such rows, or fill them with a public constant."]
-            raise ValueError(" ".join([first, *rest])) from error
 
     def _train(
         self,
