@@ -78,7 +78,7 @@ def fit(
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
     model: Annotated[
-        str, typer.Option(help="auto or {models}. auto chooses logistic for classes and ridge for numbers.")
+        str, typer.Option(help="One of auto, {models}. auto chooses logistic for classes and ridge for numbers.")
     ] = "auto",
     schema: Annotated[Path | None, typer.Option(help="TOML file with public bounds and levels.")] = None,
     bounds: Annotated[
@@ -87,10 +87,8 @@ def fit(
     levels: Annotated[
         list[str] | None, typer.Option(help="Levels of a categorical column: sex=female,male. Can be repeated.")
     ] = None,
-    target_bounds: Annotated[
-        str | None, typer.Option(help="Public bounds of a numeric target: 0:5000.")
-    ] = None,
-    method: Annotated[str, typer.Option(help="auto or {methods}.")] = "auto",
+    target_bounds: Annotated[str | None, typer.Option(help="Public bounds of a numeric target: 0:5000.")] = None,
+    method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     smoothing: Annotated[float, typer.Option(help="Strength of the Laplacian smoothing of noisy gradients.")] = 0.0,
     clip_norm: Annotated[
@@ -179,7 +177,7 @@ def audit(
     ] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
-    method: Annotated[str, typer.Option(help="auto or {methods}.")] = "auto",
+    method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     rows: Annotated[int, typer.Option(min=2, help="Number of rows of the worst-case tables.")] = 3,
     columns: Annotated[int, typer.Option(min=1, help="Number of columns of the worst-case tables.")] = 2,

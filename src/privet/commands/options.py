@@ -30,12 +30,13 @@ class DescribedCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Fill in the names of models and methods, then show the help."""
-        from privet.commands.fit import METHODS, MODELS
+        from privet.commands.fit import MODELS
+        from privet.linear.defaults import METHODS
 
         names = {"models": ", ".join(MODELS), "methods": ", ".join(METHODS)}
         for parameter in self.params:
             if text := getattr(parameter, "help", None):
-                parameter.help = text.format(**names)  # type: ignore[attr-defined]
+                vars(parameter)["help"] = text.format(**names)
         super().format_help(ctx, formatter)
 
 
