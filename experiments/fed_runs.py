@@ -21,8 +21,7 @@ from privet.federated import ClientTrainer, LocalTraining, client_plan, paper_pl
 from privet.federated.clients import Clients, tensors
 from privet.federated.engine import Answer
 from privet.federated.engines import engine_for
-from privet.federated.layers import Weights
-from privet.federated.local import trained_weights, with_weights
+from privet.networks import Weights, trained_weights, with_weights
 from privet.plans import FixedSize, GradientPlan, Poisson
 from privet.privacy import Budget
 

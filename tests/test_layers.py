@@ -24,6 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "objectives": set(),
     "solvers": {"privacy", "denoise", "plans", "objectives"},
     **dict.fromkeys(MODELS, SOLVING),
+    "networks": CORE,
+    "deep": SOLVING | {"networks"},
+    "federated": SOLVING | {"networks"},
     **dict.fromkeys(RESULTS, SOLVING | MODELS | RESULTS),
     **dict.fromkeys(["cli", "commands", "__main__"], SOLVING | MODELS | RESULTS | {"cli", "commands"}),
     "__init__": SOLVING | MODELS | RESULTS,
@@ -32,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 GROUND_FOR = {"objectives": {"checks"}, "privacy": {"checks"}, "denoise": {"checks"}, "tables": {"checks"}}
 
 HEAVY = {"torch", "flwr", "mpyc"}
-BUILT_ON_HEAVY = {"deep", "multiparty", "federated"}
+BUILT_ON_HEAVY = {"networks", "deep", "multiparty", "federated"}
 RANDOM = {"random", "secrets", "randomgen", "numpy.random", "torch.random", "scipy.stats", "sklearn.utils.random"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "manual_seed"}
 TORCH_DRAWS |= {"normal_", "uniform_", "exponential_", "bernoulli_", "rand_like", "randn_like", "randint_like"}

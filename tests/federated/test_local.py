@@ -7,8 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+import privet.federated.local as local_module
+import privet.networks
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.local import order_source, trained_weights, with_weights
+from privet.federated.local import order_source
+from privet.networks import trained_weights, with_weights
 from privet.privacy.noise.source import OrderSource
 
 
@@ -181,5 +184,11 @@ def test_models_that_keep_averages_of_data_or_learn_nothing_are_refused():
         ClientTrainer(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), nn.CrossEntropyLoss(), local, 1.0)
     with pytest.raises(ValueError, match="no parameters"):
         ClientTrainer(nn.Tanh(), nn.CrossEntropyLoss(), local, 1.0)
-    with pytest.raises(ValueError, match="one number an example"):
+    with pytest.raises(ValueError, match="one value per example"):
         updated(network(), local, loss=nn.functional.cross_entropy)
+
+
+@pytest.mark.parametrize("name", ["trained_weights", "with_weights"])
+def test_functions_on_weights_are_found_under_their_old_path_with_a_warning(name):
+    with pytest.warns(DeprecationWarning, match=f"privet.federated.{name}"):
+        assert getattr(local_module, name) is getattr(privet.networks, name)

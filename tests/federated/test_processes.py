@@ -12,8 +12,8 @@ from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.engine import Engine
-from privet.federated.local import trained_weights
 from privet.federated.processes import Processes, is_picklable
+from privet.networks import trained_weights
 
 LOCAL = LocalTraining(0.3, batch_size=5, epochs=2)
 

@@ -6,6 +6,7 @@ from privet.federated.local import ClientTrainer, LocalTraining
 from privet.federated.plan import client_plan, paper_plan
 from privet.federated.server import Server
 from privet.federated.simulation import FederatedResult, RoundReport, accuracy, simulate
+from privet.networks import trained_weights, with_weights
 
 __all__ = [
     "ClientTrainer",
@@ -20,4 +21,6 @@ __all__ = [
     "paper_plan",
     "simulate",
     "tail",
+    "trained_weights",
+    "with_weights",
 ]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privet.checks import count
 from privet.federated.engine import Answer, Engine, Fetch
-from privet.federated.layers import Weights
 from privet.federated.local import ClientTrainer, order_source
+from privet.networks import Weights
 
 _trainer: ClientTrainer | None = None  # of a worker, set once when it begins
 

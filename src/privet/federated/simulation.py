@@ -25,10 +25,10 @@ from privet.federated.averaging import AverageWeight
 from privet.federated.clients import Clients, Fetching
 from privet.federated.engine import Answer, Engine
 from privet.federated.engines import engine_for
-from privet.federated.layers import Weights
-from privet.federated.local import ClientTrainer, LocalTraining, Loss, trained_weights, with_weights
+from privet.federated.local import ClientTrainer, LocalTraining
 from privet.federated.plan import client_plan, epsilon_after
 from privet.federated.server import Server
+from privet.networks import Loss, Weights, trained_weights, with_weights
 from privet.plans import GradientPlan
 from privet.privacy import Adjacency, Assumption, Budget, Guarantee, assumed
 from privet.progress import telling_bar

@@ -21,9 +21,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, simulate
-from privet.federated.layers import Layers, clipped
-from privet.federated.local import order_source, trained_weights
+from privet.federated.layers import clipped
+from privet.federated.local import order_source
 from privet.federated.saving import read
+from privet.networks import ParameterShapes, trained_weights
 from privet.privacy import Guarantee, Unit
 
 APP = Path(__file__).parent / "app"
@@ -202,7 +203,7 @@ def moved(folder, rounds):
 
 
 def vector(layers):
-    return Layers.of(layers).vector(layers)
+    return ParameterShapes.of(layers).vector(layers)
 
 
 # ------------------------------------------------------------------------------------------------------------ tests
@@ -237,7 +238,7 @@ def test_faulty_clients_move_the_sum_by_one_clip_at_most(trial):
     """Not a number, wrong shapes and a killed node count as zero; the huge update is clipped."""
     folder, _, drawn = trial
     assert drawn[FAULTY] >= set(range(NODES))
-    shapes = Layers.of(model_after(folder, FAULTY))
+    shapes = ParameterShapes.of(model_after(folder, FAULTY))
     huge = shapes.split(clipped(np.full(shapes.size, 1e200), CLIP))
     for name, layer in moved(folder, FAULTY + 1).items():
         assert np.allclose(layer, laplacian_smoothing(huge[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-12)

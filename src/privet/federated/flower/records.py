@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.federated.flower.library import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from privet.federated.layers import Weights
+from privet.networks import Weights
 
 ARRAYS, CONFIG = "arrays", "config"  # Flower's own names of the two records
 ROUNDS_DONE = "rounds-done"

@@ -20,9 +20,9 @@ from privet.federated.flower.library import (
     Strategy,
 )
 from privet.federated.flower.members import Members
-from privet.federated.layers import Weights
 from privet.federated.server import Server
 from privet.federated.simulation import RoundReport
+from privet.networks import Weights
 from privet.plans import GradientPlan
 from privet.privacy import Guarantee, assumed
 
