@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.stats import chisquare
 
 from privet.objectives import BoundedRows, Logistic, Multinomial
-from privet.objectives.regression import Squared
+from privet.objectives import Squared
 from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_mu
