@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.estimators import EstimatorChecks
 from privet.preprocessing.bounds import Bounds, canonical
+from privet.saving import SavedEstimator
 
 
-class BoundedScaler(EstimatorChecks, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the scalers: ``(clip(x, lower_, upper_) - center_) / scale_``, column by column.
 
     Subclasses declare the parameters ``lower``, ``upper`` and ``center``, and learn ``center_`` and ``scale_``.
