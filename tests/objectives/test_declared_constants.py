@@ -65,8 +65,9 @@ def rises(loss, limit=None):
     """Yield, for pairs of neighbouring points, their distances, the changes of residuals, and the changes along."""
     for targets, points, residuals in points_and_residuals(loss):
         if points.ndim == 1:
-            residuals = residuals if limit is None else clipped(residuals, BoundedRows(np.ones((len(points), 1)), 1.0), limit)
-            steps, changes = np.diff(points), np.diff(residuals)
+            rows = BoundedRows(np.ones((len(points), 1)), 1.0)
+            bounded = residuals if limit is None else clipped(residuals, rows, limit)
+            steps, changes = np.diff(points), np.diff(bounded)
             yield np.abs(steps), np.abs(changes), changes * np.sign(steps)
             continue
         k = points.shape[1]
@@ -82,11 +83,11 @@ def check_derivative(loss):
     for targets, points, residuals in points_and_residuals(loss):
         if points.ndim == 1:
             near = np.abs(points) < 20
-            points, targets, residuals = points[near], targets[near], residuals[near]
-            slopes = np.diff(loss.loss(points, targets)) / np.diff(points)
-            room = 1e-9 * (1 + np.abs(residuals[:-1]))
-            assert (slopes >= residuals[:-1] - room).all()
-            assert (slopes <= residuals[1:] + room).all()
+            slopes = np.diff(loss.loss(points[near], targets[near])) / np.diff(points[near])
+            low, high = residuals[near][:-1], residuals[near][1:]
+            room = 1e-9 * (1 + np.abs(low))
+            assert (slopes >= low - room).all()
+            assert (slopes <= high + room).all()
             continue
         for j in range(points.shape[1]):
             ahead, behind = (loss.loss(points + sign * STEP * np.eye(points.shape[1])[j], targets) for sign in (1, -1))

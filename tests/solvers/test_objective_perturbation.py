@@ -13,6 +13,7 @@ from scipy.stats import norm
 from privet.objectives import (
     L2,
     BoundedRows,
+    GaussianHinge,
     GeneralisedLinear,
     Huber,
     Logistic,
@@ -20,6 +21,7 @@ from privet.objectives import (
     SaturatingPenalty,
     SmoothedHinge,
     Squared,
+    TamedLogistic,
 )
 from privet.plans.objective import ObjectivePlan
 from privet.privacy import Budget, NoiseSource
@@ -55,11 +57,17 @@ def curvatures(objective, scores, targets):
         return (np.abs(1 - (2 * targets - 1) * scores) < objective.width) / (2 * objective.width)
     if isinstance(objective, Huber):
         return (np.abs(scores - targets) < objective.threshold) * 1.0
+    if isinstance(objective, TamedLogistic):
+        margins = (2 * targets - 1) * scores
+        return np.where(margins > 0, np.exp(-np.maximum(margins, 0)) / 2, 0.0)
+    if isinstance(objective, GaussianHinge):
+        u = (1 - (2 * targets - 1) * scores) / objective.width
+        return np.exp(-u * u / 2) / (objective.width * math.sqrt(2 * math.pi))
     return 0.0 * scores
 
 
-LOSSES = [Logistic(), SmoothedHinge(0.3), Huber(0.4), Straight()]
-NAMES = ["logistic", "hinge", "huber", "straight"]
+LOSSES = [Logistic(), SmoothedHinge(0.3), Huber(0.4), Straight(), TamedLogistic(), GaussianHinge(0.4)]
+NAMES = ["logistic", "hinge", "huber", "straight", "tamed", "gaussian-hinge"]
 
 
 # ---------------------------------------------------------------- densities, by the change of variables w -> b

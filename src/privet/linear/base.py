@@ -1,6 +1,5 @@
 """What all linear estimators share: checks of settings, the choice of method, and training."""
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar

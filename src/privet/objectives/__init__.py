@@ -1,8 +1,8 @@
 """Bounded rows, losses and regularisers that know their own Lipschitz, smoothness and convexity constants."""
 
+from privet.objectives import losses
 from privet.objectives.glm import BinaryLoss, GeneralisedLinear
 from privet.objectives.losses import *  # noqa: F403
-from privet.objectives.losses import __all__ as _LOSSES
 from privet.objectives.regularisers import L2, Regulariser, SaturatingPenalty
 from privet.objectives.rows import BoundedRows
 from privet.objectives.shifted import Shifted
@@ -16,4 +16,4 @@ __all__ = [
     "SaturatingPenalty",
     "Shifted",
 ]
-__all__ += _LOSSES
+__all__ += losses.__all__

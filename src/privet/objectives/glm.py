@@ -62,7 +62,7 @@ class GeneralisedLinear(ABC):
         """Return the derivative of each record's loss with respect to its scores."""
 
     def check_targets(self, targets: Floats) -> None:
-        """Raise ValueError for targets outside the domain in which the constants, and therefore the noise, are valid."""
+        """Raise ValueError for targets for which the constants do not hold, because the noise would be too small."""
         if not np.isfinite(targets).all():
             raise ValueError("targets must be finite numbers")
 
@@ -148,7 +148,7 @@ class BinaryLoss(GeneralisedLinear):
 
 
 def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
-    """Return each residual times min(1, clip_norm / (|residual| |row|)), and slightly less to leave room for rounding."""
+    """Return each residual times min(1, clip_norm / (|residual| |row|)), slightly less to leave room for rounding."""
     largest = rows.residual_limits(clip_norm)
     if residuals.ndim == 1:
         return np.clip(residuals, -largest, largest)  # a product would lose digits where the factor underflows
