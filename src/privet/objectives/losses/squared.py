@@ -11,7 +11,7 @@ from privet.objectives.losses.huber import Huber
 class Squared(GeneralisedLinear):
     """u^2 / 2 of the error u = score - target: 1-smooth, but with unbounded gradients, so that training must clip them.
 
-    Clipped gradients are those of Huber losses, with the clip divided by the norm of the row as each record's threshold.
+    Clipped gradients are those of Huber losses. The threshold of a record is the clip divided by the norm of its row.
     """
 
     residual_bound = math.inf
