@@ -19,8 +19,8 @@ from torch import nn
 from privet.denoise import Denoiser, LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, client_plan, paper_plan, simulate, tail
 from privet.federated.clients import Clients, tensors
-from privet.federated.engine import Answer
-from privet.federated.engines import engine_for
+from privet.federated.engines.base import Answer
+from privet.federated.engines.registry import engine_for
 from privet.networks import Weights, trained_weights, with_weights
 from privet.plans import FixedSize, GradientPlan, Poisson
 from privet.privacy import Budget

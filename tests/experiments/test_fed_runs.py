@@ -101,7 +101,7 @@ def test_without_privacy_the_model_moves_by_the_mean_of_updates(runs, task, sett
     from torch import nn
 
     from privet.federated import ClientTrainer
-    from privet.federated.local import order_source
+    from privet.federated.local_training import order_source
     from privet.networks import trained_weights
 
     everybody = replace(setting, clients_per_round=30)

@@ -196,9 +196,9 @@ class Unreadable(UserDict):
         (update(np.nan), "not finite"),
         (update(np.inf), "not finite"),
         (update(0.1, d=6), "shape"),
-        ({"w": np.zeros(5)}, "other layers"),
-        ({"w": np.zeros(5), "c": np.zeros(1)}, "other layers"),
-        ({"w": Refuses(), "b": np.zeros(1)}, "no array"),
+        ({"w": np.zeros(5)}, "other names"),
+        ({"w": np.zeros(5), "c": np.zeros(1)}, "other names"),
+        ({"w": Refuses(), "b": np.zeros(1)}, "not an array"),
         ({"w": np.array(["a"] * 5), "b": np.zeros(1)}, "type"),
         ("garbage", "not a dictionary"),
         (Unreadable(), "cannot be read"),
@@ -319,7 +319,7 @@ def test_the_output_is_the_average_of_the_models():
 
 
 def test_the_guarantee_speaks_of_clients_and_of_what_was_enforced():
-    text = server(assumptions=[assumed("the moon is round")]).guarantee.statement()
+    text = server(assumptions=[assumed("the moon is round")]).guarantee.statement(verbose=True)
     assert "for each client" in text
     assert "replacing one client by any other" in text
     assert "the global model of every round" in text

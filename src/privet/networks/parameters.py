@@ -88,7 +88,7 @@ class ParameterShapes:
     def vector(self, update: Any) -> Vector:
         """Return an update as one vector. Raise :class:`UpdateError` if it does not fit, whatever object it is."""
         if not isinstance(update, Mapping):
-            raise UpdateError("no dictionary of parameters")
+            raise UpdateError("not a dictionary of parameters")
         try:
             values = dict(update)
         except Exception as error:  # An untrusted object may raise anything when it is read.

@@ -83,7 +83,7 @@ def test_the_guarantee_is_the_plans_and_says_whom_it_trusts(softmax, grid):
     assert result.guarantee.epsilon == POISSON.guarantee(DELTA, unit=Unit.CLIENT).epsilon
     assert result.guarantee.unit is Unit.CLIENT
     assert result.plan is POISSON
-    assert "who takes part, keep them to themselves" in result.guarantee.statement()
+    assert "who takes part, keep them to themselves" in result.guarantee.statement(verbose=True)
 
 
 def test_all_clients_count_the_same_however_many_examples_they_tell(softmax, grid):

@@ -1,0 +1,107 @@
+"""Clients in worker processes: for models whose training takes longer than sending them."""
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from privet.checks import count
+from privet.federated.engines.base import Answer, Engine, Fetch
+from privet.federated.local_training import ClientTrainer, order_source
+from privet.networks import Weights
+
+_trainer: ClientTrainer | None = None  # of a worker, set once when it begins
+
+
+class Processes(Engine):
+    """Trains clients in processes of one thread each; model and loss are sent once, data when a client is sampled.
+
+    Parameters
+    ----------
+    trainer : ClientTrainer
+        Is pickled: its model and loss must be importable in another process.
+    seed : int or None
+        Of the orders of examples.
+    workers : int or None
+        How many processes; None takes one a processor.
+    """
+
+    name = "processes"
+
+    def __init__(self, trainer: ClientTrainer, seed: int | None, workers: int | None = None) -> None:
+        super().__init__(trainer, seed)
+        self._workers = processors() if workers is None else count("workers", workers)
+        self._pool = ProcessPoolExecutor(
+            self._workers,
+            mp_context=get_context("spawn"),  # torch's threads do not survive a fork
+            initializer=_begin,
+            initargs=(pickle.dumps(trainer),),
+        )
+
+    def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
+        """Yield the answers in order. Only as many clients' data is in memory as the workers are busy with."""
+        waiting: deque[tuple[int, Future[Weights]]] = deque()
+        for client in chosen:
+            data = fetch(client)
+            if not isinstance(data, tuple):
+                yield client, data
+                continue
+            arrays = tuple(each.numpy() for each in data)
+            waiting.append((client, self._pool.submit(_update, weights, arrays, rounds_done, self.seed, client)))
+            if len(waiting) > 2 * self._workers:
+                yield _answer(*waiting.popleft())
+        while waiting:
+            yield _answer(*waiting.popleft())
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_picklable(trainer: ClientTrainer) -> bool:
+    """Return whether a worker could be given the training."""
+    try:
+        pickle.dumps(trainer)
+    except Exception:  # pickle raises what the object's own code raises
+        return False
+    return True
+
+
+def _answer(client: int, future: "Future[Weights]") -> Answer:
+    try:
+        return client, future.result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process died: of memory (take fewer workers), or because the program that calls simulate starts "
+            'itself again in each worker; put its calls under `if __name__ == "__main__":`, or use engine="sequential"'
+        ) from error
+    except Exception as error:
+        return client, error
+
+
+def _begin(trainer: bytes) -> None:
+    """Make a worker ready."""
+    global _trainer  # noqa: PLW0603  a worker has one trainer for its life
+    torch.set_num_threads(1)
+    _trainer = pickle.loads(trainer)
+
+
+def _update(
+    weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, seed: int | None, client: int
+) -> Weights:
+    """Train one client, in a worker."""
+    assert _trainer is not None
+    data = tuple(torch.from_numpy(array) for array in arrays)
+    return _trainer.update(weights, data, rounds_done, order_source(seed, rounds_done, client))

@@ -1,0 +1,158 @@
+"""What a client does in a round: local SGD from the global model, never further from it than the clip."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from privet.checks import count, nonnegative, positive, probability
+from privet.federated.clients import Data
+from privet.networks import (
+    LocalSGD,
+    Loss,
+    TensorDict,
+    TensorDisplacement,
+    Weights,
+    check_losses,
+    check_trainable,
+    per_example,
+    refuse_batch_norm,
+    trained_parameters,
+)
+from privet.privacy.noise.source import OrderSource
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in a round.
+
+    Parameters
+    ----------
+    learning_rate : float
+        The local step eta_l of the first round.
+    batch_size : int
+        Examples a step; the last batch of an epoch may be smaller.
+    epochs, steps : int or None
+        How long: so many passes over the client's examples, or so many steps; one of the two.
+    decay : float
+        Factor of the learning rate from one round to the next.
+    weight_decay, momentum : float
+        As in ``torch.optim.SGD``; momentum begins at zero in every round.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int | None = None
+    steps: int | None = None
+    decay: float = 1.0
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("learning_rate", self.learning_rate)
+        count("batch_size", self.batch_size)
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("a client trains for a number of epochs or of steps: give one of the two")
+        count("epochs" if self.steps is None else "steps", self.epochs or self.steps or 0)
+        probability("decay", self.decay)
+        nonnegative("weight_decay", self.weight_decay)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
+
+    def rate(self, rounds_done: int) -> float:
+        """Return the learning rate of a round."""
+        return self.learning_rate * self.decay**rounds_done
+
+    def schedule(self, n: int, source: OrderSource) -> NDArray[np.int64]:
+        """Return the examples of all steps, one batch a row; -1 fills up a batch that is not full.
+
+        The order is drawn anew for each epoch. It stays inside the client, and no privacy rests on it.
+        """
+        if n == 0:
+            return np.empty((0, self.batch_size), dtype=np.int64)
+        in_epoch = math.ceil(n / self.batch_size)
+        epochs = self.epochs or math.ceil((self.steps or 0) / in_epoch)
+        orders = np.full((epochs, in_epoch * self.batch_size), -1, dtype=np.int64)
+        orders[:, :n] = source.orders(epochs, n)
+        return orders.reshape(-1, self.batch_size)[: self.steps]
+
+
+def order_source(seed: int | None, rounds_done: int, client: int) -> OrderSource:
+    """Return the randomness of one client in one round: the same in every engine, if there is a seed."""
+    return OrderSource(seed, purpose=f"local order of client {client} in round {rounds_done}")
+
+
+class ClientTrainer:
+    """The function CLIENTUPDATE of Algorithm 1, for one model and one loss.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its parameters are not touched: only those that a round is given count.
+    loss : callable
+        ``loss(outputs, targets)`` with one number an example; a ``torch.nn`` loss is told to make no average.
+    local : LocalTraining
+        How a client trains.
+    clip_norm : float
+        How far from the global model a client may go, after each step; infinity for no clip.
+
+    Notes
+    -----
+    Buffers start from the model's in every round and are not sent back. What a client learnt without noise would
+    otherwise pass on to the next. Layers that live by their buffers (batch norms) are refused.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, local: LocalTraining, clip_norm: float) -> None:
+        check_trainable(model)
+        refuse_batch_norm(model, "keeps averages of the clients' data outside the noisy sum")
+        self.model = copy.deepcopy(model).train()
+        self.local, self.clip_norm, self.loss = local, clip_norm, per_example(loss)
+        trained = trained_parameters(model)
+        self.names = list(trained)
+        self.kind = next(iter(trained.values())).dtype
+        self._fixed = {
+            name: value.detach().clone()
+            for name, value in (*model.named_parameters(), *model.named_buffers())
+            if name not in trained
+        }
+
+    def start(self, weights: Mapping[str, NDArray[Any]]) -> TensorDict:
+        """Return the global model as tensors of the model's kind."""
+        return {name: torch.as_tensor(weights[name]).to(self.kind) for name in self.names}
+
+    def sgd(self, rounds_done: int) -> LocalSGD:
+        """Return the rule of a client's steps in a round."""
+        local = self.local
+        return LocalSGD(local.rate(rounds_done), local.momentum, local.weight_decay, self.clip_norm)
+
+    def objective(self, parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return the loss of each example at the given parameters."""
+        fixed = {name: value.clone() for name, value in self._fixed.items()}  # a forward may write into buffers
+        outputs = functional_call(self.model, {**parameters, **fixed}, inputs)
+        losses = self.loss(outputs, targets)
+        losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+        check_losses(losses, len(targets))
+        return losses
+
+    def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
+        """Return how far one client moves from the global model."""
+        begun = self.start(weights)
+        sgd = self.sgd(rounds_done)
+        moved = TensorDisplacement.zero(begun)
+        velocity = TensorDisplacement.zero(begun) if sgd.momentum else None
+        *inputs, targets = data
+        for rows in self.local.schedule(len(targets), source):
+            chosen = torch.from_numpy(rows[rows >= 0])
+            here = {name: (begun[name] + moved.values[name]).requires_grad_() for name in self.names}
+            losses = self.objective(here, tuple(each[chosen] for each in inputs), targets[chosen])
+            slopes = torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
+            with torch.no_grad():
+                sgd.step(moved, velocity, dict(zip(self.names, slopes, strict=True)))
+        return {name: value.numpy() for name, value in moved.values.items()}

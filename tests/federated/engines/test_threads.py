@@ -1,0 +1,16 @@
+import pytest
+import torch
+
+from privet.federated.engines.threads import one_thread
+
+
+def test_threads_are_given_back_even_after_an_error():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(OSError, match="gone"), one_thread():
+            assert torch.get_num_threads() == 1
+            raise OSError("gone")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
