@@ -50,7 +50,8 @@ def make_estimator(
     if threshold is not None:
         if model != "huber":
             raise ValueError(f"--threshold requires --model huber, but the model is {model}.")
-        settings["threshold"] = positive("threshold", threshold) / (number.half_width if number else 1.0)
+        positive("threshold", threshold)
+        settings["threshold"] = number.encode_distance(threshold) if number else threshold
     return MODELS[model](**settings)
 
 
