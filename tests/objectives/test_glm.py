@@ -94,7 +94,9 @@ def test_a_sparse_matrix_is_never_densified(tools, objective, clip_norm, no_dens
 
 @pytest.mark.parametrize("intercept", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_gradient_exceeds_the_lipschitz_constant_and_a_confident_mistake_attains_it(tools, objective, intercept, dtype):
+def test_no_gradient_exceeds_the_lipschitz_constant_and_a_confident_mistake_attains_it(
+    tools, objective, intercept, dtype
+):
     bound = objective.lipschitz(math.hypot(1.0, intercept))
     for seed in range(20):
         weights, rows, targets = tools.problem(objective, n=30, dtype=dtype, intercept=intercept, seed=seed)

@@ -21,7 +21,7 @@ class Regulariser(ABC):
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
-        """Largest m such that the function minus (m/2) ||w||^2 is convex. It is negative if the function is not convex."""
+        """Largest m such that the function minus (m/2) ||w||^2 is convex; negative if the function is not convex."""
 
     @property
     def is_convex(self) -> bool:

@@ -195,7 +195,9 @@ class BoundedRows:
         The chosen part of a row may therefore be longer here than in these rows, which were scaled by their full norm.
         """
         if self._centre is not None:
-            raise ValueError("Columns of centred rows cannot be chosen. Choose columns of the rows from which they were made.")
+            raise ValueError(
+                "Columns of centred rows cannot be chosen. Choose columns of the rows from which they were made."
+            )
         return BoundedRows(self._X[:, chosen], row_norm, self.intercept)
 
     def norms(self) -> NDArray[np.float64]:
