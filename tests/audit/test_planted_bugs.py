@@ -32,8 +32,8 @@ from privet.plans import (
     SecretOrder,
 )
 from privet.plans.descent import Descent
-from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
+from privet.plans.step import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian

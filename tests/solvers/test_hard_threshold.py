@@ -9,7 +9,7 @@ from scipy.stats import chisquare, norm
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Squared
 from privet.plans import AdaptivePlan, Descent, FixedOrder, FullBatch, GradientPlan, Poisson
 from privet.plans.adaptive import Purse
-from privet.plans.gradient import PlanError, Step
+from privet.plans.step import PlanError, Step
 from privet.privacy import Budget, NoiseSource
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.sparsity import thresholded
