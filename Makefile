@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PEER   ?= $(VENV)-diffprivlib
 OPACUS ?= $(VENV)-opacus
 FLOWER ?= $(VENV)-flower
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers audit bench experiments clean
+.PHONY: help demo check test lint types layers wheel api audit bench experiments clean
 
 help:                  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 12
@@ -16,8 +17,11 @@ help:                  ## list the targets
 demo: $(VENV)/demo.stamp  ## train private models on real medical records
 	$(BIN)/privet demo
 
+check: lint types  ## style, types, layers and the fast tests: under 90 seconds, for the inner loop
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m fast
+
 test: $(VENV)/dev.stamp  ## run all tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/dev.stamp  ## style
 	$(BIN)/ruff check .
@@ -28,6 +32,12 @@ types: $(VENV)/dev.stamp  ## mypy, strict on src
 
 layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in one place
 	$(BIN)/python -m pytest tests/test_layers.py
+
+wheel: $(VENV)/dev.stamp  ## build the wheel, install it into a clean environment without constraints, and use it
+	$(BIN)/python tools/wheel.py
+
+api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api/_build; a warning is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs/api docs/api/_build
 
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
@@ -59,7 +69,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/fed_frequency.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -19,10 +19,10 @@ from torch import nn
 from privet.denoise import Denoiser, LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, client_plan, paper_plan, simulate, tail
 from privet.federated.clients import Clients, tensors
-from privet.federated.engine import Answer
-from privet.federated.engines import engine_for
-from privet.federated.layers import Weights
-from privet.federated.local import trained_weights, with_weights
+from privet.federated.engines.base import Answer
+from privet.federated.engines.registry import engine_for
+from privet.federated.local_training import trained_weights, with_weights
+from privet.federated.parameters import Weights
 from privet.plans import FixedSize, GradientPlan, Poisson
 from privet.privacy import Budget
 

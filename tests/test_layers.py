@@ -1,35 +1,24 @@
-"""Imports point down the layers of design.md, and only one file draws randomness or talks to dp-accounting."""
+"""Imports point down the layers, and only one file draws randomness or talks to dp-accounting."""
 
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import privet
 
+ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(privet.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
-GROUND = {"checks", "deprecation", "files", "progress"}
-# Each part of the package, and the parts that it may import besides itself and the ground floor.
-CORE = {"privacy", "denoise", "tables"}
-SOLVING = CORE | {"plans", "objectives", "solvers"}
-MODELS = {"linear", "preprocessing", "deep", "multiparty", "federated"}
-RESULTS = {"audit", "report"}
+# Each part of the package, and the parts that it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
-    **{part: set() for part in GROUND | CORE},
-    "plans": {"privacy"},
-    "objectives": set(),
-    "solvers": {"privacy", "denoise", "plans", "objectives"},
-    **dict.fromkeys(MODELS, SOLVING),
-    **dict.fromkeys(RESULTS, SOLVING | MODELS | RESULTS),
-    **dict.fromkeys(["cli", "commands", "__main__"], SOLVING | MODELS | RESULTS | {"cli", "commands"}),
-    "__init__": SOLVING | MODELS | RESULTS,
+    part: set(below)
+    for part, below in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["privet"]["layers"].items()
 }
-# The ground floor is for all, but for what needs less still.
-GROUND_FOR = {"objectives": {"checks"}, "privacy": {"checks"}, "denoise": {"checks"}, "tables": {"checks"}}
 
 HEAVY = {"torch", "flwr", "mpyc"}
 BUILT_ON_HEAVY = {"deep", "multiparty", "federated"}
@@ -80,7 +69,7 @@ def at_import_time(tree: ast.Module) -> set[str]:
 def forbidden(name: str, tree: ast.Module) -> set[str]:
     """Return the imports of a file that point upwards or sideways."""
     part = part_of(name)
-    allowed = MAY_IMPORT[part] | GROUND_FOR.get(part, GROUND) | {part, "__version__"}
+    allowed = MAY_IMPORT[part] | {part, "__version__"}
     inner = {found.split(".")[1] for found in imports(tree) if found.startswith("privet.")}
     return inner - allowed
 
@@ -107,7 +96,9 @@ def parse(name: str) -> ast.Module:
 def test_every_part_of_the_package_has_its_place_in_the_table():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     parts = {part_of(name) for name in FILES} | folders
-    assert parts <= set(MAY_IMPORT), f"give {sorted(parts - set(MAY_IMPORT))} a layer in this file"
+    assert parts <= set(MAY_IMPORT), (
+        f"Give {sorted(parts - set(MAY_IMPORT))} a layer in [tool.privet.layers] of pyproject.toml."
+    )
 
 
 @pytest.mark.parametrize("name", FILES)

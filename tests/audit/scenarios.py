@@ -124,7 +124,8 @@ def _offers(kind: type[PrivateLinearModel], **settings: Any) -> bool:
 
 def required() -> set[Key]:
     """Return all that must have a scenario, found by looking."""
-    kinds = [kind for name, kind in PrivateLinearModel.kinds.items() if name in privet.__all__]
+    offered = [getattr(privet, name) for name in privet.__all__]
+    kinds = [kind for kind in offered if inspect.isclass(kind) and issubclass(kind, PrivateLinearModel)]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
     networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
     parties = import_module("multiparty_scenarios").required() if HAS_PARTIES else set()

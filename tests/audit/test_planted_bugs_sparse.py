@@ -338,8 +338,8 @@ def test_the_papers_knowledge_transfer_fails_on_the_support_flip(flip):
     plan = OutputPlan(stability, stability.scale(Budget(1.0, DELTA)), is_pure=False)
     found, guarantee = played((first, second), plan, features, is_unsafe=True)
     assert guarantee.epsilon <= 1.0
-    assert "provided that" in str(guarantee)
-    assert "Theorem 3.3.3" in str(guarantee)
+    assert "provided that" in guarantee.statement(verbose=True)
+    assert "Theorem 3.3.3" in guarantee.statement(verbose=True)
     assert found.is_violation, str(found)
     assert found.lower_bound > 5.0, str(found)
 

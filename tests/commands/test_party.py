@@ -174,9 +174,9 @@ def test_the_guarantee_states_study_and_threat_model(signed):
     study = Study.read(signed.folder / "north" / "study.toml")
     assert 19.9 < guarantee.epsilon <= 20.0
     assert (guarantee.delta, guarantee.adjacency) == (1e-3, Adjacency.REPLACE_ONE)
-    assert f"the same study 'stroke' (SHA-256 {study.digest[:16]})" in guarantee.statement()
-    assert (
-        "all 3 parties follow the protocol, and at most 1 of them put together what they saw" in guarantee.statement()
+    assert f"the same study 'stroke' (SHA-256 {study.digest[:16]})" in guarantee.statement(verbose=True)
+    assert "all 3 parties follow the protocol, and at most 1 of them put together what they saw" in guarantee.statement(
+        verbose=True
     )
     assert guarantee.is_conditional
     assert json.loads(signed.model("north").read_text())["study"]["digest"] == study.digest

@@ -257,7 +257,7 @@ def test_the_guarantee_counts_the_steps_made():
     assert found == expected
     assert found == sorted(found)
     assert found[-1] == whole
-    assert f"{plan.contribution_norm:.6g} to a later one" in private.guarantee.statement()
+    assert f"{plan.contribution_norm:.6g} to a later one" in private.guarantee.statement(verbose=True)
 
 
 def test_a_budget_is_kept_with_a_larger_first_batch():

@@ -105,7 +105,7 @@ def everything(rank, folder):
     told = {"seeded": silent(1), "unseeded": silent(None)}
     private = prepared(gradient_plan(steps=20), network(seed=rank))  # begins with other weights in each
     told["alike"] = finish(private)
-    told["guarantee"] = [private.guarantee.epsilon, private.guarantee.statement()]
+    told["guarantee"] = [private.guarantee.epsilon, private.guarantee.statement(verbose=True)]
     told["exact"] = finish(prepared(gradient_plan(1e-6, steps=5, rate=1.0)))
     told["recursive"] = finish(prepared(recursive_plan(1e-6)))
     told["parts"] = finish(prepared(gradient_plan(1e-6, steps=5, rate=1.0), max_batch=7))
@@ -238,7 +238,7 @@ def test_parts_and_the_wrapper_for_several_processes_change_nothing(told):
 def test_the_guarantee_is_that_of_one_process(told):
     alone = prepared(gradient_plan(steps=20)).guarantee
     for each in told:
-        assert each["guarantee"] == [alone.epsilon, alone.statement()]
+        assert each["guarantee"] == [alone.epsilon, alone.statement(verbose=True)]
 
 
 def test_other_samplers_are_refused(told):

@@ -275,7 +275,7 @@ def test_changed_parameters_are_remembered(tmp_path):
     private._journal.close()
     again = prepared()
     again.resume(tmp_path / "run")
-    assert "what the caller changed" in again.guarantee.statement()
+    assert "what the caller changed" in again.guarantee.statement(verbose=True)
 
 
 # ----------------------------------------------------------------------------------------------------------- noise

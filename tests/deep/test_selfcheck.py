@@ -406,11 +406,13 @@ def test_a_change_between_steps_is_reported_and_the_guarantee_says_so(change, dt
     batches = private.batches()
     private.step(*next(batches))
     private.step(*next(batches))
-    assert "changed" not in private.guarantee.statement()
+    assert "changed" not in private.guarantee.statement(verbose=True)
     change(private)
     with pytest.warns(UserWarning, match="were changed between two private steps"):
         private.step(*next(batches))
-    assert "what the caller changed in the parameters between steps owes nothing" in private.guarantee.statement()
+    assert "what the caller changed in the parameters between steps owes nothing" in private.guarantee.statement(
+        verbose=True
+    )
     change(private)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once is enough
@@ -445,7 +447,7 @@ def test_what_changes_no_parameter_is_not_reported():
             model.load_state_dict(kept)
             model.to(torch.float32)
     assert private.steps_done == 50
-    assert "changed" not in private.guarantee.statement()
+    assert "changed" not in private.guarantee.statement(verbose=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ datasets

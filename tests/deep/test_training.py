@@ -51,7 +51,7 @@ def test_learns_and_promises_what_its_plan_gives():
     guarantee = private.guarantee
     assert 0.99 * 8 < guarantee.epsilon <= 8
     assert guarantee.adjacency is Adjacency.ADD_OR_REMOVE
-    assert "the number of examples" in guarantee.statement()
+    assert "the number of examples" in guarantee.statement(verbose=True)
 
 
 def test_the_guarantee_counts_the_steps_that_were_made():

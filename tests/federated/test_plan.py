@@ -23,7 +23,7 @@ def test_a_plan_of_clients_keeps_within_its_budget(sampling, sampler, adjacency)
     assert plan.adjacency is adjacency
     assert plan.divisor(1000) == 50
     assert 0.99 * 6 < promised.epsilon <= 6
-    assert "for each client" in promised.statement()
+    assert "for each client" in promised.statement(verbose=True)
 
 
 def test_the_divisor_owes_nothing_to_the_clients_that_are_there():

@@ -120,8 +120,8 @@ def test_what_was_assumed_stays_assumed(tmp_path):
     saved(tmp_path / "run", seed=3, assumptions=[assumed("the server is trusted")])
     other = server()
     other.resume(tmp_path / "run")
-    assert "Assumed:  the server is trusted" in other.guarantee.statement()
-    assert "seed stays secret" in other.guarantee.statement()
+    assert "Assumed:  the server is trusted" in other.guarantee.statement(verbose=True)
+    assert "seed stays secret" in other.guarantee.statement(verbose=True)
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def test_the_output_is_the_average_of_the_models():
 
 
 def test_the_guarantee_speaks_of_clients_and_of_what_was_enforced():
-    text = server(assumptions=[assumed("the moon is round")]).guarantee.statement()
+    text = server(assumptions=[assumed("the moon is round")]).guarantee.statement(verbose=True)
     assert "for each client" in text
     assert "replacing one client by any other" in text
     assert "the global model of every round" in text

@@ -10,7 +10,7 @@ from torch import nn
 
 from privet.denoise import LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, simulate, tail
-from privet.federated.local import order_source, trained_weights
+from privet.federated.local_training import order_source, trained_weights
 from privet.federated.partition import iid
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
 from privet.privacy import Budget
@@ -55,7 +55,7 @@ def test_a_federation_learns_within_its_budget(sampling, blobs, softmax, local):
     assert result.guarantee.epsilon == result.history[-1].epsilon
     assert [report.number for report in result.history] == list(range(1, 16))
     assert result.history[0].epsilon < result.history[7].epsilon < result.history[14].epsilon
-    text = result.guarantee.statement()
+    text = result.guarantee.statement(verbose=True)
     assert "for each client" in text
     assert ("the number of clients, from which the rate and the divisor are made, is public" in text) == (
         sampling == "poisson"
@@ -117,8 +117,8 @@ def test_a_seed_repeats_a_run_and_none_does_not(clients, softmax, local):
     assert not same(run(softmax, clients, local), run(softmax, clients, local, seed=6))
     unseeded = [run(softmax, clients, local, seed=None) for _ in range(2)]
     assert not same(*unseeded)
-    assert "seed stays secret" in run(softmax, clients, local).guarantee.statement()
-    assert "ChaCha20" in unseeded[0].guarantee.statement()
+    assert "seed stays secret" in run(softmax, clients, local).guarantee.statement(verbose=True)
+    assert "ChaCha20" in unseeded[0].guarantee.statement(verbose=True)
 
 
 # ----------------------------------------------------------------------------------------------- clients and faults
@@ -221,8 +221,8 @@ def test_what_is_assumed_does_not_tell_how_many_clients_there_are(clients, softm
 
 def test_a_guarantee_says_where_clients_are_not_kept_apart(clients, softmax, local):
     together, apart = (run(softmax, clients, local, engine=engine) for engine in ("batched", "sequential"))
-    assert "rounding errors" in together.guarantee.statement()
-    assert "rounding errors" not in apart.guarantee.statement()
+    assert "rounding errors" in together.guarantee.statement(verbose=True)
+    assert "rounding errors" not in apart.guarantee.statement(verbose=True)
 
 
 # ------------------------------------------------------------------------------------------------ files and display

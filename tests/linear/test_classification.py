@@ -50,8 +50,8 @@ def test_declared_classes_make_the_guarantee_whole(kind, method, binary):
     X, y = binary
     read, declared = (make(kind, method=method, classes=classes).fit(X, y) for classes in (None, [0, 1]))
     assert np.array_equal(read.coef_, declared.coef_)
-    assert "read from y, is public" in read.guarantee_.statement()
-    assert "declared beforehand" in declared.guarantee_.statement()
+    assert "read from y, is public" in read.guarantee_.statement(verbose=True)
+    assert "declared beforehand" in declared.guarantee_.statement(verbose=True)
     assert make(kind, method=method, classes=[0, 1], random_state=None).fit(X, y).guarantee_.is_conditional is False
 
 
@@ -218,7 +218,7 @@ def test_accuracy_with_several_classes(table, floor, epsilon):
 
 
 def test_the_statement_names_what_it_rests_on(binary):
-    text = PrivateLinearSVC(classes=[0, 1]).fit(*binary).guarantee_.statement()
+    text = PrivateLinearSVC(classes=[0, 1]).fit(*binary).guarantee_.statement(verbose=True)
     assert re.search(r"Enforced: .*clipped to l2 norm 0\.4", text)
     assert re.search(r"Enforced: .*each row has l2 norm at most 1\b", text)
     assert "Assumed" not in text

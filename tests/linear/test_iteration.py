@@ -38,7 +38,7 @@ def test_learns_and_promises_no_more_than_the_budget(table):
     assert 0.99 < model.guarantee_.epsilon <= 1.0
     assert model.method_ == "iteration"
     assert not model.guarantee_.is_conditional
-    assert "the last iterate, and nothing of those before it" in model.guarantee_.statement()
+    assert "the last iterate, and nothing of those before it" in model.guarantee_.statement(verbose=True)
 
 
 def test_early_records_are_hidden_better_and_the_worst_is_the_guarantee(table):
@@ -64,7 +64,7 @@ def test_strong_convexity_takes_noise_off():
     stds = []
     for alpha in (1e-6, 0.05, 0.2):
         model = logistic(alpha=alpha, max_iter=50).fit(X, y)
-        stds.append(float(model.guarantee_.statement().split("standard deviation ")[-1].split()[0]))
+        stds.append(float(model.guarantee_.statement(verbose=True).split("standard deviation ")[-1].split()[0]))
     assert stds[0] > 1.1 * stds[1] > 1.2 * stds[2]
 
 
@@ -147,7 +147,9 @@ def test_public_records_take_noise_off(table):
         logistic(max_iter=5).fit(X[:400], y[:400], X_public=X[1000 : 1000 + m], y_public=y[1000 : 1000 + m])
         for m in (1, 200, 2000)
     ]
-    stds = [float(model.guarantee_.statement().split("standard deviation ")[-1].split()[0]) for model in models]
+    stds = [
+        float(model.guarantee_.statement(verbose=True).split("standard deviation ")[-1].split()[0]) for model in models
+    ]
     assert stds[0] > 1.1 * stds[1] > 1.3 * stds[2]
 
 

@@ -276,7 +276,7 @@ def test_the_guarantee_keeps_within_the_budget(binary, fields, epsilon):
 @pytest.mark.parametrize("method", ["gradient", "output"])
 def test_the_guarantee_is_conditional_only_on_seed_and_labels(binary, seed, classes, method):
     model = PrivateLogisticRegression(method=method, classes=classes, random_state=seed).fit(*binary)
-    text = model.guarantee_.statement()
+    text = model.guarantee_.statement(verbose=True)
     assert model.guarantee_.is_conditional == (seed is not None or classes is None)
     assert ("provided that" in text.splitlines()[0]) == model.guarantee_.is_conditional
     assert ("seed" in text) == (seed is not None)

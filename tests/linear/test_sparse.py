@@ -135,7 +135,7 @@ def test_features_are_found_among_larger_ones_where_one_class_is_rare():
     assert y.mean() < 0.25
     model = PrivateSparseLogisticRegression(4.0, 1e-4, n_nonzero=2, feature_norm=4.0, entry_bound=1.0, random_state=0)
     assert model.fit(X, y).get_support(indices=True).tolist() == [50, 60]
-    assert "a noisy mean of the targets" in model.guarantee_.statement()
+    assert "a noisy mean of the targets" in model.guarantee_.statement(verbose=True)
     assert model.fit(X, 1 - y).get_support(indices=True).tolist() == [50, 60]
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(1 - y.mean(), abs=0.06)
 
@@ -205,10 +205,10 @@ def test_rounds_and_clips_are_those_of_the_guarantee(numbers):
     X, y, _ = numbers
     model = model_of(PrivateSparseRegression, max_iter=3).fit(X, y)
     assert model.n_iter_ == 3
-    assert "residuals clipped to 3, 2, 1.33333 in turn" in model.guarantee_.statement()
-    assert "target_bound = 5" in model.guarantee_.statement()
-    assert "entry_bound = 1 are clipped" in model.guarantee_.statement()
-    assert "feature_norm = 12" in model.guarantee_.statement()
+    assert "residuals clipped to 3, 2, 1.33333 in turn" in model.guarantee_.statement(verbose=True)
+    assert "target_bound = 5" in model.guarantee_.statement(verbose=True)
+    assert "entry_bound = 1 are clipped" in model.guarantee_.statement(verbose=True)
+    assert "feature_norm = 12" in model.guarantee_.statement(verbose=True)
 
 
 def test_the_first_step_of_the_tamed_loss_is_that_of_the_logistic_one(labels):

@@ -140,8 +140,8 @@ def test_a_saved_model_of_numbers_comes_back_as_it_was(tmp_path, regressor):
 def test_the_guarantee_says_that_the_target_is_clipped(regressor, seed):
     guarantee = cost_model(regressor, low=-1.5, random_state=seed).fit(table()).guarantee
     assert guarantee.is_conditional == (seed is not None)
-    assert "Enforced: the target is clipped to declared bounds [-1.5, 6000]" in guarantee.statement()
-    assert "columns are clipped to declared bounds and levels" in guarantee.statement()
+    assert "Enforced: the target is clipped to declared bounds [-1.5, 6000]" in guarantee.statement(verbose=True)
+    assert "columns are clipped to declared bounds and levels" in guarantee.statement(verbose=True)
 
 
 def test_a_number_has_neither_levels_nor_probabilities():
@@ -199,15 +199,15 @@ def test_declared_levels_leave_nothing_to_assume_but_the_seed(seed):
     guarantee = model_of(random_state=seed).fit(table()).guarantee
     assert guarantee.is_conditional == (seed is not None)
     assert guarantee.epsilon <= 50.0
-    assert "columns are clipped to declared bounds and levels" in guarantee.statement()
-    assert "declared beforehand" in guarantee.statement()
+    assert "columns are clipped to declared bounds and levels" in guarantee.statement(verbose=True)
+    assert "declared beforehand" in guarantee.statement(verbose=True)
 
 
 def test_levels_read_from_the_table_are_assumed_public_and_not_said_to_be_declared():
     guarantee = model_of(levels=None, random_state=None).fit(table()).guarantee
     assert guarantee.is_conditional
-    assert "Assumed:  the set of class labels, read from y, is public" in guarantee.statement()
-    assert "declared beforehand" not in guarantee.statement()
+    assert "Assumed:  the set of class labels, read from y, is public" in guarantee.statement(verbose=True)
+    assert "declared beforehand" not in guarantee.statement(verbose=True)
 
 
 # ---------------------------------------------------------------------------------------- what it leaves untouched

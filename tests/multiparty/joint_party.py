@@ -104,7 +104,7 @@ async def descents(session, told):
             found[f"{kind} {name}"] = {
                 "opened": [each.tolist() for each in made.opened],
                 "weights": release.weights.tolist(),
-                "statement": release.guarantee.statement(),
+                "statement": release.guarantee.statement(verbose=True),
             }
     return found
 

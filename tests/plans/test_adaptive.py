@@ -65,11 +65,11 @@ def test_the_guarantee_says_what_is_assumed_and_what_is_enforced():
     plan = AdaptivePlan(0.3)
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
-    assert "bound stated with it" in bare.statement()
+    assert "bound stated with it" in bare.statement(verbose=True)
     clipped = plan.guarantee(1e-5, bound=enforced("everything is clipped"), released="sums", unit=Unit.CLIENT)
     assert not clipped.is_conditional
     for words in ("everything is clipped", "Released: sums", "at most 0.3^2", "for each client"):
-        assert words in clipped.statement()
+        assert words in clipped.statement(verbose=True)
     assert clipped.epsilon == bare.epsilon
     assert Guarantee.from_json(clipped.to_json()) == clipped
     assert compose([bare, bare], 1e-5).epsilon == pytest.approx(

@@ -201,13 +201,15 @@ def test_off_the_lattice_it_is_what_it_was():
 def test_the_guarantee_says_what_was_done():
     guarantee = PLAN.guarantee(1e-5)
     assert guarantee.is_conditional  # the plan does not see what is summed
-    assert "a replaced record moves a sum by at most 2" in guarantee.statement()
+    assert "a replaced record moves a sum by at most 2" in guarantee.statement(verbose=True)
     held = PLAN.guarantee(1e-5, bound=enforced("gradients are clipped"), released="a mean")
     assert not held.is_conditional
     assert held.released == "a mean"
     law = PLAN.law
-    assert f"{law.coarse} fair bits of 2^{law.bits} and {law.fine} uniforms of {law.bits} bits" in held.statement()
-    assert "not of a Gaussian" in held.statement()
+    assert f"{law.coarse} fair bits of 2^{law.bits} and {law.fine} uniforms of {law.bits} bits" in held.statement(
+        verbose=True
+    )
+    assert "not of a Gaussian" in held.statement(verbose=True)
 
 
 def test_plans_are_frozen_and_equal_by_value():

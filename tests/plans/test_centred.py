@@ -122,7 +122,7 @@ def test_the_guarantee_says_what_is_released_and_on_what_it_rests():
         f"{plan.mean.noise_std:.6g}",
         f"{plan.descent.noise_std:.6g}",
     ):
-        assert words in held.statement()
+        assert words in held.statement(verbose=True)
 
 
 # ------------------------------------------------------------------------------------------------------- refusals

@@ -227,7 +227,7 @@ def test_the_guarantee_assumes_what_the_plan_cannot_see():
     vouched = [assumption.text for assumption in guarantee.assumptions if not assumption.is_enforced]
     assert any("2-smooth" in text for text in vouched)
     assert "last iterate" in guarantee.released
-    assert "nothing of those before it" in guarantee.statement()
+    assert "nothing of those before it" in guarantee.statement(verbose=True)
 
 
 def test_strongly_convex_full_batches_stop_costing():

@@ -178,14 +178,14 @@ def test_the_guarantee_says_what_is_assumed_and_what_is_enforced():
     plan = plan_of(FixedSize(3, 30), steps=20)
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
-    assert "provided that" in bare.statement().splitlines()[0]
-    assert "at most 0.5" in bare.statement()
+    assert "provided that" in bare.statement(verbose=True).splitlines()[0]
+    assert "at most 0.5" in bare.statement(verbose=True)
     clipped = plan.guarantee(1e-5, bound=enforced("gradients are clipped"), unit=Unit.CLIENT, released="sums")
     assert not clipped.is_conditional
     assert clipped.epsilon == bare.epsilon
     assert clipped.unit is Unit.CLIENT
     for words in ("gradients are clipped", "batch of 3 of 30", "noise multiplier 2", "20 sums", "Released: sums"):
-        assert words in clipped.statement()
+        assert words in clipped.statement(verbose=True)
 
 
 @pytest.mark.parametrize("sampler", [FixedSize(np.int64(3), np.int64(30)), Poisson(np.float32(0.25))], ids=repr)

@@ -53,7 +53,7 @@ def test_output_plans_take_it_as_they_take_descent(budget):
     assert budget.epsilon * (1 - 1e-6) <= guarantee.epsilon <= budget.epsilon
     assert guarantee.adjacency is Adjacency.REPLACE_ONE
     assert guarantee.is_conditional
-    assert "the minimiser of a 0.1-strongly convex objective of 50 records" in guarantee.statement()
+    assert "the minimiser of a 0.1-strongly convex objective of 50 records" in guarantee.statement(verbose=True)
     assert not plan.guarantee(budget.delta, bound=enforced("rows are bounded")).is_conditional
 
 

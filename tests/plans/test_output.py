@@ -142,8 +142,8 @@ def test_the_guarantee_names_noise_and_argument(is_pure, law):
     plan = OutputPlan(stability_of(), 0.5, is_pure)
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
-    assert "40 steps of gradient descent" in bare.statement()
-    assert law in bare.statement()
+    assert "40 steps of gradient descent" in bare.statement(verbose=True)
+    assert law in bare.statement(verbose=True)
     assert not plan.guarantee(1e-5, bound=enforced("rows are bounded")).is_conditional
 
 

@@ -158,7 +158,7 @@ def test_the_guarantee_says_what_is_assumed_and_what_is_enforced():
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
     for words in ("at most 1 to the first sum", "at most 0.37 to each later one"):
-        assert words in bare.statement()
+        assert words in bare.statement(verbose=True)
     clipped = plan.guarantee(1e-5, bound=enforced("gradients are clipped"), unit=Unit.CLIENT, released="sums")
     assert not clipped.is_conditional
     assert clipped.epsilon == bare.epsilon
@@ -170,7 +170,7 @@ def test_the_guarantee_says_what_is_assumed_and_what_is_enforced():
         "standard deviation 0.74 on each of 19 sums (noise multiplier 2)",
         "Released: sums",
     ):
-        assert words in clipped.statement()
+        assert words in clipped.statement(verbose=True)
 
 
 def test_the_guarantee_of_numpy_numbers_can_be_written_down():

@@ -101,7 +101,7 @@ def test_they_say_what_is_secret(sampler, secret, word):
     assert word in sampler.in_words()
     assert FixedOrder(9).secret is Secret.NOTHING
     plan = GradientPlan(sampler, None, 1.0, 4.0, release="last", descent=Descent(0.5, 1.0))
-    assert word in plan.guarantee(1e-5).statement()
+    assert word in plan.guarantee(1e-5).statement(verbose=True)
     assert plan.event.secret is secret
     assert sampler.nominal_size(9) == 2
     assert eval(repr(sampler)) == sampler != FixedOrder(9, sampler.passes, 2, sampler.public)

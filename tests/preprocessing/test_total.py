@@ -60,7 +60,7 @@ def test_a_pipeline_spends_what_its_steps_spend_together(data, method, delta):
     assert total.event == expected.event
     assert max(alone) < total.epsilon < sum(alone)
     assert not total.is_conditional
-    text = total.statement()
+    text = total.statement(verbose=True)
     assert "(privatescaler, privatelogisticregression) are counted as made from the same rows" in text
     assert "second moments" in text or "quantiles" in text
     assert "noisy gradient" in text
@@ -91,7 +91,7 @@ def test_nested_pipelines_columns_and_unions_are_walked(data):
     union = FeatureUnion([("x", private(lower=-9, upper=9)), ("y", "passthrough"), ("z", "drop")])
     pipeline = Pipeline([("columns", columns), ("union", union), ("model", model())]).fit(frame, data[1])
     total = total_guarantee(pipeline, 1e-5)
-    assert "(columns__one__inner, columns__two, union__x, model) are counted" in total.statement()
+    assert "(columns__one__inner, columns__two, union__x, model) are counted" in total.statement(verbose=True)
     fitted = pipeline["columns"].named_transformers_
     parts = [fitted["one"][0], fitted["two"], pipeline["union"].transformer_list[0][1], pipeline["model"]]
     assert total.epsilon == compose([part.guarantee_ for part in parts], 1e-5).epsilon
@@ -114,7 +114,7 @@ def test_a_function_is_trusted_to_treat_each_row_by_itself(data):
     pipeline = Pipeline([("tame", FunctionTransformer(np.tanh)), ("model", model())]).fit(*data)
     total = total_guarantee(pipeline)
     assert assumed_of(total) == ["step 'tame' (FunctionTransformer) treats each row by itself"]
-    assert "provided that" in total.statement().splitlines()[0]
+    assert "provided that" in total.statement(verbose=True).splitlines()[0]
 
 
 @pytest.mark.parametrize("encoder", [OneHotEncoder, OrdinalEncoder])
@@ -122,7 +122,7 @@ def test_declared_categories_are_free_and_found_ones_are_not(data, encoder):
     X = np.column_stack([data[1], 1 - data[1]])
     total = total_guarantee(make_pipeline(encoder(categories=[[0, 1], [0, 1]]), model()).fit(X, data[1]))
     assert not total.is_conditional
-    assert "were declared beforehand" in total.statement()
+    assert "were declared beforehand" in total.statement(verbose=True)
     for fields in ({}, {"categories": [[0, 1], [0, 1]], "min_frequency": 3}, {"max_categories": 2}):
         if encoder is OrdinalEncoder and "min_frequency" in fields:
             fields |= {"handle_unknown": "use_encoded_value", "unknown_value": -1}
@@ -279,6 +279,6 @@ def test_a_seed_that_two_steps_share_is_refused():
         total_guarantee(pipeline)
     one, other = (PrivateScaler(epsilon, 1e-6, lower=-1, upper=1, random_state=7).fit(X) for epsilon in (0.5, 1.0))
     # Noise of one seed at two budgets would be the same up to its scale, and cancel.
-    scales = [float(str(s.guarantee_).split("noise of std ")[1].split(" ")[0]) for s in (one, other)]
+    scales = [float(s.guarantee_.statement(verbose=True).split("noise of std ")[1].split(" ")[0]) for s in (one, other)]
     unmasked = (one.center_ / scales[0] - other.center_ / scales[1]) / (1 / scales[0] - 1 / scales[1])
     assert np.abs(unmasked - X.mean(axis=0)).max() > 1e-4

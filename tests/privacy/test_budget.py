@@ -2,9 +2,11 @@ import dataclasses
 import math
 import pickle
 
+import numpy as np
 import pytest
 
-from privet.privacy import Adjacency, Budget
+from privet.privacy import Adjacency, Budget, as_budget
+from privet.privacy.budget import default_delta
 
 BAD_EPSILONS = [0, -1, math.nan, math.inf, -math.inf, True, "1", None]
 BAD_DELTAS = [1, 1.5, -1e-9, math.nan, math.inf, False, "1e-5", None]
@@ -45,3 +47,26 @@ def test_replacing_moves_a_sum_twice_as_far_as_adding():
 def test_adjacency_reads_back_from_its_name_and_speaks_of_the_unit(adjacency):
     assert Adjacency(str(adjacency)) is adjacency
     assert "client" in adjacency.in_words.format(unit="client")
+
+
+def test_a_budget_is_given_as_budget_as_epsilon_or_as_pair():
+    budget = Budget(2.0, 1e-6)
+    assert as_budget(budget) is budget
+    assert as_budget((2.0, 1e-6)) == as_budget([2, 1e-6]) == budget
+    assert as_budget(2, n=500) == as_budget(np.float64(2.0), n=500) == Budget(2.0, default_delta(500))
+
+
+def test_an_epsilon_without_a_number_of_records_is_refused_with_the_remedy():
+    with pytest.raises(ValueError, match=r"^budget=3.0 has no delta[^\n]*Budget\(epsilon, delta\)[^\n]*$"):
+        as_budget(3.0)
+
+
+@pytest.mark.parametrize("value", [None, True, "1", (1.0,), (1.0, 1e-5, 2), {}], ids=repr)
+def test_what_is_not_a_budget_is_named(value):
+    with pytest.raises(ValueError, match=r"^a budget must be [^\n]*$"):
+        as_budget(value, n=10)
+
+
+def test_a_pair_is_checked_like_a_budget():
+    with pytest.raises(ValueError, match=r"^epsilon must be positive"):
+        as_budget((-1.0, 1e-5))

@@ -56,7 +56,7 @@ def test_statement_names_everything(adjacency, unit):
     assert str(adjacency) in first
     assert f"each {unit}" in first
     assert adjacency.in_words.format(unit=unit) in meaning
-    assert "Released: the last weights" in rest[0]
+    assert "Released: the last weights." in text
     assert f"Enforced: {CLIPPED.text}" in text
     assert [line.split() for line in rest if VOUCHED.text in line] == [["Assumed:", *f"{VOUCHED.text}.".split()]]
 
@@ -67,14 +67,55 @@ def test_first_line_is_conditional_exactly_if_something_is_assumed(pairs):
     conditions = [Assumption(text, held) for text, held in pairs]
     subject = guarantee(None, REPLACE, 1e-5, *conditions)
     vouched = [text for text, held in pairs if not held]
-    first, *rest = subject.statement().splitlines()
+    first, *rest = subject.statement(verbose=True).splitlines()
     assert subject.is_conditional == bool(vouched) == ("provided that" in first)
     if vouched:
-        assert f"{len(vouched)} assumption" in first
+        numbers = "assumption below holds" if len(vouched) == 1 else f"{len(vouched)} assumptions below hold"
+        assert first.endswith(f"(replace-one), provided that the {numbers}.")
     assert [line.removeprefix("  Assumed:  ") for line in rest if "Assumed:" in line] == [
         f"{text}." for text in vouched
     ]
     assert sum("Enforced:" in line for line in rest) == len(pairs) - len(vouched)
+
+
+LONG = "the bound on the contribution of each record was checked before the first step of the training was taken"
+
+
+@pytest.mark.parametrize("n_enforced", [0, 1, 3, 9, 30])
+@pytest.mark.parametrize("n_details", [0, 1, 5])
+@pytest.mark.parametrize("text", ["rows are clipped", LONG])
+def test_statement_has_at_most_12_lines_and_counts_what_it_leaves_out(n_enforced, n_details, text):
+    conditions = [enforced(f"{text} {i}") for i in range(n_enforced)]
+    conditions += [enforced(f"{text} {i}", detail=True) for i in range(n_details)]
+    subject = guarantee(None, REPLACE, 1e-5, *conditions, VOUCHED, SECRET)
+    lines = subject.statement().splitlines()
+    shown = sum("Enforced:" in line for line in lines)
+    assert len(lines) <= 12
+    assert len(lines[0]) <= 120
+    assert max(map(len, lines[1:])) <= 100
+    assert shown == n_enforced or len(lines) >= 11
+    further = n_enforced + n_details - shown
+    note = f"({further} further {'detail' if further == 1 else 'details'}: statement(verbose=True))"
+    assert (lines[-1].strip() == note) == (further > 0)
+    assert subject.statement(verbose=True).count(text) == len(conditions)
+
+
+def test_statement_shows_every_assumed_condition_before_the_enforced_ones():
+    conditions = [CLIPPED, *(assumed(f"{LONG} {i}") for i in range(9)), Assumption("a detail is assumed", False, True)]
+    text = guarantee(None, REPLACE, 1e-5, *conditions).statement()
+    assert text.count("Assumed:") == 10
+    assert "Enforced:" not in text
+    listed = guarantee(None, REPLACE, 1e-5, *conditions).statement(verbose=True).splitlines()
+    assert listed[-1] == f"  Enforced: {CLIPPED.text}."
+
+
+def test_a_file_without_the_detail_field_still_loads():
+    subject = guarantee(None, REPLACE, 1e-5, CLIPPED, enforced("the seed has 256 bits", detail=True))
+    assert Guarantee.from_dict(subject.to_dict()) == subject
+    fields = subject.to_dict()
+    for condition in fields["assumptions"]:
+        del condition["detail"]
+    assert not any(condition.is_detail for condition in Guarantee.from_dict(fields).assumptions)
 
 
 def test_str_is_the_statement_and_numbers_are_in_its_first_line():
@@ -148,7 +189,7 @@ cheap_events = st.recursive(
     cheap_events,
     st.floats(1e-9, 1e-2),
     st.sampled_from(Unit),
-    st.lists(st.builds(Assumption, st.text(), st.booleans())),
+    st.lists(st.builds(Assumption, st.text(), st.booleans(), st.booleans())),
     st.text(),
 )
 def test_json_round_trip(event, delta, unit, conditions, released):

@@ -461,7 +461,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert not release.guarantee.is_conditional
     assert solve(tools.silence(12, 3), plan, seed=1).guarantee.is_conditional
     for words in ("at most 0.5", "all iterates", "every chosen step", "public width"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
 
 
 def test_the_trace_tells_what_was_spent_on_what(tools, separable):

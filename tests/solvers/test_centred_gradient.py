@@ -318,7 +318,7 @@ def test_the_guarantee_is_that_of_the_plan_and_enforced(tools):
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
     for words in ("noisy mean of the rows", "each row has l2 norm at most 1", "clipped to l2 norm 0.3"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     assert release.trace["steps"] == 5
     assert "iterates" not in release.trace
 

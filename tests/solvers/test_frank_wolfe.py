@@ -224,7 +224,7 @@ def test_the_guarantee_is_that_of_the_plan():
     assert release.guarantee.epsilon == plan.guarantee(DELTA).epsilon
     assert not release.guarantee.is_conditional
     for words in ("entries are bounded by 1 ", "residuals clipped to 0.5", "the corners chosen"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
     assert told == [(done, 5) for done in range(1, 6)]
 

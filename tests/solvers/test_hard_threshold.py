@@ -446,8 +446,8 @@ def test_the_guarantees_are_those_of_the_plans(tools):
         assert release.guarantee.event == made.event
         assert release.guarantee.epsilon == made.guarantee(DELTA).epsilon
         assert not release.guarantee.is_conditional
-    assert "residuals clipped to 1, 0.5 in turn" in peeled.guarantee.statement()
-    assert "entries are bounded by 1" in peeled.guarantee.statement()
+    assert "residuals clipped to 1, 0.5 in turn" in peeled.guarantee.statement(verbose=True)
+    assert "entries are bounded by 1" in peeled.guarantee.statement(verbose=True)
     assert told == [(1, 2), (2, 2)]
     assert peel(problem, plan, NoiseSource(1)).guarantee.is_conditional
 

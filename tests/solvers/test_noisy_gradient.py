@@ -231,7 +231,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert not release.guarantee.is_conditional
     assert solve(tools.silence(12, 3), plan, seed=1).guarantee.is_conditional
     for words in ("at most 0.5", "all iterates", "batch of 3 of 12"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     assert release.trace["steps"] == 7 and release.trace["step_size"] == 0.5 and "iterates" not in release.trace
 
 

@@ -353,7 +353,7 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(tools, separable)
     plan = objective_plan(problem, Budget(0.5, DELTA), added_alpha=1.01 * least)
     release = solve(problem, plan, NoiseSource())
     assert release.guarantee.epsilon <= 0.5
-    assert "a further penalty" in release.guarantee.statement()
+    assert "a further penalty" in release.guarantee.statement(verbose=True)
 
 
 class Noiseless(NoiseSource):
@@ -394,7 +394,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, separable, budget):
     assert release.guarantee.event == plan.event_at(budget.delta)
     assert not release.guarantee.is_conditional
     for words in ("rows are bounded", "minimiser is certified", "200 losses", "randomly tilted", "linear term"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     expected = {"tolerance": plan.tolerance, "noise_scale": plan.scale, "output_scale": plan.output_scale}
     assert release.trace == expected
 

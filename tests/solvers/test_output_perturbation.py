@@ -179,7 +179,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
     for words in ("rows are bounded", "40 steps of gradient descent", "of 12 records", "added once"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     assert release.trace == {"steps": 40, "step_size": 0.7}
     assert math.isfinite(release.guarantee.epsilon)
 

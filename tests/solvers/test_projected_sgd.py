@@ -291,7 +291,7 @@ def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, seed=1).guarantee.is_conditional
     for words in ("at most 0.5", "last iterate", "fixed public order", "12 sums", "strongly convex"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     again = Guarantee.from_json(release.guarantee.to_json())
     assert again == release.guarantee
     assert np.array_equal(again.per_record.epsilons, release.guarantee.per_record.epsilons)

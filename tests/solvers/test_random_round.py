@@ -263,7 +263,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert not release.guarantee.is_conditional
     assert solve(tools.silence(12, 3), plan, seed=1).guarantee.is_conditional
     for words in ("at most 0.5", "all iterates", "batch of 1 of 12", "7 sums"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
 
 
 def test_progress_is_told_after_each_step(tools):

@@ -356,7 +356,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert not release.guarantee.is_conditional
     assert solve(tools.silence(12, 3), plan, seed=1).guarantee.is_conditional
     for words in ("bounded by 0.5", "clipped to 0.05", "0.14 to a later one", "all iterates", "batch of 3 of 12"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
 
 
 def test_progress_is_told_after_each_step(tools):

@@ -242,7 +242,7 @@ def test_the_guarantee_says_what_was_released_and_why(easy):
     release = solve(make(X, y), source=NoiseSource(), n_nonzero=3, blocks=50)
     assert not release.guarantee.is_conditional
     for words in ("features chosen by noisy votes", "each of 50 blocks", "randomly tilted", "ChaCha20"):
-        assert words in release.guarantee.statement()
+        assert words in release.guarantee.statement(verbose=True)
     assert solve(make(X, y), source=NoiseSource(1), n_nonzero=3).guarantee.is_conditional
 
 

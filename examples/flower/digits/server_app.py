@@ -7,7 +7,7 @@ from digits.task import model, public_images
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, accuracy, client_plan
 from privet.federated.flower import PrivateStrategy
-from privet.federated.local import trained_weights, with_weights
+from privet.federated.local_training import trained_weights, with_weights
 from privet.privacy import Budget
 
 app = ServerApp()

@@ -2,7 +2,7 @@
 
 from privet.federated.averaging import geometric, tail
 from privet.federated.clients import Partitioned
-from privet.federated.local import ClientTrainer, LocalTraining
+from privet.federated.local_training import ClientTrainer, LocalTraining
 from privet.federated.plan import client_plan, paper_plan
 from privet.federated.server import Server
 from privet.federated.simulation import FederatedResult, RoundReport, accuracy, simulate

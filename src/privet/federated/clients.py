@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privet.federated.threads import one_thread
+from privet.federated.engines.threads import one_thread
 
 Data = tuple[Tensor, ...]
 """One client's inputs and, last, its targets: tensors with an example a row."""

@@ -21,7 +21,7 @@ from privet.checks import count, positive
 from privet.denoise import Denoiser
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
-from privet.federated.layers import Layers, UpdateError, Vector, Weights, check_order, clipped, denoised
+from privet.federated.parameters import Layers, UpdateError, Vector, Weights, check_order, clipped, denoised
 from privet.federated.plan import check_plan
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced

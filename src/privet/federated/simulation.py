@@ -23,10 +23,10 @@ from privet.checks import count
 from privet.denoise import Denoiser
 from privet.federated.averaging import AverageWeight
 from privet.federated.clients import Clients, Fetching
-from privet.federated.engine import Answer, Engine
-from privet.federated.engines import engine_for
-from privet.federated.layers import Weights
-from privet.federated.local import ClientTrainer, LocalTraining, Loss, trained_weights, with_weights
+from privet.federated.engines.base import Answer, Engine
+from privet.federated.engines.registry import engine_for
+from privet.federated.local_training import ClientTrainer, LocalTraining, Loss, trained_weights, with_weights
+from privet.federated.parameters import Weights
 from privet.federated.plan import client_plan, epsilon_after
 from privet.federated.server import Server
 from privet.plans import GradientPlan

@@ -29,8 +29,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         ``X_public`` and ``y_public`` are records that need no protection, for ``method="iteration"``.
         """
         self._refuse(refused)
-        self._forget()
-        try:
+        with self._fitting():
             self._check_settings()
             X, y = self._validated(X, y, reset=True)
             self.classes_, codes, labels_are = self._encode(y)
@@ -39,9 +38,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             known = self._check_public(X_public, y_public, lambda labels: self._codes(labels).astype(targets.dtype))
             release = self._train(X, targets, objective, public=(labels_are,), known=known)
             self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
-        except BaseException:
-            self._forget()
-            raise
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:

@@ -32,8 +32,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         ``X_public`` and ``y_public`` are records that need no protection, for ``method="iteration"``.
         """
         self._refuse(refused)
-        self._forget()
-        try:
+        with self._fitting():
             self._check_settings()
             X, y = self._validated(X, y, reset=True)
             bound = float(self.target_bound)
@@ -45,9 +44,6 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             )
             coefficients, intercepts = self._split(release.weights.astype(X.dtype))
             self.coef_, self.intercept_ = coefficients[0], intercepts
-        except BaseException:
-            self._forget()
-            raise
         return self
 
     def _clipped(self, y: NDArray[Any]) -> NDArray[np.float64]:

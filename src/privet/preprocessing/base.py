@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from privet.estimators import EstimatorChecks
 from privet.preprocessing.bounds import Bounds, canonical
+from privet.saving import SavedEstimator
 
 
-class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the scalers: ``(clip(x, lower_, upper_) - center_) / scale_``, column by column.
 
     Subclasses declare the parameters ``lower``, ``upper`` and ``center``, and learn ``center_`` and ``scale_``.
@@ -53,26 +55,14 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return what transformed entries are clipped to, either side of zero."""
         return np.inf
 
-    def _forget(self) -> None:
-        """Drop what an earlier fit learned: a fit that fails must not leave a mix of two."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Return checked rows, dense or CSR; an error says its cause in one line."""
-        if self.center and sparse.issparse(X):
+    def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
+        """Return validated rows, dense or CSR, with each entry of sparse rows stored once."""
+        if self.center and any(map(sparse.issparse, data)):
             raise ValueError(
-                f"{type(self).__name__} with center=True takes no sparse rows: a centre subtracted from every zero "
-                "would make them dense. Pass center=False, or X.toarray() if it fits into memory"
+                f"{type(self).__name__} with center=True does not accept sparse rows, because subtracting a centre "
+                "from every zero would make them dense. Pass center=False, or X.toarray() if it fits into memory."
             )
-        try:
-            checked = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        except ValueError as error:
-            first, *rest = str(error).strip().splitlines()
-            if "NaN" in first:  # what follows is scikit-learn's advice on imputation, which would cost privacy
-                rest = ["Drop such rows, or fill them with a public constant."]
-            raise ValueError(" ".join([first, *rest])) from error
-        return canonical(checked)
+        return canonical(super()._validated(*data, reset=reset, **checks))
 
     def _declared(self, X: Any) -> Bounds:
         """Return the stated bounds for these columns, which for sparse rows must hold zero."""

@@ -114,8 +114,7 @@ class PrivateScaler(BoundedScaler):
 
     def fit(self, X: Any, y: Any = None) -> "PrivateScaler":
         """Estimate centres and scales from rows ``X`` (array, DataFrame, or CSR if not centred); spends the budget."""
-        self._forget()
-        try:
+        with self._fitting():
             self._check_settings()
             X = self._validated(X, reset=True)
             bounds = self._declared(X)
@@ -124,9 +123,6 @@ class PrivateScaler(BoundedScaler):
             estimate = self._by_moments if self.method == "moments" else self._by_quantiles
             source = NoiseSource(self.random_state, purpose=f"{self.method} scaler {self.epsilon!r} {self.delta!r}")
             center, scale, guarantee = estimate(X, bounds, Budget(self.epsilon, delta), source)
-        except BaseException:
-            self._forget()
-            raise
         self.lower_, self.upper_ = bounds.lower, bounds.upper
         self.center_ = bounds.middle + bounds.half * center if self.center else np.zeros(X.shape[1])
         self.scale_ = bounds.half * scale

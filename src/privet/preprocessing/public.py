@@ -49,13 +49,9 @@ class PublicScaler(BoundedScaler):
 
     def fit(self, X: Any, y: Any = None) -> "PublicScaler":
         """Match the bounds with the columns of ``X``; its entries are not used."""
-        self._forget()
-        try:
+        with self._fitting():
             X = self._validated(X, reset=True)
             bounds = self._declared(X)
-        except BaseException:
-            self._forget()
-            raise
         self.lower_, self.upper_ = bounds.lower, bounds.upper
         if self.center:
             self.center_, self.scale_ = bounds.middle, bounds.half

@@ -1,7 +1,10 @@
 """What may be spent, and on which notion of neighbouring datasets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Real
+from typing import TypeAlias
 
 from privet.checks import delta_value, positive
 
@@ -50,3 +53,29 @@ class Budget:
 def default_delta(n: int) -> float:
     """Return 1/n^1.1, below the 1/n at which publishing a random record would be allowed."""
     return float(max(n, 2) ** -1.1)
+
+
+BudgetLike: TypeAlias = Budget | float | tuple[float, float]
+
+
+def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
+    """Return a budget given as a :class:`Budget`, as an epsilon, or as a pair (epsilon, delta).
+
+    Parameters
+    ----------
+    value : Budget, float, or tuple of two floats
+    n : int or None
+        The number of protected units. An epsilon without a delta gets ``default_delta(n)``.
+    """
+    if isinstance(value, Budget):
+        return value
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if n is None:
+            raise ValueError(
+                f"budget={value!r} has no delta, and the number of records, from which the default delta is computed, "
+                "is not known here. Give Budget(epsilon, delta); delta=0 asks for pure epsilon-differential privacy."
+            )
+        return Budget(float(value), default_delta(n))
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+        return Budget(*value)
+    raise ValueError(f"a budget must be a Budget, an epsilon, or a pair (epsilon, delta), got {value!r}")

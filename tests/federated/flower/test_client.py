@@ -7,8 +7,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 from flwr.app import Message
 
 from privet.federated.flower import client_app
-from privet.federated.flower.records import instruction, weights_of
-from privet.federated.local import order_source, trained_weights
+from privet.federated.flower.encoding import instruction, weights_of
+from privet.federated.local_training import order_source, trained_weights
 
 
 def trained(grid, weights, rounds_done=2):

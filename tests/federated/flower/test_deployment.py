@@ -21,8 +21,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, simulate
-from privet.federated.layers import Layers, clipped
-from privet.federated.local import order_source, trained_weights
+from privet.federated.local_training import order_source, trained_weights
+from privet.federated.parameters import Layers, clipped
 from privet.federated.saving import read
 from privet.privacy import Guarantee, Unit
 
@@ -265,8 +265,8 @@ def test_the_result_carries_the_guarantee_of_the_plan(trial):
         Unit.CLIENT,
         planned.adjacency,
     )
-    assert "clips each client's update" in found.statement()
-    assert "seed stays secret" in found.statement()
+    assert "clips each client's update" in found.statement(verbose=True)
+    assert "seed stays secret" in found.statement(verbose=True)
     with np.load(folder / "result.npz") as last:
         assert all((last[name] == layer).all() for name, layer in model_after(folder, 4).items())
 

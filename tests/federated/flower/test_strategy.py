@@ -19,7 +19,7 @@ from torch import nn
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, simulate
 from privet.federated.flower import PrivateStrategy
-from privet.federated.local import trained_weights
+from privet.federated.local_training import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import Unit
 
@@ -83,7 +83,7 @@ def test_the_guarantee_is_the_plans_and_says_whom_it_trusts(softmax, grid):
     assert result.guarantee.epsilon == POISSON.guarantee(DELTA, unit=Unit.CLIENT).epsilon
     assert result.guarantee.unit is Unit.CLIENT
     assert result.plan is POISSON
-    assert "who takes part, keep them to themselves" in result.guarantee.statement()
+    assert "who takes part, keep them to themselves" in result.guarantee.statement(verbose=True)
 
 
 def test_all_clients_count_the_same_however_many_examples_they_tell(softmax, grid):
@@ -376,7 +376,7 @@ sys.path.insert(0, sys.argv[1])
 from loopback import Loopback
 from privet.federated import ClientTrainer, LocalTraining, Server
 from privet.federated.flower import PrivateStrategy, client_app
-from privet.federated.local import trained_weights
+from privet.federated.local_training import trained_weights
 from privet.plans import FixedSize, GradientPlan
 
 data = torch.randn(8, 6, 3), torch.randint(2, (8, 6))

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from privet.federated.clients import tensors
-from privet.federated.flower.library import ClientApp, ConfigRecord, Context, Message, RecordDict
-from privet.federated.flower.records import ARRAYS, CLIENT, CONFIG, ROUNDS_DONE, array_record, weights_of
-from privet.federated.layers import Weights
-from privet.federated.local import ClientTrainer, order_source
+from privet.federated.flower.encoding import ARRAYS, CLIENT, CONFIG, ROUNDS_DONE, array_record, weights_of
+from privet.federated.flower.flwr_imports import ClientApp, ConfigRecord, Context, Message, RecordDict
+from privet.federated.local_training import ClientTrainer, order_source
+from privet.federated.parameters import Weights
 
 PARTITION = "partition-id"
 """The key of a node's configuration that says which client it is, as everywhere in Flower."""

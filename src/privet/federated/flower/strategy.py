@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from privet.checks import count, positive
-from privet.federated.flower import exchange, records
-from privet.federated.flower.library import (
+from privet.federated.flower import encoding, messaging
+from privet.federated.flower.client_nodes import Members
+from privet.federated.flower.flwr_imports import (
     ArrayRecord,
     ConfigRecord,
     Grid,
@@ -19,8 +20,7 @@ from privet.federated.flower.library import (
     MetricRecord,
     Strategy,
 )
-from privet.federated.flower.members import Members
-from privet.federated.layers import Weights
+from privet.federated.parameters import Weights
 from privet.federated.server import Server
 from privet.federated.simulation import RoundReport
 from privet.plans import GradientPlan
@@ -58,7 +58,7 @@ class FlowerResult:
     @property
     def arrays(self) -> ArrayRecord:
         """The layers as Flower has them."""
-        return records.array_record(self.weights)
+        return encoding.array_record(self.weights)
 
 
 class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only where it is installed
@@ -159,7 +159,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
                     f"{self.timeout:g} s: start their nodes (flower-supernode ... --node-config 'partition-id=0'). "
                     "Nothing was released"
                 )
-            time.sleep(exchange.PAUSE)
+            time.sleep(messaging.PAUSE)
             self._members.look(grid)
 
     # --------------------------------------------------------------------------------------- the parts of a strategy
@@ -172,7 +172,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
         chosen = [int(client) for client in self.server.sample()]
         found = {self._members.node(client): client for client in chosen}
         self._asked = {node: client for node, client in found.items() if node is not None}
-        content = records.instruction(self.server.weights, self.server.rounds_done)
+        content = encoding.instruction(self.server.weights, self.server.rounds_done)
         return [Message(content, node, MessageType.TRAIN, ttl=self.timeout) for node in self._asked]
 
     def aggregate_train(
@@ -180,7 +180,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """End the round: the noisy sum of what came, a step, and the run in its file. There are no metrics."""
         self._end_round(self._heard((reply.metadata.src_node_id, reply) for reply in replies))
-        return records.array_record(self.server.weights), None
+        return encoding.array_record(self.server.weights), None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -209,16 +209,16 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
         """
         messages = self.configure_train(self.server.rounds_done + 1, ArrayRecord(), ConfigRecord(), grid)
         try:
-            sent = exchange.push(grid, list(messages))
+            sent = messaging.push(grid, list(messages))
         except Exception:
             self._end_round(iter(()))
             raise
-        self._end_round(self._heard(exchange.replies(grid, sent, self.timeout)))
+        self._end_round(self._heard(messaging.replies(grid, sent, self.timeout)))
 
     def _heard(self, replies: Iterable[tuple[int, Message | Exception]]) -> Iterator[tuple[int, Any]]:
         """Yield clients and their updates; who was not asked has the number -1, of no client."""
         for node, reply in replies:
-            update = records.UNREADABLE if isinstance(reply, Exception) else records.update_of(reply)
+            update = encoding.UNREADABLE if isinstance(reply, Exception) else encoding.update_of(reply)
             yield self._asked.get(node, -1), update
 
     def _end_round(self, updates: Iterator[tuple[int, Any]]) -> None:

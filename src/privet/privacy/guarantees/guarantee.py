@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal, localcontext
@@ -16,6 +17,8 @@ from privet.privacy.guarantees.per_record import PerRecord, per_record
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 
+MOST_LINES, WIDTH = 12, 100  # of a printed statement
+
 
 class Unit(StrEnum):
     """Whose data the guarantee protects."""
@@ -26,15 +29,27 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True)
 class Assumption:
-    """One condition of a guarantee: *enforced* by the code that ran, or *assumed* because the caller vouches for it."""
+    """One condition of a guarantee.
+
+    Parameters
+    ----------
+    text : str
+        The condition, as a clause without a full stop.
+    is_enforced : bool
+        Whether the code that ran made the condition true. Otherwise it is *assumed*: the caller vouches for it.
+    is_detail : bool
+        Whether an enforced condition is a technical detail, which :meth:`Guarantee.statement` shows only on request.
+        Assumed conditions are always shown.
+    """
 
     text: str
     is_enforced: bool
+    is_detail: bool = False
 
 
-def enforced(text: str) -> Assumption:
-    """Return a condition that the code itself made true: clipped, projected, drawn so."""
-    return Assumption(text, True)
+def enforced(text: str, detail: bool = False) -> Assumption:
+    """Return a condition that the code itself made true, for instance by clipping or by drawing the noise."""
+    return Assumption(text, True, detail)
 
 
 def assumed(text: str) -> Assumption:
@@ -113,24 +128,38 @@ class Guarantee:
         """Return the same guarantee with further conditions."""
         return replace(self, assumptions=self.assumptions + assumptions)
 
-    def statement(self) -> str:
-        """Return the guarantee in plain words, its first line saying whether anything is merely assumed."""
-        held = [assumption.text for assumption in self.assumptions if assumption.is_enforced]
-        vouched = [assumption.text for assumption in self.assumptions if not assumption.is_enforced]
-        condition = f", provided that the {_counted(len(vouched), 'assumption')} below hold" if vouched else ""
-        if len(vouched) == 1:
-            condition += "s"
-        neighbours = self.adjacency.in_words.format(unit=self.unit)
-        lines = [
-            f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit}, "
-            f"{self.adjacency} adjacency{condition}.",
-            f"  Meaning: {neighbours} changes the probability of any outcome by a factor of at most "
-            f"e^{_upwards(self.epsilon, 4)}"
-            + (f", plus at most {_upwards(self.delta, 3)}." if self.delta > 0 else "."),
-            f"  Released: {self.released}.",
-        ]
-        lines += [f"  Enforced: {text}." for text in held]
-        lines += [f"  Assumed:  {text}." for text in vouched]
+    def statement(self, verbose: bool = False) -> str:
+        """Return the guarantee in plain words: the promise, what it means, what is released, and what it rests on.
+
+        The first line says whether anything is merely assumed. By default, lines are wrapped and enforced conditions
+        are left out if they are details or do not fit into 12 lines; a last line then counts them. Assumed
+        conditions are never left out. With ``verbose=True`` all conditions are listed, one per line.
+        """
+        held = [condition for condition in self.assumptions if condition.is_enforced]
+        vouched = [condition for condition in self.assumptions if not condition.is_enforced]
+        hold = "assumption below holds" if len(vouched) == 1 else f"{len(vouched)} assumptions below hold"
+        promise = (
+            f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit} "
+            f"({self.adjacency})" + (f", provided that the {hold}." if vouched else ".")
+        )
+        meaning = (
+            f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor of "
+            f"at most e^{_upwards(self.epsilon, 4)}"
+            + (f", plus at most {_upwards(self.delta, 3)}." if self.delta > 0 else ".")
+        )
+        top = [("Meaning:", meaning), ("Released:", f"{self.released}.")]
+        top += [("Assumed:", f"{condition.text}.") for condition in vouched]
+        if verbose:
+            top += [("Enforced:", f"{condition.text}.") for condition in held]
+            return "\n".join([promise, *(f"  {label:<9} {text}" for label, text in top)])
+        lines = [promise, *(line for label, text in top for line in _wrapped(label, text))]
+        shown = [_wrapped("Enforced:", f"{condition.text}.") for condition in held if not condition.is_detail]
+        while shown and len(lines) + sum(map(len, shown)) + (len(shown) < len(held)) > MOST_LINES:
+            shown.pop()
+        lines += [line for paragraph in shown for line in paragraph]
+        if further := len(held) - len(shown):
+            noun = "detail" if further == 1 else "details"
+            lines.append(f"  ({further} further {noun}: statement(verbose=True))")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +171,9 @@ class Guarantee:
             "unit": str(self.unit),
             "released": self.released,
             "event": self.event.to_dict(),
-            "assumptions": [{"text": a.text, "enforced": a.is_enforced} for a in self.assumptions],
+            "assumptions": [
+                {"text": a.text, "enforced": a.is_enforced, "detail": a.is_detail} for a in self.assumptions
+            ],
         }
 
     @classmethod
@@ -155,7 +186,10 @@ class Guarantee:
                 adjacency=Adjacency(fields["adjacency"]),
                 event=event_from_dict(fields["event"]),
                 released=str(fields["released"]),
-                assumptions=tuple(Assumption(str(a["text"]), bool(a["enforced"])) for a in fields["assumptions"]),
+                assumptions=tuple(
+                    Assumption(str(a["text"]), bool(a["enforced"]), bool(a.get("detail", False)))
+                    for a in fields["assumptions"]
+                ),
                 unit=Unit(fields["unit"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -219,5 +253,8 @@ def _upwards(value: float, digits: int) -> str:
         return f"{float(+Decimal(value * (1 - 1e-12))):.{digits}g}"
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number != 1 else "")
+def _wrapped(label: str, text: str) -> list[str]:
+    """Return a labelled paragraph of a statement as lines of at most ``WIDTH`` columns."""
+    first = f"  {label:<9} "
+    wrapper = textwrap.TextWrapper(WIDTH, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)

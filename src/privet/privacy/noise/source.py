@@ -82,7 +82,7 @@ class NoiseSource:
                 "the random seed stays secret, and is used for this run only: whoever knows it, or sees another run "
                 "with the same seed on similar data, can subtract the noise"
             )
-        return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system")
+        return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system", detail=True)
 
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""

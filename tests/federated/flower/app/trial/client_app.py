@@ -8,7 +8,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from privet.federated.flower import client_app
-from privet.federated.flower.records import ARRAYS, CONFIG, ROUNDS_DONE, array_record, weights_of
+from privet.federated.flower.encoding import ARRAYS, CONFIG, ROUNDS_DONE, array_record, weights_of
 from trial.task import FAULTY, clients, trainer
 
 WRONG = {

@@ -9,7 +9,7 @@ from flwr.serverapp import ServerApp
 
 from privet.federated import Server
 from privet.federated.flower import PrivateStrategy
-from privet.federated.local import trained_weights
+from privet.federated.local_training import trained_weights
 from trial.task import CLIENTS, DELTA, FAULTY, NODES, PLAN, denoiser, model, without_noise
 
 app = ServerApp()

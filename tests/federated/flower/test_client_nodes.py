@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from privet.federated.flower.members import Members
+from privet.federated.flower.client_nodes import Members
 
 
 def looked(grid, n_clients=20):

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from privet.federated.local import LocalTraining
-from privet.federated.threads import one_thread
+from privet.federated.engines.threads import one_thread
+from privet.federated.local_training import LocalTraining
 
 
 class Moved:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.engine import Engine
-from privet.federated.local import trained_weights
-from privet.federated.processes import Processes, is_picklable
+from privet.federated.engines.base import Engine
+from privet.federated.engines.processes import Processes, is_picklable
+from privet.federated.local_training import trained_weights
 
 LOCAL = LocalTraining(0.3, batch_size=5, epochs=2)
 

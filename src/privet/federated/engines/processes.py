@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from privet.checks import count
-from privet.federated.engine import Answer, Engine, Fetch
-from privet.federated.layers import Weights
-from privet.federated.local import ClientTrainer, order_source
+from privet.federated.engines.base import Answer, Engine, Fetch
+from privet.federated.local_training import ClientTrainer, order_source
+from privet.federated.parameters import Weights
 
 _trainer: ClientTrainer | None = None  # of a worker, set once when it begins
 

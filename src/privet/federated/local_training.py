@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from privet.checks import count, nonnegative, positive, probability
 from privet.federated.clients import Data
-from privet.federated.layers import Weights
+from privet.federated.parameters import Weights
 from privet.privacy.noise.source import OrderSource
 
 Loss = Callable[[Any, Any], Tensor]

@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from privet.federated.batched import Batched, softmax_layer
-from privet.federated.engine import Engine
-from privet.federated.local import ClientTrainer
-from privet.federated.processes import Processes, is_picklable, processors
+from privet.federated.engines.base import Engine
+from privet.federated.engines.batched import Batched, softmax_layer
+from privet.federated.engines.processes import Processes, is_picklable, processors
+from privet.federated.local_training import ClientTrainer
 
 ENGINES = ("auto", "batched", "processes", "sequential")
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.local import order_source, trained_weights, with_weights
+from privet.federated.local_training import order_source, trained_weights, with_weights
 from privet.privacy.noise.source import OrderSource
 
 

@@ -2,9 +2,9 @@
 
 import warnings
 
-from privet.federated.flower.exchange import pull, push
-from privet.federated.flower.library import Grid, Message, MessageType, RecordDict
-from privet.federated.flower.records import number_of
+from privet.federated.flower.encoding import number_of
+from privet.federated.flower.flwr_imports import Grid, Message, MessageType, RecordDict
+from privet.federated.flower.messaging import pull, push
 
 
 class Members:

@@ -1,7 +1,7 @@
 from torch import nn
 
 from privet.federated import ClientTrainer
-from privet.federated.engines import chosen_engine
+from privet.federated.engines.registry import chosen_engine
 
 
 def test_the_engine_is_chosen_by_the_model(local):

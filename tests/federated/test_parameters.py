@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privet.denoise import JamesStein, LaplacianSmoothing, SoftThreshold, laplacian_smoothing
-from privet.federated.layers import ORDERS, Layers, UpdateError, check_order, clipped, denoised
+from privet.federated.parameters import ORDERS, Layers, UpdateError, check_order, clipped, denoised
 
 WEIGHTS = {"conv": np.arange(24.0).reshape(2, 3, 2, 2), "bias": np.array(7.0)}
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from privet.federated.flower.library import Grid, Message
+from privet.federated.flower.flwr_imports import Grid, Message
 
 PAUSE = 0.3  # seconds between two looks for replies; Flower's own send_and_receive waits 3
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from privet.federated.threads import one_thread
+from privet.federated.engines.threads import one_thread
 
 
 def test_threads_are_given_back_even_after_an_error():

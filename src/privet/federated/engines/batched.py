@@ -2,7 +2,7 @@
 
 A client's step of a small model takes less time than its call. Stacked along a first axis, the models of all clients
 take their steps together: by torch.func.vmap for any model, without autograd for softmax regression, and for that in
-the span of a client's examples (:mod:`privet.federated.gram`) if they are few.
+the span of a client's examples (:mod:`privet.federated.engines.softmax_regression`) if they are few.
 """
 
 import math
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from privet.federated.clients import Data, Fetching
-from privet.federated.engine import Answer, Engine, Fetch, one_by_one
-from privet.federated.gram import trained_in_span
-from privet.federated.layers import Weights
-from privet.federated.local import ClientTrainer, Named, order_source
+from privet.federated.engines.base import Answer, Engine, Fetch, one_by_one
+from privet.federated.engines.softmax_regression import trained_in_span
+from privet.federated.local_training import ClientTrainer, Named, order_source
+from privet.federated.parameters import Weights
 
 Slopes = Callable[[Named, tuple[Tensor, ...], Tensor, Tensor], Named]
 """Gradients of stacked models: parameters, inputs, targets and weights of examples, each with a client a row."""

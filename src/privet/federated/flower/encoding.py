@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.federated.flower.library import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from privet.federated.layers import Weights
+from privet.federated.flower.flwr_imports import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from privet.federated.parameters import Weights
 
 ARRAYS, CONFIG = "arrays", "config"  # Flower's own names of the two records
 ROUNDS_DONE = "rounds-done"

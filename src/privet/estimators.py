@@ -1,0 +1,35 @@
+"""What the scikit-learn estimators of this package share: validated rows, and no leftovers of a failed fit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+class EstimatorChecks:
+    """Mixin for scikit-learn estimators: row validation with short errors, and a clean state around ``fit``."""
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Forget an earlier fit first, and this one if it fails, so that attributes of two fits never mix."""
+        settings = {name: value for name, value in vars(self).items() if name.startswith("_") or not name.endswith("_")}
+        self.__dict__ = dict(settings)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = settings
+            raise
+
+    def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
+        """Return the rows, and the targets if given, as scikit-learn validates them. Errors fit on one line."""
+        from sklearn.utils.validation import validate_data
+
+        try:
+            accepted = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], **checks}
+            return validate_data(self, *data, reset=reset, **accepted)
+        except ValueError as error:
+            first, *rest = str(error).strip().splitlines()
+            if "NaN" in first:  # scikit-learn goes on to recommend imputation, which would cost privacy
+                rest = ["Drop such rows, or fill them with a public constant."]
+            raise ValueError(" ".join([first, *rest])) from error

@@ -1,0 +1,69 @@
+"""Build the wheel, install it into a clean environment without constraints, and use it as a stranger would.
+
+Run by ``make wheel``, outside pytest: it downloads the newest release of every dependency. A dependency that privet
+imports but does not declare is not there, and one whose newest release breaks privet fails here first.
+"""
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = "age,smoker,ill\n" + "".join(f"{20 + i % 60},{'yes' if i % 3 else 'no'},{i % 2}\n" for i in range(400))
+PROGRAM = """
+import importlib.metadata, sys
+import privet
+assert privet.__version__ == importlib.metadata.version("privet")
+assert not {"torch", "flwr", "mpyc"} & set(sys.modules)
+model = privet.load("model.json")
+print(model.guarantee)
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command and return what it printed; print it and stop if it fails."""
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main() -> None:
+    """Build, install and use the wheel."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", work, ROOT, cwd=work)
+        (wheel,) = work.glob("privet-*.whl")
+        venv.create(work / "venv", with_pip=True)
+        python, privet = work / "venv/bin/python", work / "venv/bin/privet"
+        run(python, "-m", "pip", "--disable-pip-version-check", "install", wheel, cwd=work)
+        (work / "table.csv").write_text(TABLE)
+        declared = ["--target", "ill", "--bounds", "age=0:120", "--levels", "smoker=no,yes"]
+        run(privet, "--help", cwd=work)
+        version = run(privet, "--version", cwd=work)
+        run(
+            privet,
+            "plan",
+            "--n",
+            "1000",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-6",
+            "--epochs",
+            "2",
+            "--batch-size",
+            "100",
+            cwd=work,
+        )
+        run(privet, "fit", "table.csv", *declared, "--epsilon", "1", "-o", "model.json", cwd=work)
+        run(privet, "predict", "model.json", "table.csv", "-o", "predictions.csv", cwd=work)
+        (work / "program.py").write_text(PROGRAM)
+        run(python, "program.py", cwd=work)
+        print(f"{wheel.name} works in a clean environment: {version.strip()}")
+
+
+if __name__ == "__main__":
+    main()
