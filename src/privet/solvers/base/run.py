@@ -70,7 +70,8 @@ class Run(Generic[P_co]):
         guarantee = self.plan.guarantee(**conditions)
         if not math.isfinite(guarantee.epsilon):
             raise ValueError(
-                f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise needs delta > 0."
+                f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
+                "guarantee: set delta > 0."
             )
         return guarantee.assuming(self.source.assumption())
 
