@@ -323,10 +323,10 @@ def test_progress_is_told_after_each_step_of_a_known_number(tools):
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
-def refused(problem, plan, message, delta=DELTA, error=ValueError):
+def refused(problem, plan, message, error=ValueError):
     source = Counting()
     with pytest.raises(error, match=message):
-        projected_sgd(problem, Run(replace(plan, delta=delta), source))
+        projected_sgd(problem, Run(replace(plan, delta=DELTA), source))
     with pytest.raises(error, match=message):
         check_last_iterate(problem, plan)
     assert not source.stds
@@ -384,7 +384,10 @@ def test_a_plan_for_another_table_is_refused(tools, n):
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
 @pytest.mark.parametrize("sampler", [FixedOrder(9), RandomStop(9), SecretOrder(9)], ids=repr)
 def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, sampler):
-    refused(tools.silence(9, 2), last(sampler, Descent(0.5, 0.25)), "delta", delta=delta)
+    plan, source = last(sampler, Descent(0.5, 0.25)), Counting()
+    with pytest.raises(ValueError, match="delta"):
+        projected_sgd(tools.silence(9, 2), Run(replace(plan, delta=delta), source))
+    assert not source.stds
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class AdaptivePlan:
     """
 
     mu: float
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
     adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class AdaptivePlan:
     @classmethod
     def for_budget(cls, budget: Budget) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``, whose delta must be positive."""
-        return cls(gdp_mu(budget), budget.delta)
+        return cls(gdp_mu(budget), delta=budget.delta)
 
     @property
     def event(self) -> Event:

@@ -59,7 +59,7 @@ class AggregationPlan:
     scale: float
     law: LatticeLaw
     tail: float
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -97,7 +97,7 @@ class AggregationPlan:
                 f"epsilon = {budget.epsilon:g} over {steps} sums of {dimension} coordinates needs more noise than the "
                 "lattice holds: take fewer steps, or a larger epsilon or delta"
             )
-        plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, budget.delta)
+        plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, delta=budget.delta)
         excess = plan.shift / shift
         while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers round, too
             excess *= 1 + 1e-6

@@ -37,7 +37,7 @@ class CentredPlan:
 
     mean: GradientPlan
     descent: GradientPlan
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
@@ -82,7 +82,7 @@ class CentredPlan:
             return cls(
                 replace(mean, noise_multiplier=multiplier * ratio),
                 replace(draft, noise_multiplier=multiplier),
-                budget.delta,
+                delta=budget.delta,
             )
 
         return plan(calibrate(lambda multiplier: plan(multiplier).event, Adjacency.REPLACE_ONE, budget))

@@ -61,7 +61,7 @@ class GradientPlan:
     release: str
     descent: Descent | None
     tasks: int
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class ObjectivePlan:
     is_pure: bool
     is_one_sided: bool = False
     added_alpha: float = 0.0
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 

@@ -135,7 +135,7 @@ class OutputPlan:
     stability: Stability
     scale: float
     is_pure: bool
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)

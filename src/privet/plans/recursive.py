@@ -78,7 +78,7 @@ class RecursivePlan:
     first: Sampler
     adjacency: Adjacency
     public_n: int | None
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class TwoStagePlan:
 
     selection: AdaptivePlan
     fit: ObjectivePlan
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 

@@ -72,7 +72,7 @@ class QuantilePlan:
     resolution: int
     query_epsilon: float
     is_pure: bool = True
-    delta: float | None = field(default=None, compare=False, repr=False)
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 

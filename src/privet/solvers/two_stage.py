@@ -121,7 +121,7 @@ def two_stage_plan(
     check_support(problem, n_nonzero)
     count("the number of records", problem.rows.n)
     anybody = _any_features(problem, n_nonzero, entry_bound)
-    return TwoStagePlan(*_plans(anybody, budget, selection_share, added_alpha), budget.delta)
+    return TwoStagePlan(*_plans(anybody, budget, selection_share, added_alpha), delta=budget.delta)
 
 
 def _row_norm(problem: Problem, n_nonzero: int, entry_bound: float | None) -> float:
