@@ -138,7 +138,8 @@ def by_peeling(task: SparseTask) -> Release:
     if not problem.rows.intercept:
         return peeled_threshold(problem, task.run(AdaptivePlan(mu, delta=task.budget.delta)), **options)
     first, rest = (
-        AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12), delta=task.budget.delta) for share in (_MEAN_SHARE, 1 - _MEAN_SHARE)
+        AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12), delta=task.budget.delta)
+        for share in (_MEAN_SHARE, 1 - _MEAN_SHARE)
     )
     offset, guarantee = _noisy_start(task, first)
     shifted = replace(problem, objective=Shifted(problem.objective, offset))
