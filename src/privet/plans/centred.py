@@ -8,7 +8,6 @@ from privet.checks import positive, probability
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
@@ -100,4 +99,4 @@ class CentredPlan:
 
 
 def _mu(plan: GradientPlan) -> float:
-    return unsampled_mu(plan.event, plan.adjacency)
+    return plan.event.unsampled(plan.adjacency).mu
