@@ -43,3 +43,13 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is not a privet model: it does not contain a JSON object")
     return fields
+
+
+def check_writable(path: Path) -> None:
+    """Raise ``ValueError`` if a file cannot be written, before any work is done or any budget is spent."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder. Give the name of a file.")
+    if not path.parent.is_dir():
+        raise ValueError(f"The folder {path.parent} does not exist.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path} cannot be written. Check its permissions.")
