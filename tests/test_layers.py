@@ -1,9 +1,11 @@
 """Imports point down the layers, and only one file draws randomness or talks to dp-accounting."""
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 HEAVY = {"torch", "flwr", "mpyc"}
-BUILT_ON_HEAVY = {"deep", "multiparty", "federated"}
+BUILT_ON_HEAVY = {"networks", "deep", "multiparty", "federated"}
 RANDOM = {"random", "secrets", "randomgen", "numpy.random", "torch.random", "scipy.stats", "sklearn.utils.random"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "manual_seed"}
 TORCH_DRAWS |= {"normal_", "uniform_", "exponential_", "bernoulli_", "rand_like", "randn_like", "randint_like"}
@@ -89,45 +91,58 @@ def draws(tree: ast.Module) -> set[str]:
     return found
 
 
+@functools.cache
 def parse(name: str) -> ast.Module:
     return ast.parse(FILES[name].read_text(encoding="utf-8"))
 
 
-def test_every_part_of_the_package_has_its_place_in_the_table():
+def violations(check: Callable[[str, ast.Module], set[str]], exempt: Iterable[str] = ()) -> dict[str, set[str]]:
+    """Return what a check finds in the files of the package, by file. It must be nothing."""
+    found = {name: check(name, parse(name)) for name in sorted(FILES.keys() - set(exempt))}
+    return {name: what for name, what in found.items() if what}
+
+
+def test_every_part_of_the_package_has_a_layer():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     parts = {part_of(name) for name in FILES} | folders
-    assert parts <= set(MAY_IMPORT), (
-        f"Give {sorted(parts - set(MAY_IMPORT))} a layer in [tool.privet.layers] of pyproject.toml."
+    assert parts <= set(MAY_IMPORT), f"Give {sorted(parts - set(MAY_IMPORT))} a layer in [tool.privet.layers]."
+
+
+def test_layers_have_no_cycles():
+    done: set[str] = set()
+    while ready := {part for part, below in MAY_IMPORT.items() if part not in done and below <= done}:
+        done |= ready
+    assert done == set(MAY_IMPORT)
+
+
+def test_imports_point_down():
+    assert not violations(forbidden)
+
+
+def test_only_the_noise_source_draws_randomness():
+    assert not violations(lambda name, tree: draws(tree), exempt={"privacy/noise/source.py"})
+
+
+def test_dp_accounting_is_used_only_by_the_two_analyses_built_on_it():
+    built_on_it = {"privacy/analyses/renyi.py", "privacy/analyses/loss_distribution.py"}
+    assert not violations(
+        lambda name, tree: {found for found in imports(tree) if found.split(".")[0] == "dp_accounting"}, built_on_it
     )
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_imports_point_down(name):
-    assert not forbidden(name, parse(name))
+def test_heavy_libraries_are_imported_only_by_the_parts_built_on_them():
+    """Nothing else loads those libraries, or the parts built on them, before they are asked for."""
 
+    def loads(name: str, tree: ast.Module) -> set[str]:
+        if part_of(name) in BUILT_ON_HEAVY:
+            return set()
+        found = at_import_time(tree)
+        heavy = {each for each in found if each.split(".")[0] in HEAVY}
+        if part_of(name) == "commands":  # each command is imported only when it runs
+            return heavy
+        return heavy | {each for each in found if each.startswith(tuple(f"privet.{part}" for part in BUILT_ON_HEAVY))}
 
-@pytest.mark.parametrize("name", sorted(FILES.keys() - {"privacy/noise/source.py"}))
-def test_only_the_noise_source_draws_randomness(name):
-    assert not draws(parse(name))
-
-
-@pytest.mark.parametrize(
-    "name", sorted(FILES.keys() - {"privacy/analyses/renyi.py", "privacy/analyses/loss_distribution.py"})
-)
-def test_dp_accounting_stays_behind_its_two_analyses(name):
-    assert not any(found.split(".")[0] == "dp_accounting" for found in imports(parse(name)))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_heavy_libraries_are_imported_only_where_they_are_used(name):
-    """Only the parts built on them load them, and nothing else loads those parts before they are asked for."""
-    found = at_import_time(parse(name))
-    if part_of(name) in BUILT_ON_HEAVY:
-        return
-    assert not HEAVY & {each.split(".")[0] for each in found}
-    if part_of(name) == "commands":  # each is itself imported by the command that needs it
-        return
-    assert not any(each.startswith(f"privet.{part}") for each in found for part in BUILT_ON_HEAVY)
+    assert not violations(loads)
 
 
 @pytest.mark.parametrize(

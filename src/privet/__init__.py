@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         PrivateSparseLogisticRegression,
         PrivateSparseRegression,
         TableModel,
-        load,
     )
     from privet.preprocessing import PrivateScaler, PublicScaler, total_guarantee
+    from privet.saving import load, save
 
 __version__ = "0.1.0"
 
@@ -33,12 +33,13 @@ __all__ = [
     "TableModel",
     "__version__",
     "load",
+    "save",
     "total_guarantee",
 ]
 
 _SCALING = ("PrivateScaler", "PublicScaler", "total_guarantee")
 _HOMES = dict.fromkeys((name for name in __all__ if not name.startswith("_")), "privet.linear")
-_HOMES.update(dict.fromkeys(_SCALING, "privet.preprocessing"))
+_HOMES.update(dict.fromkeys(_SCALING, "privet.preprocessing") | dict.fromkeys(("load", "save"), "privet.saving"))
 
 
 def __getattr__(name: str) -> Any:

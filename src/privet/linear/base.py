@@ -1,8 +1,6 @@
-"""What all linear estimators share: checks of settings, the choice of method, training, saving and loading."""
+"""What all linear estimators share: checks of settings, the choice of method, and training."""
 
-import math
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import count, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks
-from privet.files import read_json, write_json
 from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method
 from privet.linear.training import TRAINERS, Task
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
@@ -23,23 +19,17 @@ from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
 from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
+from privet.saving import SavedEstimator
 from privet.solvers import Problem, Release
 
-_FORMAT = 1
 
-
-class PrivateLinearModel(EstimatorChecks, BaseEstimator):
+class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     """Base of the linear estimators.
 
     Subclasses declare the parameters, choose an objective and call :meth:`_train`.
     """
 
     _methods: ClassVar[Collection[str]] = METHODS
-    kinds: ClassVar[dict[str, type["PrivateLinearModel"]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        PrivateLinearModel.kinds.setdefault(cls.__name__, cls)  # a later class of the same name does not take over
 
     # ------------------------------------------------------------------------------------------------ training
 
@@ -99,7 +89,7 @@ class PrivateLinearModel(EstimatorChecks, BaseEstimator):
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         problem = Problem(objective, L2(self.alpha), rows, targets)
         others = known and replace(problem, rows=BoundedRows(known[0], self.feature_norm, intercept), targets=known[1])
-        is_scalar = problem.start().ndim == 1 and math.isfinite(problem.lipschitz)
+        is_scalar = objective.clips_to_convex and objective.has_bounded_gradient
         choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
         self._check_fit_of(choice.method)
         with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
@@ -204,84 +194,10 @@ class PrivateLinearModel(EstimatorChecks, BaseEstimator):
         tags.non_deterministic = True  # privacy noise, unless random_state is set
         return tags
 
-    # ---------------------------------------------------------------------------------------- saving and loading
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a fitted model as a JSON-ready dictionary. The random seed is left out: it would undo the noise."""
-        check_is_fitted(self)
-        settings = {name: _plain(value) for name, value in self.get_params().items()} | {"random_state": None}
-        learned = {name: _plain(value) for name, value in vars(self).items() if name.endswith("_")}
-        return {"privet_format": _FORMAT, "estimator": type(self).__name__, "settings": settings, "learned": learned}
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "PrivateLinearModel":
-        """Read a model back from :meth:`to_dict`."""
-        try:
-            if fields["privet_format"] != _FORMAT:
-                raise ValueError(f"its format is {fields['privet_format']!r}, not {_FORMAT}")
-            model = PrivateLinearModel.kinds[fields["estimator"]](**_restored_all(fields["settings"]))
-            for name, value in _restored_all(fields["learned"]).items():
-                if not name.endswith("_") or hasattr(type(model), name):
-                    raise ValueError(f"{name!r} is nothing that a fit learns")
-                setattr(model, name, value)
-            model._check_learned()
-        except (KeyError, TypeError, AttributeError, ValueError, NotFittedError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ValueError(f"not a privet model: {type(error).__name__}: {reason}") from error
-        return model
-
     def _check_learned(self) -> None:
-        """Raise if what was read from a file does not fit together."""
-        check_is_fitted(self)
+        super()._check_learned()
         coefficients = self._coefficients()
-        weights = np.column_stack([coefficients, self.intercept_])
-        if not np.isfinite(weights).all() or coefficients.shape[1] != self.n_features_in_:
-            raise ValueError("its weights are not finite, or not one a feature")
-        stated, certified = self.guarantee_.epsilon, self.guarantee_.epsilon_at(self.guarantee_.delta)
-        if not stated >= certified * (1 - 1e-6):
-            raise ValueError(f"it states epsilon = {stated:g}, but its noise gives {certified:g}")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a fitted model to a JSON file, in one piece or not at all."""
-        write_json(path, self.to_dict())
-
-
-def load(path: str | os.PathLike[str]) -> PrivateLinearModel:
-    """Read a model that :meth:`PrivateLinearModel.save` wrote. Nothing in the file is executed."""
-    return PrivateLinearModel.from_dict(read_json(path))
-
-
-def _plain(value: Any) -> Any:
-    """Return a value in JSON's terms; arrays and guarantees are tagged so that they read back as what they were."""
-    if isinstance(value, Guarantee):
-        return {"__guarantee__": value.to_dict()}
-    if isinstance(value, np.ndarray):
-        return {"__array__": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else value.dtype.str}
-    if sparse.issparse(value):
-        value = sparse.csr_array(value)
-        parts = {name: _plain(getattr(value, name)) for name in ("data", "indices", "indptr")}
-        return {"__csr__": parts, "shape": list(value.shape)}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a model with non-finite numbers cannot be saved")
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _restored_all(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _restored(value) for name, value in fields.items()}
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict) and "__guarantee__" in value:
-        return Guarantee.from_dict(value["__guarantee__"])
-    if isinstance(value, dict) and "__array__" in value:
-        return np.array(value["__array__"], dtype=value["dtype"])
-    if isinstance(value, dict) and "__csr__" in value:
-        parts = _restored_all(value["__csr__"])
-        matrix = sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(value["shape"]))
-        matrix.check_format(full_check=True)
-        return matrix
-    return value
+        if not np.isfinite(np.column_stack([coefficients, self.intercept_])).all():
+            raise ValueError("its weights are not finite")
+        if coefficients.shape[1] != self.n_features_in_:
+            raise ValueError(f"it has {coefficients.shape[1]} weights for {self.n_features_in_} features")

@@ -1,6 +1,7 @@
 """A model of a table: the public description of its columns, and the estimator trained on its rows."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from privet.files import read_json, write_json
+from privet import saving
+from privet.files import write_json
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
@@ -123,7 +125,7 @@ class TableModel:
         return np.asarray(self.estimator.predict_proba(self.schema.encode(frame)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write schema, weights and guarantee to one JSON file, in one piece or not at all."""
+        """Write schema, weights and guarantee to one JSON file, completely or not at all."""
         write_json(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,19 +134,31 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TableModel":
-        """Read a model that :meth:`save` wrote. Nothing in the file is executed."""
-        fields = read_json(path)
-        if not isinstance(fields.get("schema"), dict) or not isinstance(fields.get("model"), dict):
-            raise ValueError(f"{path} is not a privet table model: it has no schema and model")
-        estimator = PrivateLinearModel.from_dict(fields["model"])
+        """Read a table model that :meth:`save`, ``privet fit`` or ``privet party`` wrote. Nothing in it is executed."""
+        model = saving.load(path)
+        if not isinstance(model, cls):
+            raise ValueError(f"{path} is not a privet table model, but holds a {type(model).__name__}.")
+        return model
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "TableModel":
+        """Restore a table model from :meth:`to_dict`. Other fields, such as signatures, are ignored."""
+        if not isinstance(fields["schema"], dict) or not isinstance(fields["model"], dict):
+            raise ValueError("It is not a privet table model: its schema or its model is missing.")
+        estimator = saving.from_dict(fields["model"])
+        if not isinstance(estimator, PrivateLinearModel):
+            raise ValueError(f"It is not a privet table model: {type(estimator).__name__} is not a linear model.")
         model = cls(TableSchema.from_dict(fields["schema"]), estimator)
         model.estimator = estimator
         if len(model.schema.columns) != estimator.n_features_in_:
-            raise ValueError(f"{path} is not a privet table model: its columns are not those of its weights")
+            raise ValueError("It is not a valid table model: its columns do not match its weights.")
         target = model.schema.target
         if target is None or (isinstance(target, Target) and len(target.levels or ()) != len(estimator.classes_)):
-            raise ValueError(f"{path} is not a privet table model: its target is not that of its weights")
+            raise ValueError("It is not a valid table model: its target does not match its weights.")
         return model
+
+
+saving.register("TableModel", TableModel.from_dict)
 
 
 def _check_match(target: Target | NumericTarget, estimator: PrivateLinearModel) -> None:

@@ -1,7 +1,7 @@
-"""A real SuperLink and real SuperNodes, as processes over loopback: the model is the simulation's, faults cost no more.
+"""A real SuperLink and real SuperNodes: the deployed model equals the simulated one, and faulty clients are contained.
 
-One run of four rounds, without noise so that models can be compared. Two are honest; in the third all nodes fail, each
-in its own way, one of them by being killed; the fourth goes on with those that are left.
+All tests look at one run of three rounds, without noise so that models can be compared. In the first round clients are
+honest. In the second every node fails in a different way, one of them by being killed. The third goes on without it.
 """
 
 import contextlib
@@ -20,21 +20,19 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
 
 from privet.denoise import laplacian_smoothing
-from privet.federated import Server, simulate
-from privet.federated.local_training import order_source, trained_weights
-from privet.federated.parameters import Layers, clipped
+from privet.federated import Server, order_source, simulate, trained_weights
+from privet.federated.parameters import clipped
 from privet.federated.saving import read
+from privet.networks import ParameterShapes
 from privet.privacy import Guarantee, Unit
 
 APP = Path(__file__).parent / "app"
 sys.path.insert(0, str(APP))
+from trial import CLIENTS, FAULTY, NODES  # noqa: E402
 from trial.task import (  # noqa: E402
-    CLIENTS,
     CLIP,
     DELTA,
-    FAULTY,
     LOCAL,
-    NODES,
     PLAN,
     SMOOTHING,
     clients,
@@ -45,18 +43,18 @@ from trial.task import (  # noqa: E402
 )
 
 HOST = "127.0.0.1"
-PATIENCE = 600.0  # seconds, on a machine that is busy with other work; on an idle one it all takes a minute
+PATIENCE = 600.0  # seconds, for a machine that is busy with other work; an idle one needs about half a minute
 DIVISOR = 0.75 * 8
-SEED = 5324  # found by search, which begins anew if the noise source ever draws otherwise
+SEED = 572  # found by search, which is repeated if the noise source ever draws other samples
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds its processes by /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found through /proc")
 
 
 # ------------------------------------------------------------------------------------------------------- deployment
 
 
 class Deployment:
-    """A SuperLink, its SuperNodes and all that they start, known by the folder in their environment."""
+    """A SuperLink, its SuperNodes and all processes that they start, found by the folder in their environment."""
 
     def __init__(self, folder):
         self.folder, self.home = folder, folder / "home"
@@ -65,6 +63,7 @@ class Deployment:
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; Flower's default is 1
             "OMP_NUM_THREADS": "1",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         }
@@ -102,14 +101,14 @@ class Deployment:
             if (self.folder / "error").exists():
                 break
             time.sleep(0.2)
-        pytest.fail(f"it did not happen: {self.logs()}")
+        pytest.fail(f"The condition was not met within {PATIENCE:g} s, or the app failed.\n{self.logs()}")
 
     def logs(self):
         found = [*self.folder.glob("error"), *self.folder.glob("*.log")]
         return "\n".join(f"---- {path.name}\n{path.read_text()[-3000:]}" for path in found)
 
     def end(self):
-        """End every process that is still there, whoever started it."""
+        """Kill all processes of the deployment."""
         for _ in range(50):
             for process in self.processes():
                 with contextlib.suppress(ProcessLookupError):
@@ -119,7 +118,7 @@ class Deployment:
             time.sleep(0.1)
 
     def processes(self):
-        """Return the numbers of the processes that have this deployment's folder in their environment."""
+        """Return the ids of all processes of the deployment."""
         marker = f"FLWR_HOME={self.home}".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
@@ -144,7 +143,7 @@ def answers(port):
 
 
 def samples(seed):
-    """Return the clients that each round draws."""
+    """Return the set of clients that each round samples."""
     server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, seed=seed)
     found = []
     while not server.is_done:
@@ -154,40 +153,45 @@ def samples(seed):
     return found
 
 
-def is_telling(drawn):
-    """Return whether a run's draws show all that is to be seen, in few steps: a client takes seconds to start."""
-    first, second, faulty, last = drawn
-    absent = CLIENTS - 1
+def is_suitable(sampled):
+    """Return whether the samples cover all cases with few clients, as each client takes seconds to start.
+
+    Two nodes and the client without a node in the first round, all nodes in the faulty round, and one node that is
+    still alive in the last.
+    """
+    first, faulty, last = sampled
+    absent, killed = CLIENTS - 1, NODES - 1
     return (
-        len(first) == len(second) == 2
-        and first != second
-        and absent in first | second
+        absent in first
+        and len(first) == 3
         and faulty >= set(range(NODES))
-        and 0 < len(last - {absent}) < 3
-        and 3 not in last
+        and len(last - {absent}) == 1
+        and killed not in last
     )
 
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory):
-    """Return the folder with what the run left, and the clients of its rounds."""
+    """Return the folder with the run's files, its seed, and the sampled clients of each round."""
     with without_noise():
-        seed = next(seed for seed in (SEED, *range(20_000)) if is_telling(samples(seed)))
-        drawn = samples(seed)
+        seed = next(seed for seed in (SEED, *range(20_000)) if is_suitable(samples(seed)))
+        sampled = samples(seed)
     folder = tmp_path_factory.mktemp("trial")
     deployment = None
     try:
         deployment = Deployment(folder)
         deployment.run(seed)
         deployment.until((folder / "training").exists)
-        deployment.nodes[3].send_signal(signal.SIGKILL)
+        deployment.nodes[NODES - 1].kill()
+        deployment.nodes[NODES - 1].wait()
+        (folder / "killed").touch()
         deployment.until((folder / "ended").exists)
         assert not (folder / "error").exists(), deployment.logs()
     finally:
         if deployment is not None:
             deployment.end()
     assert deployment.processes() == []
-    return folder, seed, drawn
+    return folder, seed, sampled
 
 
 def model_after(folder, rounds):
@@ -196,19 +200,19 @@ def model_after(folder, rounds):
 
 
 def moved(folder, rounds):
-    """Return by how much a round moved the model."""
+    """Return the change of the model in a round."""
     before, after = model_after(folder, rounds - 1), model_after(folder, rounds)
     return {name: after[name] - before[name] for name in after}
 
 
 def vector(layers):
-    return Layers.of(layers).vector(layers)
+    return ParameterShapes.of(layers).vector(layers)
 
 
 # ------------------------------------------------------------------------------------------------------------ tests
 
 
-def test_the_model_is_that_of_the_simulation(trial):
+def test_the_deployed_model_equals_the_simulated_one(trial):
     folder, seed, _ = trial
     seen = []
     with without_noise(), pytest.warns(UserWarning):
@@ -225,37 +229,34 @@ def test_the_model_is_that_of_the_simulation(trial):
             engine="sequential",
             progress=False,
         )
-    for rounds in (1, 2):
-        deployed = model_after(folder, rounds)
-        assert deployed.keys() == seen[rounds - 1].keys()
-        for name, layer in deployed.items():
-            assert np.allclose(layer, seen[rounds - 1][name], rtol=0, atol=1e-6)
-    assert np.linalg.norm(vector(model_after(folder, 2)) - vector(trained_weights(model()))) > 0.02
+    deployed = model_after(folder, 1)
+    assert deployed.keys() == seen[0].keys()
+    for name, layer in deployed.items():
+        assert np.allclose(layer, seen[0][name], rtol=0, atol=1e-6)
+    assert np.linalg.norm(vector(deployed) - vector(trained_weights(model()))) > 0.02
 
 
-def test_faulty_clients_move_the_sum_by_one_clip_at_most(trial):
-    """Not a number, wrong shapes and a killed node count as zero; the huge update is clipped."""
-    folder, _, drawn = trial
-    assert drawn[FAULTY] >= set(range(NODES))
-    shapes = Layers.of(model_after(folder, FAULTY))
+def test_faulty_clients_change_the_sum_by_at_most_one_clipped_update(trial):
+    """NaN, wrong shapes and a killed node count as zero. The huge update is clipped."""
+    folder, _, sampled = trial
+    assert sampled[FAULTY] >= set(range(NODES))
+    shapes = ParameterShapes.of(model_after(folder, FAULTY))
     huge = shapes.split(clipped(np.full(shapes.size, 1e200), CLIP))
     for name, layer in moved(folder, FAULTY + 1).items():
         assert np.allclose(layer, laplacian_smoothing(huge[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-12)
     assert np.linalg.norm(vector(moved(folder, FAULTY + 1))) <= CLIP / DIVISOR
 
 
-def test_the_run_goes_on_without_the_killed_node(trial):
-    folder, seed, drawn = trial
-    before, training = model_after(folder, 3), trainer()
-    total = {name: np.zeros_like(layer) for name, layer in before.items()}
-    for client in drawn[3] & set(range(NODES)):
-        update = training.update(before, clients()[client], 3, order_source(seed, 3, client))
-        total = {name: total[name] + update[name] for name in total}
-    for name, layer in moved(folder, 4).items():
-        assert np.allclose(layer, laplacian_smoothing(total[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-6)
+def test_the_run_continues_without_the_killed_node(trial):
+    folder, seed, sampled = trial
+    before, training = model_after(folder, 2), trainer()
+    (client,) = sampled[2] & set(range(NODES))
+    update = training.update(before, clients()[client], 2, order_source(seed, 2, client))
+    for name, layer in moved(folder, 3).items():
+        assert np.allclose(layer, laplacian_smoothing(update[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-6)
 
 
-def test_the_result_carries_the_guarantee_of_the_plan(trial):
+def test_the_result_states_the_guarantee_of_the_plan(trial):
     folder, _, _ = trial
     found = Guarantee.from_json((folder / "guarantee.json").read_text())
     planned = PLAN.guarantee(DELTA, unit=Unit.CLIENT)
@@ -268,11 +269,11 @@ def test_the_result_carries_the_guarantee_of_the_plan(trial):
     assert "clips each client's update" in found.statement(verbose=True)
     assert "seed stays secret" in found.statement(verbose=True)
     with np.load(folder / "result.npz") as last:
-        assert all((last[name] == layer).all() for name, layer in model_after(folder, 4).items())
+        assert all((last[name] == layer).all() for name, layer in model_after(folder, 3).items())
 
 
-def test_the_run_is_in_its_file(trial):
+def test_the_run_file_records_all_rounds(trial):
     folder, _, _ = trial
     saved = read(folder / "run.npz")
-    assert (saved.state["rounds_done"], saved.state["rounds_spent"]) == (4, 4)
-    assert [number for number, _, _ in saved.state["extra"]] == [1, 2, 3, 4]
+    assert (saved.state["rounds_done"], saved.state["rounds_spent"]) == (3, 3)
+    assert [number for number, _, _ in saved.state["extra"]] == [1, 2, 3]

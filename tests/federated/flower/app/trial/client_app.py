@@ -1,4 +1,7 @@
-"""The clients under test: honest, but for one round."""
+"""The clients under test. They are honest in all rounds but one.
+
+Flower starts a process per message, so torch is imported only by the honest training that needs it.
+"""
 
 import time
 from pathlib import Path
@@ -9,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from privet.federated.flower import client_app
 from privet.federated.flower.encoding import ARRAYS, CONFIG, ROUNDS_DONE, array_record, weights_of
-from trial.task import FAULTY, clients, trainer
+from trial import FAULTY
 
 WRONG = {
     0: lambda shape: np.full(shape, np.nan),
@@ -20,21 +23,32 @@ WRONG = {
 
 class Trial(ClientApp):
     def __call__(self, message, context):
-        client, told = context.node_config["partition-id"], context.run_config
+        client, settings = context.node_config["partition-id"], context.run_config
         if message.metadata.message_type == "train" and message.content[CONFIG][ROUNDS_DONE] == FAULTY:
-            return faulty(message, client, Path(told["folder"]))
-        honest = client_app(lambda context: trainer(), lambda context: clients()[client], seed=told["seed"])
-        return honest(message, context)
+            return faulty(message, client, Path(settings["folder"]))
+        return client_app(trainer, data, seed=settings["seed"])(message, context)
+
+
+def trainer(context):
+    from trial import task
+
+    return task.trainer()
+
+
+def data(context):
+    from trial import task
+
+    return task.clients()[context.node_config["partition-id"]]
 
 
 def faulty(message, client, folder):
-    """Answer by something else than an update, or not at all."""
+    """Reply with something that is not an update, or wait until the node is killed."""
     if client not in WRONG:
         (folder / "training").touch()
-        time.sleep(600)  # until the node is killed
+        time.sleep(600)
     layers = weights_of(message.content[ARRAYS])
     reply = RecordDict({ARRAYS: array_record({name: WRONG[client](layer.shape) for name, layer in layers.items()})})
-    reply["metrics"] = MetricRecord({"num-examples": 10**9})  # nobody may weigh by it
+    reply["metrics"] = MetricRecord({"num-examples": 10**9})  # must not be used as a weight
     return Message(reply, reply_to=message)
 
 

@@ -1,4 +1,4 @@
-"""What the test, the server and the clients have in common."""
+"""The task that the test, the server and the clients share."""
 
 from unittest import mock
 
@@ -11,14 +11,12 @@ from privet.federated import ClientTrainer, LocalTraining, Partitioned
 from privet.federated.partition import iid
 from privet.plans import GradientPlan, Poisson
 from privet.privacy import NoiseSource
+from trial import CLIENTS
 
-NODES = 4
-CLIENTS = 5  # the last has no node: it never answers
-FAULTY = 2  # rounds done when the clients fail
 DELTA = 1e-3
 CLIP = 0.4
 SMOOTHING = 0.3
-PLAN = GradientPlan(Poisson(0.75), 4, CLIP, 1.0, public_n=8)
+PLAN = GradientPlan(Poisson(0.75), 3, CLIP, 1.0, public_n=8)
 LOCAL = LocalTraining(0.2, batch_size=8, epochs=2, decay=0.9)
 
 
@@ -43,5 +41,5 @@ def denoiser() -> LaplacianSmoothing:
 
 
 def without_noise():
-    """Switch the noise off: for comparisons only, and nowhere but in tests."""
+    """Switch the noise off, so that models can be compared."""
     return mock.patch.object(NoiseSource, "gaussian", lambda self, shape, std, dtype=np.float64: np.zeros(shape, dtype))

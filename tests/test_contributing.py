@@ -1,0 +1,56 @@
+"""CONTRIBUTING.md cannot go stale: its map and table are generated, and every path that it names exists."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+# Recipes by their headings, and the largest number of files that following them may touch.
+RECIPES = {
+    "a method of the linear models": 4,
+    "a loss": 5,
+    "an accounting event": 4,
+    "a sampler": 4,
+    "a solver": 5,
+    "an estimator": 5,
+    "a layer rule": 4,
+    "an experiment": 4,
+}
+
+
+def house():
+    """Return the module that generates parts of the page."""
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def recipe(heading):
+    """Return the text of one recipe."""
+    match = re.search(rf"^### Adding {heading}\n(.*?)(?=^#|\Z)", PAGE, re.S | re.M)
+    assert match, f"CONTRIBUTING.md has no recipe 'Adding {heading}'"
+    return match[1]
+
+
+def paths(text):
+    """Return the paths of the repository that a text names in backquotes; ``<name>`` stands for anything."""
+    named = re.findall(r"`((?:src|tests|docs|experiments|benchmarks|examples|tools)/[\w./<>-]*)`", text)
+    return [re.sub(r"<\w+>", "*", path) for path in named]
+
+
+def test_the_map_and_the_table_of_layers_are_those_of_the_tree():
+    assert house().rendered(PAGE) == PAGE, "Run: python tools/house.py"
+
+
+@pytest.mark.parametrize("path", sorted(set(paths(PAGE))))
+def test_a_path_that_is_named_exists(path):
+    assert any(ROOT.glob(path.rstrip("/"))), path
+
+
+@pytest.mark.parametrize(("heading", "most"), RECIPES.items())
+def test_a_recipe_names_few_places_to_touch(heading, most):
+    assert 2 <= len(set(paths(recipe(heading)))) <= most
