@@ -13,8 +13,7 @@ from typing import IO
 
 from rich.console import Console
 
-from privet.commands.files import check_writable
-from privet.files import read_json, write_json
+from privet.files import check_writable, read_json, write_json
 from privet.linear import TableModel
 from privet.multiparty import Network, NetworkError, make_keys
 from privet.multiparty.protocol.participation import Table, sign, take_part
@@ -36,6 +35,7 @@ def run(
     ledger: Path | None,
     connect_timeout: float,
     timeout: float,
+    verbose: bool = False,
     console: Console,
 ) -> None:
     """Take part in a study as party ``index``, and write the model that all parties arrive at."""
@@ -52,13 +52,20 @@ def run(
         highlight=False,
     )
     try:
-        asyncio.run(_run(network, study, data, output=output, ledger=ledger, console=console))
+        asyncio.run(_run(network, study, data, output=output, ledger=ledger, verbose=verbose, console=console))
     except NetworkError as error:
         raise StudyError(str(error)) from error
 
 
 async def _run(
-    network: Network, study: Study, data: Path | None, *, output: Path, ledger: Path | None, console: Console
+    network: Network,
+    study: Study,
+    data: Path | None,
+    *,
+    output: Path,
+    ledger: Path | None,
+    verbose: bool,
+    console: Console,
 ) -> None:
     def waiting(missing: list[int]) -> None:
         if missing:
@@ -81,7 +88,7 @@ async def _run(
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
     write_json(output, with_signatures(result, signatures))
-    console.print(release.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
         + (f"signed by all {len(signatures)} parties" if signatures else "unsigned: there were no keys")
@@ -132,7 +139,9 @@ def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
     return True
 
 
-def verify_result(path: Path, authority: Path | None, on: datetime | None, console: Console) -> None:
+def verify_result(
+    path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
+) -> None:
     """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
     fields = read_json(path)
     if authority is None and fields.get("signatures"):
@@ -144,7 +153,7 @@ def verify_result(path: Path, authority: Path | None, on: datetime | None, conso
         raise ValueError(f"{path}: {error}") from error
     study = fields["study"]
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(TableModel.load(path).guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(TableModel.load(path).guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:
