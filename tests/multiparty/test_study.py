@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.problem import JointProblem
 from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.privacy.budget import default_delta
