@@ -17,8 +17,9 @@ if TYPE_CHECKING:
         with_weights,
     )
     from privet.federated.plan import client_plan, paper_plan
+    from privet.federated.results import RoundReport
     from privet.federated.server import Server
-    from privet.federated.simulation import FederatedResult, RoundReport, accuracy, simulate
+    from privet.federated.simulation import FederatedResult, accuracy, simulate
 
 __all__ = [
     "ClientTrainer",
@@ -43,8 +44,9 @@ _MODULES = {
     "clients": ("Partitioned",),
     "local_training": ("ClientTrainer", "LocalTraining", "order_source", "trained_weights", "with_weights"),
     "plan": ("client_plan", "paper_plan"),
+    "results": ("RoundReport",),
     "server": ("Server",),
-    "simulation": ("FederatedResult", "RoundReport", "accuracy", "simulate"),
+    "simulation": ("FederatedResult", "accuracy", "simulate"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
