@@ -7,7 +7,7 @@ nothing, whether it is chosen before or after the run.
 from collections.abc import Callable
 
 from privet.checks import count, positive, probability
-from privet.federated.parameters import Vector
+from privet.networks import Vector
 
 AverageWeight = Callable[[int], float]
 """Returns the nonnegative weight a_t of the model after t rounds, for t = 0, 1, ..., rounds."""

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privet.federated.parameters import Weights
+from privet.networks import Weights
 from privet.federated.plan import epsilon_after
 from privet.federated.server import Server
 from privet.plans import GradientPlan

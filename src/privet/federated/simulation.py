@@ -27,11 +27,11 @@ from privet.federated.averaging import AverageWeight
 from privet.federated.clients import Clients, Fetching
 from privet.federated.engines.base import Answer, Engine
 from privet.federated.engines.registry import engine_for
-from privet.federated.local_training import ClientTrainer, LocalTraining, Loss, trained_weights, with_weights
-from privet.federated.parameters import Weights
+from privet.federated.local_training import ClientTrainer, LocalTraining
 from privet.federated.plan import budget_for_clients, client_plan, epsilon_after
 from privet.federated.results import RoundHistory, RoundReport, RunResult
 from privet.federated.server import Server
+from privet.networks import Loss, Weights, trained_weights, with_weights
 from privet.plans import GradientPlan
 from privet.privacy import Adjacency, Assumption, assumed
 from privet.privacy.budget import BudgetLike

@@ -19,9 +19,9 @@ from privet.federated.flower.flwr_imports import (
     MetricRecord,
     Strategy,
 )
-from privet.federated.parameters import Weights
 from privet.federated.results import RoundHistory, RunResult
 from privet.federated.server import Server
+from privet.networks import Weights
 from privet.privacy import assumed
 
 _LOG = logging.getLogger("flwr")  # `flwr run --stream` shows what a ServerApp logs here
