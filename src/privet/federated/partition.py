@@ -15,7 +15,7 @@ Parts = list[NDArray[np.int64]]
 
 
 def iid(n: int, clients: int, generator: "np.random.Generator") -> Parts:
-    """Return a random partition into parts of equal size, or sizes that differ by one if ``clients`` does not divide n."""
+    """Return a random partition into ``clients`` parts whose sizes differ by at most one."""
     if count("clients", clients) > count("n", n):
         raise ValueError(f"{n} examples are too few for {clients} clients: each client needs at least one.")
     return [np.sort(part) for part in np.array_split(generator.permutation(n), clients)]

@@ -87,9 +87,7 @@ def paper_plan(
     return GradientPlan(sampler, rounds, clip_norm, noise.std / clip_norm, public_n=_public_n(sampler, n_clients))
 
 
-def budget_for_clients(
-    budget: BudgetLike | None, epsilon: float | None, delta: float | None, n_clients: int
-) -> Budget:
+def budget_for_clients(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n_clients: int) -> Budget:
     """Return the budget that was given as a budget, or as epsilon and delta."""
     if (budget is None) == (epsilon is None):
         raise ValueError(f"Give either budget or epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
@@ -104,7 +102,9 @@ def budget_for_clients(
 def check_plan(plan: GradientPlan) -> None:
     """Raise if federated rounds cannot carry out the plan."""
     if not isinstance(plan, GradientPlan):
-        raise TypeError(f"Federated rounds need a GradientPlan, got {type(plan).__name__}. Make one with client_plan().")
+        raise TypeError(
+            f"Federated rounds need a GradientPlan, got {type(plan).__name__}. Make one with client_plan()."
+        )
     if plan.release != "all":
         raise ValueError(
             f'A federated run needs a plan with release="all", got {plan.release!r}. Every round releases a global '

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privet.networks import Weights
 from privet.federated.plan import epsilon_after
 from privet.federated.server import Server
+from privet.networks import Weights
 from privet.plans import GradientPlan
 from privet.privacy import Guarantee
 

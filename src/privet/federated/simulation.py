@@ -159,9 +159,7 @@ def simulate(
     if n == 0:
         raise ValueError("There are no clients. Give a sequence with at least one client.")
     is_made_of_n = plan is None
-    plan, delta = _plan_and_delta(
-        plan, n, budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling
-    )
+    plan, delta = _plan_and_delta(plan, n, budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
     chosen_engine = engine_for(engine, trainer, random_state, workers)
     server = Server(
@@ -240,6 +238,7 @@ def _plan_and_delta(
         given = [name for name, value in (named | {"budget": budget, "epsilon": epsilon}).items() if value is not None]
         if given:
             raise ValueError(f"The plan already determines {', '.join(given)}. Leave out either these or the plan.")
+        delta = plan.delta if delta is None else delta
         if delta is None:
             raise ValueError("The plan has no delta. Give delta=, or make the plan with client_plan().")
         return plan, delta

@@ -56,7 +56,9 @@ class ClientNodes:
         number = None if isinstance(reply, Exception) else number_of(reply, self._n_clients)
         if number is None:
             cause = "Its reply cannot be read." if isinstance(reply, Exception) else _cause(reply)
-            _warn(f"A node is left out, because it did not report a client number from 0 to {self._n_clients - 1}. {cause}")
+            _warn(
+                f"A node is left out because it did not report a client number from 0 to {self._n_clients - 1}. {cause}"
+            )
         elif number in self._numbers.values():
             _warn(f"Two nodes report that they are client {number}. Only the first takes part while it is connected.")
         self._numbers[node] = number
