@@ -135,29 +135,31 @@ class Guarantee:
         are left out if they are details or do not fit into 12 lines; a last line then counts them. Assumed
         conditions are never left out. With ``verbose=True`` all conditions are listed, one per line.
         """
-        held = [condition for condition in self.assumptions if condition.is_enforced]
-        vouched = [condition for condition in self.assumptions if not condition.is_enforced]
+        held: list[Assumption] = []
+        vouched: list[Assumption] = []
+        for condition in self.assumptions:
+            (held if condition.is_enforced else vouched).append(condition)
         hold = "assumption below holds" if len(vouched) == 1 else f"{len(vouched)} assumptions below hold"
-        promise = (
+        lines = [
             f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit} "
             f"({self.adjacency})" + (f", provided that the {hold}." if vouched else ".")
-        )
-        meaning = (
-            f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor of "
-            f"at most e^{_upwards(self.epsilon, 4)}"
-            + (f", plus at most {_upwards(self.delta, 3)}." if self.delta > 0 else ".")
-        )
-        top = [("Meaning:", meaning), ("Released:", f"{self.released}.")]
-        top += [("Assumed:", f"{condition.text}.") for condition in vouched]
-        if verbose:
-            top += [("Enforced:", f"{condition.text}.") for condition in held]
-            return "\n".join([promise, *(f"  {label:<9} {text}" for label, text in top)])
-        lines = [promise, *(line for label, text in top for line in _wrapped(label, text))]
-        shown = [_wrapped("Enforced:", f"{condition.text}.") for condition in held if not condition.is_detail]
-        while shown and len(lines) + sum(map(len, shown)) + (len(shown) < len(held)) > MOST_LINES:
-            shown.pop()
-        lines += [line for paragraph in shown for line in paragraph]
-        if further := len(held) - len(shown):
+        ]
+        change = f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor"
+        slack = f", plus at most {_upwards(self.delta, 3)}" if self.delta > 0 else ""
+        lines += _paragraph("Meaning:", f"{change} of at most e^{_upwards(self.epsilon, 4)}{slack}", verbose)
+        lines += _paragraph("Released:", self.released, verbose)
+        for condition in vouched:
+            lines += _paragraph("Assumed:", condition.text, verbose)
+        shown = 0
+        for condition in held:
+            if verbose or not condition.is_detail:
+                paragraph = _paragraph("Enforced:", condition.text, verbose)
+                needed = len(lines) + len(paragraph) + (shown + 1 < len(held))  # perhaps with a line for the rest
+                if needed > MOST_LINES and not verbose:
+                    break
+                lines += paragraph
+                shown += 1
+        if further := len(held) - shown:
             noun = "detail" if further == 1 else "details"
             lines.append(f"  ({further} further {noun} in the verbose statement)")
         return "\n".join(lines)
@@ -217,7 +219,9 @@ def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guar
     Guarantees of different adjacency or unit cannot be composed: no single neighbouring relation covers both.
     """
     check_composable(guarantees)
-    events, released, assumptions = [], [], []
+    events: list[Event] = []
+    released: list[str] = []
+    assumptions: list[Assumption] = []
     total = 0.0
     for guarantee in guarantees:
         events.append(guarantee.event)
@@ -258,8 +262,9 @@ def _upwards(value: float, digits: int) -> str:
         return f"{float(+Decimal(value * (1 - 1e-12))):.{digits}g}"
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    """Return a labelled paragraph of a statement as lines of at most ``WIDTH`` columns."""
+def _paragraph(label: str, text: str, is_one_line: bool) -> list[str]:
+    """Return a labelled paragraph of a statement, as one line or as lines of at most ``WIDTH`` columns."""
     first = f"  {label:<9} "
-    wrapper = textwrap.TextWrapper(WIDTH, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(text)
+    width = len(first) + len(text) + 1 if is_one_line else WIDTH
+    wrapper = textwrap.TextWrapper(width, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(f"{text}.")
