@@ -33,8 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.federated import LocalTraining, Partitioned, accuracy, simulate
-from privet.federated.local_training import with_weights
+from privet.federated import LocalTraining, Partitioned, accuracy, simulate, with_weights
 from privet.plans import FixedSize, GradientPlan
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))

@@ -22,7 +22,7 @@ from privet.linear.training import TRAINERS, Task, by_gradient
 from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Release, noisy_gradient_descent
+from privet.solvers import Problem, Release, Run, noisy_gradient_descent
 from privet.solvers.base.steps import Chooser, DecayingStep, StepSize
 
 Labelled = tuple[Any, NDArray[Any]]
@@ -170,12 +170,11 @@ def records_clipped(job: Job) -> list[NDArray[Any]]:
     """Return all iterates of DP-LSSGD with records clipped to norm 1 and the accountant's noise."""
     rows, labels = bounded(job.preset.n, STANDARDISED)["training"]
     epoch = rows.n // BATCH
+    plan = least_noise(job.budget, rows.n, steps=job.preset.epochs * epoch)
     release = noisy_gradient_descent(
         Problem(Multinomial(CLASSES), L2(ALPHA), rows, labels),
-        least_noise(job.budget, rows.n, steps=job.preset.epochs * epoch),
+        Run(plan, NoiseSource(job.run)),
         step_size=DecayingStep(job.a) if job.kind == "text" else EpochStep(job.a, epoch),
-        delta=DELTA,
-        source=NoiseSource(job.run),
         denoiser=LaplacianSmoothing(job.sigma) if job.sigma else None,
         keep_iterates=job.with_curve,
     )

@@ -33,6 +33,7 @@ from privet.solvers import (
     DecayingStep,
     Problem,
     Release,
+    Run,
     StepSize,
     centred_gradient_descent,
     noisy_gradient_descent,
@@ -131,7 +132,7 @@ def sgd(study: Study, budget: Budget) -> dict[str, Any]:
     rule: StepSize = DecayingStep(1 / study.mu) if study.mu > 0 else constant
 
     def run(source: NoiseSource) -> Release:
-        return noisy_gradient_descent(problem, plan, step_size=rule, averaged=AVERAGED, delta=DELTA, source=source)
+        return noisy_gradient_descent(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
 
     return study.repeated(run, math.ceil(study.runs / 5), budget)
 

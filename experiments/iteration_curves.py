@@ -37,7 +37,7 @@ from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans import Descent, FixedOrder, GradientPlan, RandomStop, SecretOrder
 from privet.privacy import Budget, NoiseSource, gdp_epsilon, gdp_mu, zcdp_epsilon
 from privet.privacy.iteration import per_record_epsilon
-from privet.solvers import Problem, descent_of, projected_sgd
+from privet.solvers import Problem, Run, descent_of, projected_sgd
 
 N, NOISE, DELTA = 1000, 4.0, 1e-5
 LAST_ONLY: dict[str, Any] = {"clip_norm": 1.0, "release": "last", "descent": Descent(step_size=1.0, smoothness=1.0)}
@@ -180,8 +180,8 @@ def descended(problem: Problem, public: int, noise: float, shorter: float, seed:
         if not math.isclose(plan.noise_std, noise, rel_tol=1e-6):
             raise AssertionError(f"the plan's noise is {plan.noise_std}, not {noise}")
     else:  # as good as none, for comparison
-        plan = GradientPlan(sampler, None, lipschitz, 1e-3, release="last", descent=descent)
-    return projected_sgd(problem, plan, delta=DELTA, source=NoiseSource(seed)).weights
+        plan = GradientPlan(sampler, None, lipschitz, 1e-3, release="last", descent=descent, delta=DELTA)
+    return projected_sgd(problem, Run(plan, NoiseSource(seed))).weights
 
 
 def fitted_openly(problem: Problem, first: int) -> NDArray[Any]:

@@ -26,7 +26,7 @@ from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.noise.lattice import rounded
-from privet.solvers import Problem, noisy_gradient_descent
+from privet.solvers import Problem, Run, noisy_gradient_descent
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 
@@ -174,9 +174,7 @@ def central(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept:
     """Run noisy gradient descent on all rows in one place: what joint noise is to come close to."""
     problem = deal.pooled(knobs.alpha)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=knobs.steps, clip_norm=problem.lipschitz)
-    release = noisy_gradient_descent(
-        problem, plan, step_size=knobs.step_size, delta=budget.delta, source=source, keep_iterates=True
-    )
+    release = noisy_gradient_descent(problem, Run(plan, source), step_size=knobs.step_size, keep_iterates=True)
     path = {step: release.trace["iterates"][step - 1] for step in kept if step}
     return Trained({0: problem.start()} | path, release.guarantee.epsilon, release.trace["noise_std"])
 

@@ -19,6 +19,7 @@ from privet.solvers import (
     Problem,
     PublicFeatures,
     Release,
+    Run,
     frank_wolfe,
     hard_threshold,
     knowledge_transfer,
@@ -26,6 +27,7 @@ from privet.solvers import (
     student_of,
     transfer_stability,
     two_stage,
+    two_stage_plan,
 )
 from privet.solvers.hard_threshold import SHARES
 from privet.solvers.ight import ight
@@ -188,13 +190,11 @@ def by_peeling(case: Case, budget: Budget, source: NoiseSource) -> Release:
     case, slope = case.clipped(chosen.entries)
     release = peeled_threshold(
         case.problem(TamedLogistic() if case.is_logistic else None),
-        AdaptivePlan.for_budget(budget),
+        Run(AdaptivePlan.for_budget(budget), source),
         n_nonzero=max(round(chosen.share * case.n_nonzero), 1),
         entry_bound=case.entry_bound,
         residual_clips=[clip * case.spread for clip in clips],
         shares=chosen.shares,
-        delta=budget.delta,
-        source=source,
     )
     if chosen.rounds == 1:  # later rounds see what the first has missed
         slope *= case.first_slope(clips[0])
@@ -207,7 +207,7 @@ def by_thresholds(case: Case, budget: Budget, source: NoiseSource) -> Release:
     clip = min(chosen.clip * problem.rows.norm_bound * case.spread, problem.lipschitz)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=chosen.steps, clip_norm=clip)
     size = chosen.size / (case.square * problem.objective.curvature_bound)
-    return hard_threshold(problem, plan, n_nonzero=case.n_nonzero, step_size=size, delta=budget.delta, source=source)
+    return hard_threshold(problem, Run(plan, source), n_nonzero=case.n_nonzero, step_size=size)
 
 
 def by_walk(case: Case, budget: Budget, source: NoiseSource) -> Release:
@@ -215,13 +215,11 @@ def by_walk(case: Case, budget: Budget, source: NoiseSource) -> Release:
     case, slope = case.clipped(chosen.entries)
     release = frank_wolfe(
         case.problem(TamedLogistic() if case.is_logistic else None),
-        AdaptivePlan.for_budget(budget),
+        Run(AdaptivePlan.for_budget(budget), source),
         l1_radius=chosen.radius * case.radius,
         steps=max(round(chosen.steps * case.n_nonzero), 1),
         entry_bound=case.entry_bound,
         residual_clip=chosen.clip * case.spread,
-        delta=budget.delta,
-        source=source,
     )
     return replace(release, weights=release.weights / slope)
 
@@ -233,17 +231,11 @@ def by_two_stages(case: Case, budget: Budget, source: NoiseSource) -> Release:
     half = gdp_mu(Budget(budget.epsilon / 2, budget.delta / 2))
     tilt = math.sqrt(case.n_nonzero) * 2 * problem.objective.lipschitz(length) / (n * half)
     least = 4 * problem.objective.smoothness(length) / (n * budget.epsilon)
-    return two_stage(
-        problem,
-        budget,
-        n_nonzero=case.n_nonzero,
-        blocks=max(round(votes.blocks * math.sqrt(n)), 1),
-        vote_steps=votes.steps,
-        selection_share=votes.share,
-        entry_bound=case.entry_bound,
-        added_alpha=max(tilt / (votes.weights * case.length), least),
-        source=source,
-    )
+    features: dict[str, Any] = {"n_nonzero": case.n_nonzero, "entry_bound": case.entry_bound}
+    added_alpha = max(tilt / (votes.weights * case.length), least)
+    plan = two_stage_plan(problem, budget, selection_share=votes.share, added_alpha=added_alpha, **features)
+    blocks = max(round(votes.blocks * math.sqrt(n)), 1)
+    return two_stage(problem, Run(plan, source), blocks=blocks, vote_steps=votes.steps, **features)
 
 
 def by_private_teacher(case: Case, budget: Budget, source: NoiseSource) -> Release:
@@ -258,9 +250,7 @@ def by_convex_teacher(case: Case, budget: Budget, source: NoiseSource) -> Releas
     moved = 2 * problem.lipschitz / problem.rows.n * public.operator_norm * min(averaged, 1.0)
     problem = case.bounded(teacher.width, moved / (gdp_mu(budget) * teacher.label_noise * case.spread))
     plan = OutputPlan.for_budget(budget, stability=transfer_stability(problem, public))
-    return knowledge_transfer(
-        problem, plan, features=public, n_nonzero=case.n_nonzero, delta=budget.delta, source=source
-    )
+    return knowledge_transfer(problem, Run(plan, source), features=public, n_nonzero=case.n_nonzero)
 
 
 _RUNS = {

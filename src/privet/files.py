@@ -53,6 +53,16 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return fields
 
 
+def check_writable(path: Path) -> None:
+    """Raise ``ValueError`` if a file cannot be written, before any work is done or any budget is spent."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder. Give the name of a file.")
+    if not path.parent.is_dir():
+        raise ValueError(f"The folder {path.parent} does not exist.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path} cannot be written. Check its permissions.")
+
+
 def write_state(path: str | os.PathLike[str], form: str, state: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write a state that JSON can hold, and the arrays that it names, in one piece or not at all."""
     text = json.dumps({"format": form, "state": state})

@@ -4,52 +4,7 @@ import numpy as np
 import pytest
 
 from privet.denoise import JamesStein, LaplacianSmoothing, SoftThreshold, laplacian_smoothing
-from privet.federated.parameters import ORDERS, Layers, UpdateError, check_order, clipped, denoised
-
-WEIGHTS = {"conv": np.arange(24.0).reshape(2, 3, 2, 2), "bias": np.array(7.0)}
-
-
-def test_a_model_goes_into_a_vector_and_back():
-    layers = Layers.of(WEIGHTS)
-    found = layers.split(layers.vector(WEIGHTS))
-    assert layers.size == 25
-    assert found.keys() == WEIGHTS.keys()
-    assert all(np.array_equal(found[name], WEIGHTS[name]) for name in WEIGHTS)
-
-
-class Hostile:
-    def __array__(self, *args, **kwargs):
-        raise MemoryError
-
-
-@pytest.mark.parametrize(
-    "update",
-    [
-        None,
-        [1.0, 2.0],
-        {},
-        {"conv": WEIGHTS["conv"]},
-        WEIGHTS | {"more": np.zeros(1)},
-        WEIGHTS | {"conv": np.zeros((3, 2, 2, 2))},
-        WEIGHTS | {"conv": np.zeros(24)},
-        WEIGHTS | {"bias": np.array(np.nan)},
-        WEIGHTS | {"bias": np.array(np.inf)},
-        WEIGHTS | {"bias": np.array(1j)},
-        WEIGHTS | {"bias": "seven"},
-        WEIGHTS | {"bias": np.array(None)},
-        WEIGHTS | {"bias": Hostile()},
-    ],
-)
-def test_what_is_no_update_has_a_cause(update):
-    with pytest.raises(UpdateError):
-        Layers.of(WEIGHTS).vector(update)
-
-
-def test_a_first_model_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match="not finite"):
-        Layers.of({"w": np.array([np.nan])})
-    with pytest.raises(ValueError, match="no layers"):
-        Layers.of({})
+from privet.federated.parameters import ORDERS, check_order, clipped, denoised
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-101, 1e-3, 1.0, 1e10, 1e99, 1e101, 1e200, 1.7e308])

@@ -10,8 +10,9 @@ from torch import nn
 
 from privet.denoise import LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, simulate, tail
-from privet.federated.local_training import order_source, trained_weights
+from privet.federated.local_training import order_source
 from privet.federated.partition import iid
+from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
 from privet.privacy import Budget
 

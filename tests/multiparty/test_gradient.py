@@ -14,7 +14,7 @@ from privet.multiparty.aggregation import SimulatedAggregator
 from privet.multiparty.gradient import gradient_plan, joint_gradient_descent, record_clip
 from privet.multiparty.problem import JointProblem
 from privet.objectives import Huber, Logistic, Squared
-from privet.plans.gradient import PlanError
+from privet.plans.step import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,7 +15,7 @@ from privet.multiparty.aggregation import SimulatedAggregator
 from privet.multiparty.output import joint_output_perturbation, output_plan, tolerance_of
 from privet.multiparty.problem import JointProblem
 from privet.objectives import L2, Huber, Logistic, Squared
-from privet.plans.gradient import PlanError
+from privet.plans.step import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parent))

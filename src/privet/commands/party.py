@@ -14,8 +14,7 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from privet.commands.files import check_writable
-from privet.files import read_json, write_json
+from privet.files import check_writable, read_json, write_json
 from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.multiparty import Network, NetworkError, make_keys, verify
@@ -45,6 +44,7 @@ def run(
     ledger: Path | None,
     connect_timeout: float,
     timeout: float,
+    verbose: bool = False,
     console: Console,
 ) -> None:
     """Take part in a study as party ``index``, and write the model that all parties arrive at."""
@@ -61,13 +61,20 @@ def run(
         highlight=False,
     )
     try:
-        asyncio.run(_run(network, study, data, output=output, ledger=ledger, console=console))
+        asyncio.run(_run(network, study, data, output=output, ledger=ledger, verbose=verbose, console=console))
     except NetworkError as error:
         raise StudyError(str(error)) from error
 
 
 async def _run(
-    network: Network, study: Study, data: Path | None, *, output: Path, ledger: Path | None, console: Console
+    network: Network,
+    study: Study,
+    data: Path | None,
+    *,
+    output: Path,
+    ledger: Path | None,
+    verbose: bool,
+    console: Console,
 ) -> None:
     def waiting(missing: list[int]) -> None:
         if missing:
@@ -90,7 +97,7 @@ async def _run(
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
     write_json(output, result | {"signatures": [_as_json(each) for each in signatures]})
-    console.print(release.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
         + (f"signed by all {len(signatures)} parties" if signatures else "unsigned: there were no keys")
@@ -112,7 +119,7 @@ def as_result(study: Study, release: Release) -> dict[str, Any]:
     }
     if study.model == "huber" and study.threshold is not None:
         assert isinstance(study.table.target, NumericTarget)
-        settings["threshold"] = study.threshold / study.table.target.half_width
+        settings["threshold"] = study.table.target.encode_distance(study.threshold)
     counts = release.trace["counts"]
     reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
     model = TableModel(study.table, _ESTIMATORS[study.model](**settings))
@@ -161,7 +168,9 @@ def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
     return True
 
 
-def verify_result(path: Path, authority: Path | None, on: datetime | None, console: Console) -> None:
+def verify_result(
+    path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
+) -> None:
     """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
     fields = read_json(path)
     try:
@@ -182,7 +191,7 @@ def verify_result(path: Path, authority: Path | None, on: datetime | None, conso
         verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index, at=day)
     guarantee = TableModel.load(path).guarantee
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:

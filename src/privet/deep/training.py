@@ -8,7 +8,6 @@ for batch in private.batches(progress=True):
 private.guarantee
 """
 
-import copy
 import math
 import os
 import warnings
@@ -30,11 +29,10 @@ from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_f
 from privet.deep.processes import Processes
 from privet.deep.watching import Fingerprint, Spent
 from privet.denoise import Denoiser
+from privet.networks import Loss, check_trainable, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
 from privet.progress import telling_bar
-
-Loss = Callable[[Any, Any], Tensor]
 
 _LARGE = 280
 """Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
@@ -97,7 +95,15 @@ def make_private(
     rate = probability("batch_size / n", count("batch_size", batch_size) / n)
     steps = max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9))
     model = _unwrapped(model)
-    estimate = estimate_for(budget, momentum, _trained(model), rate=rate, steps=steps, clip_norm=clip_norm, public_n=n)
+    estimate = estimate_for(
+        budget,
+        momentum,
+        list(trained_parameters(model).values()),
+        rate=rate,
+        steps=steps,
+        clip_norm=clip_norm,
+        public_n=n,
+    )
     return PrivateTraining(
         model,
         optimizer,
@@ -153,10 +159,10 @@ class PrivateTraining:
         self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
         self._estimate = Fresh(plan) if isinstance(plan, GradientPlan) else plan
-        self._loss, self._delta, self._denoiser, self._max_move = _per_example(loss), delta, denoiser, max_move
+        self._loss, self._delta, self._denoiser, self._max_move = per_example(loss), delta, denoiser, max_move
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         self._n_is_public = n_is_public
-        self._parameters = _trained(model)
+        self._parameters = list(trained_parameters(model).values())
         self._check_optimizer()
         is_double = any(each.dtype is torch.float64 for each in self._parameters)
         self._kind = np.float64 if is_double else np.float32  # of sums and noise
@@ -182,8 +188,7 @@ class PrivateTraining:
 
     def _check_optimizer(self) -> None:
         held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        if not self._parameters:
-            raise ValueError("the model has no parameters to train: set requires_grad on some")
+        check_trainable(self.model)
         if not {id(parameter) for parameter in self._parameters} <= held:
             raise ValueError("the optimizer does not hold all parameters of the model that are trained")
 
@@ -458,10 +463,6 @@ def _tell_of_the_general_rule(layers: Sequence[nn.Module]) -> None:
         warnings.warn(f"no rule for {', '.join(names)}: gradients by torch.func.vmap, right and slow", stacklevel=4)
 
 
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
 def _unwrapped(model: nn.Module) -> nn.Module:
     """Return the model without its wrapper for several processes."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
@@ -478,13 +479,3 @@ def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
 def _kinds(batch: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
     """Return what examples have in common: shapes and types."""
     return [(each.shape[1:], each.dtype) for each in batch]
-
-
-def _per_example(loss: Loss) -> Loss:
-    """Return the loss without its average: of a torch.nn loss a copy that reduces nothing."""
-    if not isinstance(loss, nn.Module) or not hasattr(loss, "reduction"):
-        return loss
-    reducing: Any = copy.copy(loss)
-    reducing.reduction = "none"
-    unreduced: Loss = reducing
-    return unreduced

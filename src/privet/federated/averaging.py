@@ -6,7 +6,7 @@ Every global model is released and paid for, so that any average of them, chosen
 from collections.abc import Callable
 
 from privet.checks import count, positive, probability
-from privet.federated.parameters import Vector
+from privet.networks import Vector
 
 AverageWeight = Callable[[int], float]
 """The weight a_t of the model after t rounds, t = 0, 1, ..., rounds; at least 0."""

@@ -1,91 +1,14 @@
-"""A model as named layers, as one vector, and in the order in which a convolution's weights are smoothed."""
+"""What the server does to updates: it clips each one, and denoises the layers of their mean."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privet.denoise import Denoiser
-
-Weights = dict[str, NDArray[Any]]
-"""The layers of a model, or of an update, by name."""
-
-Vector = NDArray[np.float64]
+from privet.networks import Vector, Weights
 
 ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
 """Orders of a convolution's weights: output channel, input channel, height, width. The first is PyTorch's own."""
-
-
-class UpdateError(ValueError):
-    """An update that cannot be added: its cause, in a few words that hold nothing of its numbers."""
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Names and shapes of a model's layers."""
-
-    shapes: dict[str, tuple[int, ...]]
-
-    @classmethod
-    def of(cls, weights: Mapping[str, NDArray[Any]]) -> "Layers":
-        """Look at a model."""
-        if not weights:
-            raise ValueError("the model has no layers to train")
-        layers = cls({name: np.shape(weight) for name, weight in weights.items()})
-        try:
-            layers.vector(weights)
-        except UpdateError as error:
-            raise ValueError(f"the global model cannot be trained: {error}") from error
-        return layers
-
-    @cached_property
-    def size(self) -> int:
-        """The number of parameters."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
-
-    def vector(self, update: Any) -> Vector:
-        """Return an update as one vector, or raise :class:`UpdateError`, whatever it is."""
-        if not isinstance(update, Mapping):
-            raise UpdateError("not a dictionary of layers")
-        try:
-            layers = dict(update)
-        except Exception as error:  # what an untrusted object does when it is asked for its layers
-            raise UpdateError(f"a dictionary that cannot be read ({type(error).__name__})") from error
-        if layers.keys() != self.shapes.keys():
-            raise UpdateError("other layers than the model's")
-        vector = np.empty(self.size)
-        for name, place in self.split(vector).items():
-            _fill(place, layers[name])
-        if not np.isfinite(vector).all():
-            raise UpdateError("a number that is not finite")
-        return vector
-
-    def split(self, vector: Vector) -> Weights:
-        """Return the layers of a vector, without a copy."""
-        found: Weights = {}
-        start = 0
-        for name, shape in self.shapes.items():
-            end = start + math.prod(shape)
-            found[name] = vector[start:end].reshape(shape)
-            start = end
-        return found
-
-
-def _fill(place: Vector, value: Any) -> None:
-    """Write a layer into its place."""
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # what an untrusted object does when it is asked for its numbers
-        raise UpdateError(f"a layer that is no array ({type(error).__name__})") from error
-    if array.dtype.kind not in "fiub":
-        raise UpdateError(f"a layer of type {array.dtype}")
-    if array.shape != place.shape:
-        raise UpdateError(f"a layer of shape {array.shape} in the place of {place.shape}")
-    place[...] = array
 
 
 def clipped(vector: Vector, clip_norm: float) -> Vector:

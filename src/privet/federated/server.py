@@ -21,8 +21,9 @@ from privet.checks import count, positive
 from privet.denoise import Denoiser
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
-from privet.federated.parameters import Layers, UpdateError, Vector, Weights, check_order, clipped, denoised
+from privet.federated.parameters import check_order, clipped, denoised
 from privet.federated.plan import check_plan
+from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 
@@ -87,7 +88,7 @@ class Server:
         self.plan, self.n_clients = plan, count("n_clients", n_clients)
         plan.sampler.check_n(self.n_clients)
         self.rounds_done = self.rounds_spent = 0
-        self._layers = Layers.of(weights)
+        self._layers = ParameterShapes.of(weights)
         self._vector = self._layers.vector(weights)
         self._delta, self._denoiser, self._order = delta, denoiser, check_order(order)
         self._step_size = step_size if callable(step_size) else _constant(positive("step_size", step_size))

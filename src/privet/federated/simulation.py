@@ -25,10 +25,10 @@ from privet.federated.averaging import AverageWeight
 from privet.federated.clients import Clients, Fetching
 from privet.federated.engines.base import Answer, Engine
 from privet.federated.engines.registry import engine_for
-from privet.federated.local_training import ClientTrainer, LocalTraining, Loss, trained_weights, with_weights
-from privet.federated.parameters import Weights
+from privet.federated.local_training import ClientTrainer, LocalTraining
 from privet.federated.plan import client_plan, epsilon_after
 from privet.federated.server import Server
+from privet.networks import Loss, Weights, trained_weights, with_weights
 from privet.plans import GradientPlan
 from privet.privacy import Adjacency, Assumption, Budget, Guarantee, assumed
 from privet.progress import telling_bar

@@ -8,20 +8,22 @@ Everything here is computed from n, dimensions, the budget and public constants.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from privet.linear.defaults import Choice, default_clip, longest_step, objective_alpha, precision
-from privet.objectives import L2, Huber, Shifted
-from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
+from privet.objectives import L2, Shifted
+from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan, Plan
 from privet.privacy import Budget, Guarantee, NoiseSource, compose, enforced, gdp_mu
-from privet.solvers import AlignedStep, Problem, Progress, Release
+from privet.solvers import AlignedStep, Problem, Progress, Release, Run
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.frank_wolfe import frank_wolfe
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, transfer_stability
-from privet.solvers.two_stage import two_stage
+from privet.solvers.two_stage import two_stage, two_stage_plan
+
+P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,14 @@ class SparseTask:
     public: PublicFeatures | None = None
     progress: Progress | None = None
 
-    @property
-    def common(self) -> dict[str, Any]:
-        """What every solver is given."""
-        return {"delta": self.budget.delta, "source": self.source, "progress": self.progress}
+    def run(self, plan: P) -> Run[P]:
+        """Return a run of the plan, with the task's noise source and progress."""
+        return Run(plan, self.source, self.progress)
 
     @property
     def is_bounded(self) -> bool:
         """Whether residuals have a bound of the loss's own, as those of classes have."""
-        return math.isfinite(self.problem.objective.residual_bound)
+        return self.problem.objective.has_bounded_gradient
 
     @property
     def met_norm(self) -> float:
@@ -133,14 +134,16 @@ def by_peeling(task: SparseTask) -> Release:
         "n_nonzero": task.n_nonzero,
         "entry_bound": task.entry_bound,
         "residual_clips": [bound] * rounds if task.is_bounded else residual_clips(rounds, task.scale),
-        **task.common,
     }
     if not problem.rows.intercept:
-        return peeled_threshold(problem, AdaptivePlan(mu), **options)
-    first, rest = (AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12)) for share in (_MEAN_SHARE, 1 - _MEAN_SHARE))
+        return peeled_threshold(problem, task.run(AdaptivePlan(mu, delta=task.budget.delta)), **options)
+    first, rest = (
+        AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12), delta=task.budget.delta)
+        for share in (_MEAN_SHARE, 1 - _MEAN_SHARE)
+    )
     offset, guarantee = _noisy_start(task, first)
     shifted = replace(problem, objective=Shifted(problem.objective, offset))
-    release = peeled_threshold(shifted, rest, **options)
+    release = peeled_threshold(shifted, task.run(rest), **options)
     weights = release.weights.copy()
     weights[-1] += offset / problem.rows.intercept
     return replace(release, weights=weights, guarantee=compose([guarantee, release.guarantee], task.budget.delta))
@@ -157,7 +160,7 @@ def _noisy_start(task: SparseTask, plan: AdaptivePlan) -> tuple[float, Guarantee
     share = min(max(float(total[0]) / (2 * half * n) + 0.5, _RAREST), 1 - _RAREST)
     offset = math.log(share / (1 - share)) if task.is_bounded else low + 2 * half * share
     bound = enforced(f"targets lie within an interval of width {2 * half:g}")
-    return offset, plan.guarantee(task.budget.delta, bound=bound, released="a noisy mean of the targets")
+    return offset, plan.guarantee(bound=bound, released="a noisy mean of the targets")
 
 
 # ------------------------------------------------------------------------------------------------------ hard thresholds
@@ -183,7 +186,7 @@ def by_hard_threshold(task: SparseTask) -> Release:
         first=1 / (problem.objective.curvature_bound * task.met_norm**2 + problem.regulariser.smoothness),
         longest=longest_step(largest, steps, task.met_norm, task.worth),
     )
-    return hard_threshold(problem, plan, n_nonzero=task.n_nonzero, step_size=rule, **task.common)
+    return hard_threshold(problem, task.run(plan), n_nonzero=task.n_nonzero, step_size=rule)
 
 
 # --------------------------------------------------------------------------------------------------------- Frank-Wolfe
@@ -198,25 +201,23 @@ def by_frank_wolfe(task: SparseTask) -> Release:
     largest = max(task.entry_bound, rows.intercept)
     release = frank_wolfe(
         task.problem,
-        AdaptivePlan.for_budget(task.budget),
+        task.run(AdaptivePlan.for_budget(task.budget)),
         l1_radius=math.sqrt(task.n_nonzero) * scores / largest,
         steps=task.max_iter or task.n_nonzero,
         entry_bound=task.entry_bound,
         residual_clip=task.problem.objective.residual_bound if task.is_bounded else _FIRST_CLIP * task.scale,
-        **task.common,
     )
     return replace(release, weights=thresholded(release.weights, task.n_nonzero, d))
 
 
 # ------------------------------------------------------------------------------------------------- methods of a minimum
 
-_HUBER_SHARE = 0.25  # of the bound of the target: losses with a minimum to perturb have bounded gradients
 _LABEL_NOISE = 0.25  # that a student's scores may keep, in units of the scale
 
 
 def _bounded_problem(task: SparseTask, alpha: float = 0.0) -> Problem:
     """Return the problem with a loss of bounded gradients, and a penalty of at least ``alpha``."""
-    objective = task.problem.objective if task.is_bounded else Huber(_HUBER_SHARE * task.scale)
+    objective = task.problem.objective.with_bounded_gradient(task.scale)
     return replace(task.problem, objective=objective, regulariser=L2(max(task.problem.strong_convexity, alpha)))
 
 
@@ -233,16 +234,10 @@ def by_two_stage(task: SparseTask) -> Release:
         scale=task.scale,
         row_norm=task.met_norm,
     )
-    return two_stage(
-        problem,
-        task.budget,
-        n_nonzero=task.n_nonzero,
-        entry_bound=task.entry_bound,
-        vote_steps=task.max_iter or 1,
-        added_alpha=max(wanted - problem.strong_convexity, 0.0),
-        source=task.source,
-        progress=task.progress,
-    )
+    features: dict[str, Any] = {"n_nonzero": task.n_nonzero, "entry_bound": task.entry_bound}
+    added_alpha = max(wanted - problem.strong_convexity, 0.0)
+    plan = two_stage_plan(problem, task.budget, added_alpha=added_alpha, **features)
+    return two_stage(problem, task.run(plan), vote_steps=task.max_iter or 1, **features)
 
 
 def by_knowledge_transfer(task: SparseTask) -> Release:
@@ -256,7 +251,7 @@ def by_knowledge_transfer(task: SparseTask) -> Release:
     problem = _bounded_problem(task, alpha)
     plan = OutputPlan.for_budget(task.budget, stability=transfer_stability(problem, public))
     release = knowledge_transfer(
-        problem, plan, features=public, n_nonzero=task.n_nonzero, steps=task.max_iter or 100, **task.common
+        problem, task.run(plan), features=public, n_nonzero=task.n_nonzero, steps=task.max_iter or 100
     )
     remark = f"the teacher's alpha is {problem.strong_convexity:.3g}, from public numbers and public rows"
     return replace(release, trace={**release.trace, "remark": remark})

@@ -8,7 +8,7 @@ Everything here is computed from n, dimensions, the budget and public constants.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.defaults import (
@@ -24,7 +24,7 @@ from privet.linear.defaults import (
     output_steps,
     precision,
 )
-from privet.plans import CentredPlan, FixedOrder, FullBatch, GradientPlan, OutputPlan
+from privet.plans import CentredPlan, FixedOrder, FullBatch, GradientPlan, OutputPlan, Plan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.solvers import (
@@ -32,6 +32,7 @@ from privet.solvers import (
     Problem,
     Progress,
     Release,
+    Run,
     centred_gradient_descent,
     descent_of,
     minimiser_perturbation,
@@ -43,6 +44,8 @@ from privet.solvers import (
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import descent_stability
+
+P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,9 @@ class Task:
     public: Problem | None = None
     progress: Progress | None = None
 
-    @property
-    def common(self) -> dict[str, Any]:
-        """What every solver is given."""
-        return {"delta": self.budget.delta, "source": self.source, "progress": self.progress}
+    def run(self, plan: P) -> Run[P]:
+        """Return a run of the plan, with the task's noise source and progress."""
+        return Run(plan, self.source, self.progress)
 
     def clip(self, otherwise: float) -> float:
         """Return the clip of a record's gradient, no larger than the gradient can be."""
@@ -84,7 +86,7 @@ def by_gradient(task: Task) -> Release:
     steps = task.max_iter or gradient_steps(reached)
     clip_norm = task.clip(otherwise=default_clip(rows.row_norm, task.scale, reached))
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm}
-    options: dict[str, Any] = {"averaged": AVERAGED, **task.common}
+    options: dict[str, Any] = {"averaged": AVERAGED}
     if task.smoothing:
         options["denoiser"] = LaplacianSmoothing(task.smoothing)
 
@@ -94,9 +96,9 @@ def by_gradient(task: Task) -> Release:
 
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        return centred_gradient_descent(problem, centred, step_size=rule(centred.descent), **options)
+        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.descent), **options)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
-    return noisy_gradient_descent(problem, plan, step_size=rule(plan), **options)
+    return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
 
 
 def by_iteration(task: Task) -> Release:
@@ -124,13 +126,12 @@ def by_iteration(task: Task) -> Release:
     order = FixedOrder(rows.n, passes, size, 0 if public is None else public.rows.n)
     descent = descent_of(problem, decaying(step_size, order.implied_steps))
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
-    options: dict[str, Any] = {"public": public, **task.common}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = centred_gradient_descent(problem, centred, **options), centred.descent
+        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.descent
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, plan, **options)
+        release = projected_sgd(problem, task.run(plan), public=public)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 
@@ -163,13 +164,13 @@ def by_output(task: Task) -> Release:
         scale=task.worth / problem.rows.row_norm,
     )
     plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
-    return output_perturbation(problem, plan, **task.common)
+    return output_perturbation(problem, task.run(plan))
 
 
 def by_minimiser(task: Task) -> Release:
     """Find the minimum, then add noise once; the noise is that of ``alpha``."""
     plan = OutputPlan.for_budget(task.budget, stability=minimiser_stability(task.problem))
-    return minimiser_perturbation(task.problem, plan, **task.common)
+    return minimiser_perturbation(task.problem, task.run(plan))
 
 
 def by_objective(task: Task) -> Release:
@@ -185,7 +186,7 @@ def by_objective(task: Task) -> Release:
         smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
     plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
-    return objective_perturbation(problem, plan, **task.common)
+    return objective_perturbation(problem, task.run(plan))
 
 
 TRAINERS: dict[str, Callable[[Task], Release]] = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privet.multiparty.session import Session
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.gradient import PlanError
+from privet.plans.step import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem

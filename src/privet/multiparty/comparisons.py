@@ -30,6 +30,7 @@ from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.minimise import minimise
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 
@@ -115,8 +116,7 @@ def local_output_perturbation(problems: Sequence[Problem], budget: Budget, *, so
     check_parties(problems)
     plans = [OutputPlan.for_budget(budget, stability=minimiser_stability(problem)) for problem in problems]
     releases = [
-        minimiser_perturbation(problem, plan, delta=budget.delta, source=source)
-        for problem, plan in zip(problems, plans, strict=True)
+        minimiser_perturbation(problem, Run(plan, source)) for problem, plan in zip(problems, plans, strict=True)
     ]
     return _averaged(releases, "every party's minimiser, each with noise of its own, and their average")
 
@@ -141,8 +141,7 @@ def local_objective_perturbation(
         for problem in problems
     ]
     releases = [
-        objective_perturbation(problem, plan, delta=budget.delta, source=source)
-        for problem, plan in zip(problems, plans, strict=True)
+        objective_perturbation(problem, Run(plan, source)) for problem, plan in zip(problems, plans, strict=True)
     ]
     return _averaged(releases, "the minimiser of every party's randomly tilted objective, and their average")
 

@@ -1,25 +1,18 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from privet.checks import count, positive
+from privet.plans.base import delta_of
 from privet.plans.descent import Descent
-from privet.plans.samplers import Batch, FullBatch, Sampler
+from privet.plans.samplers import FullBatch, Sampler
+from privet.plans.step import PlanError, Step
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
-
-
-class PlanError(RuntimeError):
-    """A run asked for more than its plan accounts for."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +41,8 @@ class GradientPlan:
     tasks : int
         How many such runs are made on the same data, for as many tasks; the guarantee is that of all together. Nothing
         counts the runs: one more than ``tasks`` is a release of its own.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -66,6 +61,7 @@ class GradientPlan:
     release: str
     descent: Descent | None
     tasks: int
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
         self,
@@ -78,6 +74,7 @@ class GradientPlan:
         release: str = "all",
         descent: Descent | None = None,
         tasks: int = 1,
+        delta: float | None = None,
     ) -> None:
         set_field = object.__setattr__
         set_field(self, "sampler", sampler)
@@ -89,6 +86,7 @@ class GradientPlan:
         set_field(self, "release", release)
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
+        set_field(self, "delta", delta)
         self._check_release()
 
     def _check_release(self) -> None:
@@ -126,7 +124,7 @@ class GradientPlan:
         """
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft._event, draft.adjacency, budget)
-        return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n, release, descent, tasks)
+        return replace(draft, noise_multiplier=multiplier, delta=budget.delta)
 
     @property
     def noise_std(self) -> float:
@@ -157,7 +155,7 @@ class GradientPlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str | None = None,
@@ -186,7 +184,14 @@ class GradientPlan:
             )
         if self.tasks > 1:
             released = f"of {self.tasks} tasks: {released}"
-        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=assumptions, unit=unit)
+        return Guarantee.of(
+            self.event,
+            self.adjacency,
+            delta_of(self, delta),
+            released=released,
+            assumptions=assumptions,
+            unit=unit,
+        )
 
     def divisor(self, n: int) -> float:
         """Return what to divide a noisy sum over ``n`` units by: a public constant, never the realised batch size."""
@@ -199,7 +204,7 @@ class GradientPlan:
             )
         return self.sampler.nominal_size(self.public_n)
 
-    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator["Step"]:
+    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units. A solver says what it will release."""
         if release != self.release:
             raise PlanError(
@@ -210,71 +215,6 @@ class GradientPlan:
             step = Step(batch, self.noise_std, source)
             yield step
             step.close()
-
-
-class Step:
-    """One step of a run: a batch, and noise for one sum over it."""
-
-    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
-        self.batch = batch
-        self._noise_std = noise_std
-        self._source = source
-        self._is_open = True
-        self._noise: _Drawn | None = None
-
-    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
-        """Begin to draw the noise in another thread: it owes nothing to the sum, which may be computed meanwhile."""
-        if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
-
-    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for."""
-        if not self._is_open:
-            raise PlanError("the plan accounts for one noisy sum a step, while the step lasts; this asks for another")
-        self._is_open = False
-        drawn = self._noise
-        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
-        if noise.shape != total.shape or noise.dtype != total.dtype:
-            raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, not for "
-                f"{total.shape} and {total.dtype}"
-            )
-        noise += total
-        return noise
-
-    def close(self) -> None:
-        """End the step: its noise can no longer be drawn."""
-        self._is_open = False
-        if self._noise is not None:
-            self._noise.wait()  # the next batch comes from the same source
-
-
-class _Drawn:
-    """Noise that is being drawn in a thread of its own."""
-
-    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
-        self._outcome: NDArray[Any] | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
-        self._thread.start()
-
-    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
-        try:
-            self._outcome = draw()
-        except BaseException as error:
-            self._outcome = error
-
-    def wait(self) -> None:
-        """Return when it is there."""
-        self._thread.join()
-
-    def result(self) -> NDArray[Any]:
-        """Return it, once; what went wrong in the thread is raised here."""
-        self.wait()
-        outcome, self._outcome = self._outcome, None
-        if isinstance(outcome, BaseException):
-            raise outcome
-        assert outcome is not None
-        return outcome
 
 
 def _planned_steps(sampler: Sampler, steps: int | None) -> int:

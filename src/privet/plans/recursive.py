@@ -6,12 +6,14 @@ The plan of DP-SRM, Algorithm 4 of L. Wang, "Towards Efficient and Effective Pri
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from privet.checks import count, nonnegative, positive
-from privet.plans.gradient import GradientPlan, Step
+from privet.plans.base import delta_of
+from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import Sampler
+from privet.plans.step import Step
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
@@ -54,6 +56,8 @@ class RecursivePlan:
         None takes the first one under which both samplers are accounted for.
     public_n : int or None
         As in :class:`GradientPlan`: a public guess of the number of units, needed under add-or-remove adjacency.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -74,6 +78,7 @@ class RecursivePlan:
     first: Sampler
     adjacency: Adjacency
     public_n: int | None
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class RecursivePlan:
         first: Sampler | None = None,
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
+        delta: float | None = None,
     ) -> None:
         first = first or sampler
         set_field = object.__setattr__
@@ -101,6 +107,7 @@ class RecursivePlan:
         set_field(self, "first_noise_multiplier", positive("first_noise_multiplier", chosen))
         set_field(self, "adjacency", _planned_adjacency(first, sampler, adjacency))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
+        set_field(self, "delta", delta)
 
     @classmethod
     def for_budget(
@@ -122,7 +129,9 @@ class RecursivePlan:
         ``first_noise_ratio`` is the first noise multiplier over that of the later releases. None takes
         :func:`balanced_ratio`, which depends on public numbers only.
         """
-        draft = cls(sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n)
+        draft = cls(
+            sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n, budget.delta
+        )
         ratio = balanced_ratio(draft) if first_noise_ratio is None else positive("first_noise_ratio", first_noise_ratio)
 
         def plan(least: float) -> "RecursivePlan":
@@ -161,7 +170,7 @@ class RecursivePlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str = "every noisy sum, and with it everything computed from them",
@@ -177,17 +186,20 @@ class RecursivePlan:
             for name, plan in (("first release", self.first_plan), ("later releases", self.later_plan))
         )
         return Guarantee.of(
-            self.event, self.adjacency, delta, released=released, assumptions=(bound, *drawn), unit=unit
+            self.event,
+            self.adjacency,
+            delta_of(self, delta),
+            released=released,
+            assumptions=(bound, *drawn),
+            unit=unit,
         )
 
-    def run(self, n: int, source: NoiseSource) -> Iterator[Step]:
+    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units: the first release, then the others."""
         for sampler in (self.first, self.sampler):  # before the first release is drawn, not after
-            planned = getattr(sampler, "n", n)
-            if planned != n:
-                raise ValueError(f"the plan was made for n = {planned} units, the data has {n}")
-        yield from self.first_plan.run(n, source)
-        yield from self.later_plan.run(n, source)
+            sampler.check_n(n)
+        yield from self.first_plan.run(n, source, release=release)
+        yield from self.later_plan.run(n, source, release=release)
 
 
 def balanced_ratio(plan: RecursivePlan) -> float:

@@ -13,7 +13,7 @@ from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.clients import Fetching
 from privet.federated.engines.base import Engine
 from privet.federated.engines.batched import Batched, _softmax_slopes, _stacked, softmax_layer
-from privet.federated.local_training import trained_weights
+from privet.networks import trained_weights
 
 SIZES = [30, 7, 1, 12, 0, 8, 70]  # the last has more examples than an image has pixels
 

@@ -13,7 +13,7 @@ from torch import nn
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.engines.base import Engine
 from privet.federated.engines.processes import Processes, is_picklable
-from privet.federated.local_training import trained_weights
+from privet.networks import trained_weights
 
 LOCAL = LocalTraining(0.3, batch_size=5, epochs=2)
 

@@ -19,7 +19,7 @@ from torch import nn
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, simulate
 from privet.federated.flower import PrivateStrategy
-from privet.federated.local_training import trained_weights
+from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import Unit
 
@@ -376,7 +376,7 @@ sys.path.insert(0, sys.argv[1])
 from loopback import Loopback
 from privet.federated import ClientTrainer, LocalTraining, Server
 from privet.federated.flower import PrivateStrategy, client_app
-from privet.federated.local_training import trained_weights
+from privet.networks import trained_weights
 from privet.plans import FixedSize, GradientPlan
 
 data = torch.randn(8, 6, 3), torch.randint(2, (8, 6))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from privet.federated.clients import Data
 from privet.federated.local_training import ClientTrainer, order_source
-from privet.federated.parameters import Weights
+from privet.networks import Weights
 
 Answer = tuple[int, Weights | Exception | None]
 """A client, and its update; None where it gave no answer, or what went wrong."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privet.checks import count
 from privet.federated.engines.base import Answer, Engine, Fetch
 from privet.federated.local_training import ClientTrainer, order_source
-from privet.federated.parameters import Weights
+from privet.networks import Weights
 
 _trainer: ClientTrainer | None = None  # of a worker, set once when it begins
 

@@ -8,7 +8,7 @@ from privet.federated.flower.flwr_imports import ClientApp, ConfigRecord, Contex
 
 if TYPE_CHECKING:
     from privet.federated.local_training import ClientTrainer
-    from privet.federated.parameters import Weights
+    from privet.networks import Weights
 
 PARTITION = "partition-id"
 """Flower's usual key for the client's number in a node's configuration."""

@@ -1,13 +1,15 @@
 """What server and clients tell each other: models and updates as Flower's records."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.federated.flower.flwr_imports import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from privet.federated.parameters import Weights
+
+if TYPE_CHECKING:
+    from privet.networks import Weights
 
 ARRAYS, CONFIG = "arrays", "config"  # Flower's own names of the two records
 ROUNDS_DONE = "rounds-done"
@@ -22,7 +24,7 @@ def array_record(weights: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(layer)) for name, layer in weights.items()})
 
 
-def weights_of(record: ArrayRecord) -> Weights:
+def weights_of(record: ArrayRecord) -> "Weights":
     """Return the layers of a record."""
     return {name: array.numpy() for name, array in record.items()}
 

@@ -20,9 +20,9 @@ from privet.federated.flower.flwr_imports import (
     MetricRecord,
     Strategy,
 )
-from privet.federated.parameters import Weights
 from privet.federated.server import Server
 from privet.federated.simulation import RoundReport
+from privet.networks import Weights
 from privet.plans import GradientPlan
 from privet.privacy import Guarantee, assumed
 
