@@ -159,7 +159,7 @@ def test_a_journal_that_is_missing_or_short_is_refused(tmp_path):
     saved(tmp_path / "run")
     journal = journal_of(tmp_path / "run")
     journal.write_bytes(b".")
-    with pytest.raises(ValueError, match="not complete"):
+    with pytest.raises(ValueError, match="incomplete"):
         server().resume(tmp_path / "run")
     journal.unlink()
     with pytest.raises(ValueError, match="journal of this run"):
@@ -175,7 +175,11 @@ def test_files_that_are_none_of_ours_are_refused_and_execute_nothing(tmp_path):
     bomb.write_bytes(pickle.dumps(Bomb()))
     text.write_text("hello")
     np.savez(array, header=np.array(json.dumps({"format": "privet training 1", "state": {}})))
-    for path, cause in ((bomb, "no file of Server.save"), (text, "no file of Server.save"), (array, "has the format")):
+    for path, cause in (
+        (bomb, "not written by Server.save"),
+        (text, "not written by Server.save"),
+        (array, "has the format"),
+    ):
         with pytest.raises(ValueError, match=cause):
             server().resume(path)
     assert not (tmp_path / "executed").exists()

@@ -13,7 +13,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from privet.networks import Loss, check_trainable, per_example, trained_paramete
 from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
 from privet.progress import telling_bar
+from privet.run_files import RunFiles
 
 _LARGE = 280
 """Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
@@ -171,8 +171,7 @@ class PrivateTraining:
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
-        self._run = f"{NoiseSource().below(1 << 32):08x}"
-        self._journal: checkpoint.Journal | None = None
+        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
         self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
@@ -216,8 +215,7 @@ class PrivateTraining:
                     raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
                 if progress:
                     tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
-        if self._journal is not None:
-            self._journal.settle(self.steps_spent)
+        self._files.settle(self.steps_spent)
 
     def step(self, *batch: Any) -> Tensor:
         """Take one private step on a batch of :meth:`batches`; return the losses of its examples, which are private.
@@ -377,12 +375,10 @@ class PrivateTraining:
         """
         if not self._processes.is_first:
             return
-        if self._journal is None:
-            self._journal = self._new_journal(checkpoint.Journal.beside(path, self._run))
-        self._journal.settle(self.steps_spent)
+        self._files.begin(path)
+        self._files.settle(self.steps_spent)
         state = {
-            "run": self._run,
-            "journal": self._journal.way_from(path),
+            **self._files.references(path),
             "plan": repr(self.plan),
             "steps_done": self.steps_done,
             "steps_spent": self.steps_spent,
@@ -408,8 +404,8 @@ class PrivateTraining:
         if state["plan"] != repr(self.plan):
             raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
         # what was spent comes first: whatever fails after that, no weights of the file are here without their price
-        self.steps_spent = self._processes.agreed(self._booked(path, state))
-        self._run, self.steps_done = state["run"], state["steps_done"]
+        self.steps_spent = self._processes.agreed(self._spent(path, state))
+        self.steps_done = state["steps_done"]
         self._assumptions = [assumed(text) for text in state["assumptions"]]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
@@ -419,30 +415,16 @@ class PrivateTraining:
         self._fingerprint = Fingerprint.of(self._parameters)
         return state["extra"]
 
-    def _booked(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
-        """Return the steps that the journal of a file counts, and take the journal over."""
-        saved: int = state["steps_spent"]
-        if not self._processes.is_first:
-            return saved
-        place = checkpoint.Journal.beside(path, state["run"], state["journal"])
-        if not place.exists():  # no FileNotFoundError, which would be taken for a training that has not begun
-            raise ValueError(
-                f"{place.name}, the journal of this training, is not in {place.parent}, where its file looks for it: "
-                "without it nobody knows what was released after the file was written"
-            )
-        counted = place.stat().st_size
-        if counted < saved:
-            raise ValueError(f"{place.name} counts {counted} steps, its file {saved}: it is not complete")
-        self._journal = self._new_journal(place)
-        return min(self._journal.steps, self.plan.steps)  # no more were ever drawn, if booked ahead
-
-    def _new_journal(self, place: Path) -> checkpoint.Journal:
-        return checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
+    def _spent(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
+        """Return the number of steps that a saved training has spent, and continue its journal."""
+        spent: int = state["steps_spent"]
+        if self._processes.is_first:
+            spent = self._files.take_over(path, state["run"], state["journal"], spent)
+        return min(spent, self.plan.steps)  # The journal may count steps ahead that were never made.
 
     def _book(self) -> None:
         """Count the step that is about to be released, on disk first if the run has files."""
-        if self._journal is not None:
-            self._journal.book(self.steps_spent + 1)
+        self._files.count(self.steps_spent + 1)
         self.steps_spent += 1
 
     # --------------------------------------------------------------------------------------------------- guarantees

@@ -26,6 +26,7 @@ from privet.federated.plan import check_plan
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
+from privet.run_files import RunFiles
 
 Updates = Mapping[int, Any] | Iterable[tuple[int, Any]]
 """What clients answered: a dictionary of layers a client; None, or no word of the client, where there is no answer."""
@@ -96,7 +97,7 @@ class Server:
         self._assumptions = tuple(assumptions)
         self._seed = seed
         self._process = os.getpid()
-        self._record: saving.Record | None = None
+        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}")
         self._step: Step | None = None
         self._begin("federated rounds")
         _ = self.guarantee  # raises before anything is spent, if the delta does not do
@@ -213,8 +214,8 @@ class Server:
         From then on every round is booked in a journal beside the file before its noise is drawn. ``extra`` is
         whatever else the run needs, as JSON. The noise generator is not saved.
         """
-        if self._record is None:
-            self._record = saving.Record.begun(path)
+        self._files.begin(path)
+        self._files.count(self.rounds_spent)
         average = self._average
         state = {
             "plan": repr(self.plan),
@@ -230,7 +231,7 @@ class Server:
         arrays = {"model": self._vector}
         if average is not None and average.mean is not None:
             arrays["average"] = average.mean
-        self._record.write(path, self.rounds_spent, state, arrays)
+        saving.write(path, self._files, state, arrays)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
         """Take up a run that :meth:`save` wrote, made with the same arguments; return its ``extra``.
@@ -253,8 +254,8 @@ class Server:
                 raise ValueError(f"the file's run has another {what}: {there}, and here {here}")
         if any(array.shape != self._vector.shape for array in saved.arrays.values()):
             raise ValueError(f"{path} is damaged: its model has another number of parameters than its layers")
-        self._record, booked = saving.Record.resumed(path, saved)
-        self.rounds_spent = min(booked, self.plan.steps)
+        counted = self._files.take_over(path, saved.run, saved.journal, int(state["rounds_spent"]))
+        self.rounds_spent = min(counted, self.plan.steps)
         self.rounds_done = state["rounds_done"]
         self._vector = saved.arrays["model"]
         if self._average is not None:
@@ -266,13 +267,11 @@ class Server:
 
     def close(self) -> None:
         """Let another process have the run's files."""
-        if self._record is not None:
-            self._record.close()
+        self._files.close()
 
     def _book(self) -> None:
         """Count the round that is about to be released, on disk first if the run has files."""
-        if self._record is not None:
-            self._record.book(self.rounds_spent + 1)
+        self._files.count(self.rounds_spent + 1)
         self.rounds_spent += 1
 
 
