@@ -117,7 +117,7 @@ def gradient(study: Study, budget: Budget) -> dict[str, Any]:
         solver, plan, rule = centred_gradient_descent, centred, step_size(centred.descent)
 
     def run(source: NoiseSource) -> Release:
-        return solver(problem, plan, step_size=rule, averaged=AVERAGED, delta=DELTA, source=source)
+        return solver(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
 
     return study.repeated(run, study.runs, budget)
 
