@@ -251,7 +251,7 @@ def without(table, *keys):
         ({"table": without(TABLE, "target")}, "has target_levels but no target"),
         ({"table": {**TABLE, "columns": 3}}, r"\[table\] of the study has an unknown key 'columns'"),
         ({"table": {**TABLE, "numeric": {"age": [120, 0]}}}, "'age': the low bound"),
-        ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': bounds 120 are not a pair"),
+        ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': the bounds 120 are not a pair"),
         ({"table": NUMBERS}, "logistic needs a target with two declared classes"),
         ({"model": "ridge"}, r"model ridge needs a numeric target\. Add target_bounds = \[low, high\]"),
         ({"model": "huber"}, "model huber needs a numeric target"),

@@ -25,7 +25,7 @@ def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
     """Return the plan of one noisy average of local minimisers within ``budget``.
 
     Let xi_j bound the gradient at party j's minimiser. Replacing one of the party's n_j records moves the minimiser by
-    at most (2L/n_j + 2 xi_j)/lambda (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`), and its weight in
+    at most (2L/n_j + 2 xi_j)/lambda (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`). Its weight in
     the average is n_j/n. The norm of the minimiser is at most (L + xi_j)/lambda, because the gradient at zero is at
     most L.
     """

@@ -62,7 +62,7 @@ class JointProblem:
             alike = alike and type(other.objective) is type(first.objective)
             if not alike or vars(other.objective) != vars(first.objective) or other.regulariser != first.regulariser:
                 raise ValueError(
-                    "The problems of the parties differ in row_norm, intercept, columns, loss or regulariser. They must agree."
+                    "The problems of the parties differ in row_norm, intercept, columns, loss or regulariser."
                 )
         counts = tuple(problem.rows.n for problem in problems)
         rows = first.rows
@@ -73,7 +73,7 @@ class JointProblem:
         return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
 
     def of_zeros(self, n: int) -> Problem:
-        """Return the problem of n rows of zeros, which has the same constants as any other n rows and needs no memory."""
+        """Return the problem of n rows of zeros, which has the constants of any other n rows and needs no memory."""
         return self.local(sparse.csr_array((n, self.n_features)), np.zeros(n))
 
     @property
@@ -88,7 +88,7 @@ class JointProblem:
 
     @property
     def norm_bound(self) -> float:
-        """Largest norm of a row's contribution to a party's sum, including the rounding of the sum in floating point."""
+        """Largest norm of a row's contribution to a party's sum, including the floating-point rounding."""
         return self.largest_norm * (1 + rounding_of_sums(max(self.counts), self.dimension))
 
     @property

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privet.denoise import JamesStein, LaplacianSmoothing, SoftThreshold, laplacian_smoothing
-from privet.federated.parameters import ORDERS, check_order, clipped, denoised
+from privet.federated.updates import ORDERS, check_order, clipped, denoised
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-101, 1e-3, 1.0, 1e10, 1e99, 1e101, 1e200, 1.7e308])
