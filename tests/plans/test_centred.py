@@ -87,7 +87,9 @@ def test_it_is_one_gaussian_release_and_composes_as_one():
 def test_the_noise_that_is_drawn_is_the_noise_that_is_planned(which):
     part = getattr(CentredPlan.for_budget(BUDGET, **FIELDS), which)
     drawn = np.concatenate([step.noisy(np.zeros(20_000)) for step in part.run(5, NoiseSource(0))])
-    expected = {"mean": 2 * 1.5 / 0.26805 / math.sqrt(0.05), "gradients": 2 * 0.4 * math.sqrt(20 / 0.95) / 0.26805}[which]
+    expected = {"mean": 2 * 1.5 / 0.26805 / math.sqrt(0.05), "gradients": 2 * 0.4 * math.sqrt(20 / 0.95) / 0.26805}[
+        which
+    ]
     assert drawn.std() == pytest.approx(expected, rel=5 / math.sqrt(2 * drawn.size) + 1e-3)
 
 
