@@ -386,8 +386,8 @@ def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     [
         (("party", "none.toml", "--index", 0), "The study none.toml cannot be read"),
         (("party", "study.toml"), "Missing option '--index'"),
-        (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "the folder none does not exist"),
-        (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "the folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "The folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "The folder none does not exist"),
         (("party", "study.toml", "--index", 0, "--keys", "none"), "make keys with `privet party keygen`"),
         (("party", "study.toml", "--index", 0, "--at", "a:1"), "3 parties, got 1 addresses"),
         (("party", "far.toml", "--index", 0), "north.example is not this machine, and without keys"),

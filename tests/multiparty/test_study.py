@@ -309,7 +309,7 @@ def test_files_without_a_study_are_refused_by_name(tmp_path, content, match):
 
 @pytest.mark.parametrize("text", ["north", "north:", ":9100", "north:0", "north:65536", "north:9x", "north:²", ""])
 def test_invalid_addresses_are_refused(text):
-    with pytest.raises(StudyError, match="is not an address. Write host:port"):
+    with pytest.raises(StudyError, match=r"is not an address\. Write host:port"):
         parse_address(text)
 
 

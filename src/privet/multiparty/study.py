@@ -214,7 +214,7 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in the study. Two parties have the same digest if and only if their studies are equal."""
+        """SHA-256 of everything in the study. Two digests are equal if and only if the studies are equal."""
         text = json.dumps([PROTOCOL, self.to_dict()], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
