@@ -7,7 +7,7 @@ from privet.federated import client_plan, paper_plan
 from privet.federated.plan import check_plan, epsilon_after
 from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, OutputPlan, Poisson
 from privet.privacy import Adjacency, Budget, Unit
-from privet.privacy.analyses.closed_forms import SideConditionError
+from privet.privacy.analyses.subsampling_lemmas import SideConditionError
 
 TABLE_2 = {"n_clients": 1000, "clients_per_round": 50, "rounds": 30, "clip_norm": 0.3}
 
