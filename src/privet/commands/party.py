@@ -1,7 +1,6 @@
-"""``privet party``: several data owners, one model; one process a party."""
+"""``privet party``: several data owners train one model, with one process per party."""
 
 import asyncio
-import base64
 import subprocess
 import sys
 import tempfile
@@ -10,28 +9,20 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
-from typing import IO, Any
+from typing import IO
 
 from rich.console import Console
 
 from privet.files import check_writable, read_json, write_json
-from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
-from privet.linear.base import PrivateLinearModel
-from privet.multiparty import Network, NetworkError, make_keys, verify
-from privet.multiparty.party import Signature, Table, sign, signed_text, take_part
+from privet.linear import TableModel
+from privet.multiparty import Network, NetworkError, make_keys
+from privet.multiparty.protocol.participation import Table, sign, take_part
+from privet.multiparty.protocol.result import to_result, with_signatures
+from privet.multiparty.protocol.result import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar
-from privet.solvers import Release
-from privet.tables import NumericTarget, read_table
-
-_ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
-_SIGNED = ("schema", "model", "study")
-_METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation"}
+from privet.tables import read_table
 
 
 def run(
@@ -47,13 +38,13 @@ def run(
     verbose: bool = False,
     console: Console,
 ) -> None:
-    """Take part in a study as party ``index``, and write the model that all parties arrive at."""
+    """Take part in a study as party ``index``, and write the model that all parties compute."""
     if not 0 <= index < len(study.parties):
-        raise StudyError(f"--index must be 0 to {len(study.parties) - 1}, a place among the study's parties")
+        raise StudyError(f"--index must be one of 0 to {len(study.parties) - 1}, a position among the study's parties")
     check_writable(output)
     if ledger is not None:
         check_writable(ledger)
-        Ledger(ledger).entries()  # one that cannot be read is better found now than after the others have booked
+        Ledger(ledger).entries()  # Notice an unreadable ledger now, not after the others have spent budget.
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     console.print(
@@ -86,45 +77,25 @@ async def _run(
 
     def book(guarantee: Guarantee) -> None:
         if ledger is not None:
-            # Before anything is opened: a crash in between wastes budget, and never forgets it.
+            # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
             Ledger(ledger).spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
 
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
         with progress_bar("Noisy sums", console.is_terminal, console) as progress:
             release = await take_part(session, study, load, book=book, progress=progress)
-        result = as_result(study, release)
+        result = to_result(study, release)
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
-    write_json(output, result | {"signatures": [_as_json(each) for each in signatures]})
+    write_json(output, with_signatures(result, signatures))
     console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
-        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned: there were no keys")
+        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned, because there were no keys")
         + f". Use it with: privet predict {output} TABLE",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def as_result(study: Study, release: Release) -> dict[str, Any]:
-    """Return what all parties sign: the model, in the form that ``privet predict`` reads, and the study."""
-    settings: dict[str, Any] = {
-        "epsilon": study.epsilon,
-        "delta": release.guarantee.delta,
-        "alpha": study.alpha,
-        "fit_intercept": study.intercept_scaling > 0,
-        "intercept_scaling": study.intercept_scaling,
-        "max_iter": study.steps,
-    }
-    if study.model == "huber" and study.threshold is not None:
-        assert isinstance(study.table.target, NumericTarget)
-        settings["threshold"] = study.table.target.encode_distance(study.threshold)
-    counts = release.trace["counts"]
-    reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
-    model = TableModel(study.table, _ESTIMATORS[study.model](**settings))
-    model.adopt(release, method=_METHODS[study.method], reason=reason)
-    return {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
 
 
 def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
@@ -133,13 +104,17 @@ def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
     console.print(f"Keys of {len(study.parties)} parties are in {made}, valid for {days:g} days.", highlight=False)
     for index, party in enumerate(study.parties):
         console.print(f"  {party.name}: ca.crt, party_{index}.crt, party_{index}.key", highlight=False)
-    console.print("Give each party its own three files over a safe way, then delete this folder.", highlight=False)
+    console.print(
+        "Give each party its own three files over a secure channel, then delete this folder.", highlight=False
+    )
 
 
 def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeout: float, console: Console) -> None:
-    """Run all parties on this machine, each a process of its own, with keys made for the occasion."""
+    """Run all parties on this machine, with one process per party and temporary keys."""
     if not 0 < len(data) <= len(study.parties):
-        raise StudyError(f"the study has {len(study.parties)} parties: give one --data each, or fewer")
+        raise StudyError(
+            f"The study has {len(study.parties)} parties. Give --data at most once per party, got {len(data)}."
+        )
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="privet-study-") as folder, ExitStack() as files:
         keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=1)
@@ -147,55 +122,46 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         processes = []
         for index, party in enumerate(study.parties):
             options = ["--index", str(index), "--keys", str(keys), *moved]
-            # On one machine nobody is long in coming: one that fails at its start does not keep the others waiting.
+            # On one machine all parties connect quickly. If one fails at its start, the others need not wait long.
             options += ["--timeout", str(timeout), "--connect-timeout", str(timeout)]
             options += ["--output", str(output / f"{party.name}.privet.json")]
             options += ["--data", str(data[index])] if index < len(data) else []
             command = [sys.executable, "-m", "privet", "party", "run", str(path), *options]
-            # The first speaks for all; what the others say matters only if they fail.
+            # Show the output of the first party only. That of the others matters only if they fail.
             log = None if index == 0 else files.enter_context((Path(folder) / f"{index}.log").open("w+"))
             processes.append((party.name, log, subprocess.Popen(command, stdout=log, stderr=log)))
-        failed = [name for name, log, process in processes if process.wait() and _tell(name, log, console)]
+        failed = [name for name, log, process in processes if process.wait() and _report_failure(name, log, console)]
     if failed:
-        raise StudyError(f"the study failed at {', '.join(failed)}: nothing was written there")
+        raise StudyError(f"The study failed at {', '.join(failed)}. No model was written there.")
 
 
-def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
-    """Show the last line of a party that failed."""
+def _report_failure(name: str, log: IO[str] | None, console: Console) -> bool:
+    """Print the last line of a failed party's output, and return True."""
     if log is not None:
         log.seek(0)
-        console.print(f"{name}: {(log.read().strip().splitlines() or ['no words'])[-1]}", highlight=False)
+        console.print(f"{name}: {(log.read().strip().splitlines() or ['no output'])[-1]}", highlight=False)
     return True
 
 
 def verify_result(
     path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
 ) -> None:
-    """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
+    """Check that every party of the study signed a model with a certificate that was valid on the given day."""
     fields = read_json(path)
-    try:
-        payload = signed_text({key: fields[key] for key in _SIGNED})
-        study = {key: str(fields["study"][key]) for key in ("name", "digest")}
-        names = [str(party["name"]) for party in fields["study"]["parties"]]
-        signatures = [_from_json(each) for each in fields["signatures"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no result of a study: `privet party` writes those") from error
-    if not signatures:
-        raise ValueError(f"{path} is not signed: its study was run without keys, on one machine")
-    if authority is None:
-        raise ValueError("give --ca, the ca.crt of the study: signatures prove nothing without it")
-    if [each.party for each in signatures] != names:
-        raise ValueError(f"{path} is not signed by all of {', '.join(names)}: take the file that the study wrote")
+    if authority is None and fields.get("signatures"):
+        raise ValueError("Give --ca, the ca.crt of the study. Signatures prove nothing without it.")
     day = None if on is None else on.replace(hour=12, tzinfo=UTC)
-    for index, each in enumerate(signatures):
-        verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index, at=day)
-    guarantee = TableModel.load(path).guarantee
+    try:
+        names = check_result(fields, authority.read_bytes() if authority else b"", day)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    study = fields["study"]
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(TableModel.load(path).guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that are free on this machine just now."""
+    """Return ports that are currently free on this machine."""
     sockets = [socket() for _ in range(number)]
     try:
         for each in sockets:
@@ -204,12 +170,3 @@ def free_ports(number: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-def _as_json(each: Signature) -> dict[str, str]:
-    signature = base64.b64encode(each.signature).decode()
-    return {"party": each.party, "certificate": each.certificate.decode(), "signature": signature}
-
-
-def _from_json(fields: Any) -> Signature:
-    return Signature(fields["party"], fields["certificate"].encode(), base64.b64decode(fields["signature"]))
