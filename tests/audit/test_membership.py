@@ -277,7 +277,7 @@ def test_bad_input_is_refused_by_name(change, message):
 
 def test_a_model_without_scores_is_refused():
     X, y, X_out, y_out = table()
-    with pytest.raises(TypeError, match="object has none of predict_proba, decision_function and predict. Pass score"):
+    with pytest.raises(TypeError, match="object has none of predict_proba, decision_function and predict"):
         membership(object(), X, y, X_out, y_out)
 
 
