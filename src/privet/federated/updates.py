@@ -1,4 +1,4 @@
-"""What the server does to updates: it clips each one, and denoises the layers of their mean."""
+"""How the server processes updates: it clips each one, and denoises the layers of their noisy mean."""
 
 import math
 
@@ -8,18 +8,18 @@ from privet.denoise import Denoiser
 from privet.networks import Vector, Weights
 
 ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
-"""Orders of a convolution's weights: output channel, input channel, height, width. The first is PyTorch's own."""
+"""Orders of a convolution's weights: output channel, input channel, height, width. PyTorch uses the first."""
 
 
 def clipped(vector: Vector, clip_norm: float) -> Vector:
-    """Return a finite vector scaled down to the l2 norm ``clip_norm``, if it is longer.
+    """Return a finite vector, scaled down to the l2 norm ``clip_norm`` if it is longer.
 
-    Where squares might overflow or vanish, it is first divided by its largest entry: an infinite norm would scale the
-    whole vector to zero.
+    If its squares might overflow or underflow, the vector is first divided by its largest entry. Otherwise an infinite
+    norm would scale the whole vector to zero.
     """
     with np.errstate(over="ignore"):
         square = float(np.dot(vector, vector))
-    if 1e-200 < square < 1e200 and clip_norm > 1e-100:  # so that the factor is a normal number
+    if 1e-200 < square < 1e200 and clip_norm > 1e-100:  # then the factor is not subnormal
         length = math.sqrt(square)
         return vector if length <= clip_norm else vector * (clip_norm / length)
     peak = float(np.abs(vector).max(initial=0.0))
@@ -33,16 +33,16 @@ def clipped(vector: Vector, clip_norm: float) -> Vector:
 
 
 def check_order(order: str) -> str:
-    """Return an order of flattening that is known."""
+    """Return ``order`` if it is one of ``ORDERS``, and raise otherwise."""
     if order not in ORDERS:
-        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}.")
     return order
 
 
 def denoised(update: Weights, denoiser: Denoiser, noise_std: float, order: str) -> Weights:
-    """Denoise each layer on its own; the weights of two-dimensional convolutions are read in the given order.
+    """Return the update with each layer denoised separately, reading 2-d convolutions in the given order.
 
-    The paper calls PyTorch's own order OIWH. PyTorch stores the height before the width, so that its row OIWH is OIHW
+    The paper calls PyTorch's order OIWH. PyTorch stores the height before the width, so the paper's row OIWH is OIHW
     here.
     """
     axes = tuple("OIHW".index(letter) for letter in check_order(order))
