@@ -1,9 +1,9 @@
-"""Checks of arguments: a bad number is named before any budget is spent."""
+"""Checks of numeric arguments, so that errors name the argument before any budget is spent."""
 
 import math
 from numbers import Integral, Real
 
-LARGEST_COUNT = 10**15  # floats hold every whole number up to here
+LARGEST_COUNT = 10**15  # floats represent every whole number up to here exactly
 
 
 def positive(name: str, value: float) -> float:
@@ -74,7 +74,7 @@ def _shown(value: object) -> str:
 
 
 def within(name: str, value: float, least: float, most: float) -> float:
-    """Return a number of a range that floating point can bear, or raise."""
+    """Return ``value`` as a float if it lies in [least, most], where no square overflows or underflows, else raise."""
     if not least <= positive(name, value) <= most:
-        raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}: use another unit")
+        raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}. Use another unit.")
     return float(value)

@@ -31,7 +31,7 @@ from privet.denoise import Denoiser
 from privet.networks import Loss, check_trainable, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
-from privet.progress import telling_bar
+from privet.progress import status_bar
 from privet.run_files import RunFiles
 
 _LARGE = 280
@@ -206,7 +206,7 @@ class PrivateTraining:
         self._has_begun = True
         share = self._processes.share(len(self.dataset))
         spent = Spent(self._estimate, self._delta)
-        with telling_bar("training", self.plan.steps, progress and self._processes.is_first) as tell:
+        with status_bar("training", self.plan.steps, progress and self._processes.is_first) as tell:
             for step in self._estimate.steps(len(share), self._source, self.steps_spent):
                 self._step, chosen = step, share[step.batch]
                 self._drawn = len(chosen)
