@@ -13,6 +13,7 @@ from scipy.stats import norm
 from privet.objectives import (
     L2,
     BoundedRows,
+    GaussianHinge,
     GeneralisedLinear,
     Huber,
     Logistic,
@@ -20,13 +21,14 @@ from privet.objectives import (
     SaturatingPenalty,
     SmoothedHinge,
     Squared,
+    TamedLogistic,
 )
 from privet.plans.objective import ObjectivePlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.objective_noise import objective_delta
 from privet.solvers.base.minimise import minimise
 from privet.solvers.base.problem import Problem
-from privet.solvers.objective_perturbation import is_one_sided, objective_perturbation, objective_plan
+from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 
 DELTA = 1e-5
 
@@ -55,11 +57,17 @@ def curvatures(objective, scores, targets):
         return (np.abs(1 - (2 * targets - 1) * scores) < objective.width) / (2 * objective.width)
     if isinstance(objective, Huber):
         return (np.abs(scores - targets) < objective.threshold) * 1.0
+    if isinstance(objective, TamedLogistic):
+        margins = (2 * targets - 1) * scores
+        return np.where(margins > 0, np.exp(-np.maximum(margins, 0)) / 2, 0.0)
+    if isinstance(objective, GaussianHinge):
+        u = (1 - (2 * targets - 1) * scores) / objective.width
+        return np.exp(-u * u / 2) / (objective.width * math.sqrt(2 * math.pi))
     return 0.0 * scores
 
 
-LOSSES = [Logistic(), SmoothedHinge(0.3), Huber(0.4), Straight()]
-NAMES = ["logistic", "hinge", "huber", "straight"]
+LOSSES = [Logistic(), SmoothedHinge(0.3), Huber(0.4), Straight(), TamedLogistic(), GaussianHinge(0.4)]
+NAMES = ["logistic", "hinge", "huber", "straight", "tamed", "gaussian-hinge"]
 
 
 # ---------------------------------------------------------------- densities, by the change of variables w -> b
@@ -100,7 +108,7 @@ def hockey_stick(objective, pair, plan, epsilon, *, points=20_001, weaker=1.0, g
 
 def tables(rng, objective, n, d):
     """Yield pairs of tables that differ in the first record: rows of norm at most 1, all sorts of labels."""
-    labels = (0, 1) if is_one_sided(objective) else (-1.0, 1.0) if isinstance(objective, Straight) else (-3.0, 0.0, 3.0)
+    labels = (0, 1) if objective.is_one_sided else (-1.0, 1.0) if isinstance(objective, Straight) else (-3.0, 0.0, 3.0)
     for kind in ("random", "same row", "opposite row", "zero", "ties"):
         X = rng.standard_normal((n, d))
         X /= np.maximum(1, np.linalg.norm(X, axis=1))[:, None]
@@ -120,7 +128,7 @@ def planned(objective, budget, *, n, alpha=None):
     beta = objective.smoothness(1.0)
     alpha = beta / (n * math.expm1(budget.epsilon / 2)) if alpha is None else alpha
     constants = {"n": n, "lipschitz": objective.lipschitz(1.0), "smoothness": beta, "strong_convexity": alpha}
-    return ObjectivePlan.for_budget(budget, **constants, is_one_sided=is_one_sided(objective))
+    return ObjectivePlan.for_budget(budget, **constants, is_one_sided=objective.is_one_sided)
 
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
@@ -333,8 +341,8 @@ def test_only_losses_known_to_keep_their_side_count_as_one_sided():
     class Bent(Logistic):
         pass
 
-    assert is_one_sided(Logistic()) and is_one_sided(SmoothedHinge())
-    assert not is_one_sided(Huber(1.0)) and not is_one_sided(Bent())
+    assert Logistic().is_one_sided and SmoothedHinge().is_one_sided
+    assert not Huber(1.0).is_one_sided and not Bent().is_one_sided
 
 
 @pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge(0.3)], ids=["logistic", "hinge"])

@@ -8,8 +8,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy import sparse
 from scipy.stats import chisquare
 
-from privet.objectives import BoundedRows, Logistic, Multinomial
-from privet.objectives.regression import Squared
+from privet.objectives import BoundedRows, Logistic, Multinomial, Squared
 from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_mu

@@ -6,8 +6,7 @@ from scipy import sparse
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from privet.objectives import BoundedRows, Logistic, Multinomial
-from privet.objectives.regression import Squared
+from privet.objectives import BoundedRows, Logistic, Multinomial, Squared
 from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.plans.recursive import RecursivePlan

@@ -41,7 +41,8 @@ def make_estimator(
     if threshold is not None:
         if model != "huber":
             raise ValueError(f"--threshold is where Huber's loss turns linear, and {model} has none: add --model huber")
-        settings["threshold"] = positive("threshold", threshold) / (number.half_width if number else 1.0)
+        positive("threshold", threshold)
+        settings["threshold"] = number.encode_distance(threshold) if number else threshold
     return MODELS[model](**settings)
 
 

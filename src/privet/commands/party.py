@@ -112,7 +112,7 @@ def as_result(study: Study, release: Release) -> dict[str, Any]:
     }
     if study.model == "huber" and study.threshold is not None:
         assert isinstance(study.table.target, NumericTarget)
-        settings["threshold"] = study.threshold / study.table.target.half_width
+        settings["threshold"] = study.table.target.encode_distance(study.threshold)
     counts = release.trace["counts"]
     reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
     model = TableModel(study.table, _ESTIMATORS[study.model](**settings))

@@ -1,6 +1,5 @@
 """What all linear estimators share: checks of settings, the choice of method, and training."""
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -90,7 +89,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         problem = Problem(objective, L2(self.alpha), rows, targets)
         others = known and replace(problem, rows=BoundedRows(known[0], self.feature_norm, intercept), targets=known[1])
-        is_scalar = problem.start().ndim == 1 and math.isfinite(problem.lipschitz)
+        is_scalar = objective.clips_to_convex and objective.has_bounded_gradient
         choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
         self._check_fit_of(choice.method)
         with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:

@@ -206,7 +206,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         self.verbose = verbose
 
     def _objective(self) -> GeneralisedLinear:
-        return Huber(self.target_bound / 4 if self.threshold is None else self.threshold)
+        return Huber.for_targets(self.target_bound, self.threshold)
 
     def _check_settings(self) -> None:
         super()._check_settings()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from privet.linear.defaults import Choice, default_clip, longest_step, objective_alpha, precision
-from privet.objectives import L2, Huber, Shifted
+from privet.objectives import L2, Shifted
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, Guarantee, NoiseSource, compose, enforced, gdp_mu
 from privet.solvers import AlignedStep, Problem, Progress, Release
@@ -51,7 +51,7 @@ class SparseTask:
     @property
     def is_bounded(self) -> bool:
         """Whether residuals have a bound of the loss's own, as those of classes have."""
-        return math.isfinite(self.problem.objective.residual_bound)
+        return self.problem.objective.has_bounded_gradient
 
     @property
     def met_norm(self) -> float:
@@ -210,13 +210,12 @@ def by_frank_wolfe(task: SparseTask) -> Release:
 
 # ------------------------------------------------------------------------------------------------- methods of a minimum
 
-_HUBER_SHARE = 0.25  # of the bound of the target: losses with a minimum to perturb have bounded gradients
 _LABEL_NOISE = 0.25  # that a student's scores may keep, in units of the scale
 
 
 def _bounded_problem(task: SparseTask, alpha: float = 0.0) -> Problem:
     """Return the problem with a loss of bounded gradients, and a penalty of at least ``alpha``."""
-    objective = task.problem.objective if task.is_bounded else Huber(_HUBER_SHARE * task.scale)
+    objective = task.problem.objective.with_bounded_gradient(task.scale)
     return replace(task.problem, objective=objective, regulariser=L2(max(task.problem.strong_convexity, alpha)))
 
 

@@ -221,12 +221,13 @@ class Study:
         if self.model == "ridge":
             return Squared()
         assert isinstance(self.table.target, NumericTarget)
-        return Huber(0.25 if self.threshold is None else self.threshold / self.table.target.half_width)
+        threshold = None if self.threshold is None else self.table.target.encode_distance(self.threshold)
+        return Huber.for_targets(1.0, threshold)
 
     @property
     def gradient_clip(self) -> float | None:
         """The clip of a record's gradient; None where the loss bounds it."""
-        return 1.0 if self.clip_norm is None and self.model == "ridge" else self.clip_norm
+        return 1.0 if self.clip_norm is None and not self.objective().has_bounded_gradient else self.clip_norm
 
     def problem(self, counts: Sequence[int]) -> JointProblem:
         """Return what is public of the problem, once the parties' numbers of rows are known."""

@@ -1,34 +1,36 @@
-"""A loss of scores that start elsewhere than at zero."""
+"""A loss of scores that start from a public offset instead of zero."""
 
 from privet.objectives.glm import Floats, GeneralisedLinear
 
 
 class Shifted(GeneralisedLinear):
-    """A loss of one score a record, to which a public number is added first: constants stay as they are."""
+    """A loss of one score per record, to which a public offset is added first. The constants of the loss still hold."""
 
     def __init__(self, objective: GeneralisedLinear, offset: float) -> None:
         self.objective = objective
         self.offset = offset
         self.residual_bound = objective.residual_bound
         self.curvature_bound = objective.curvature_bound
+        self.is_one_sided = objective.is_one_sided
+        self.predicts_classes = objective.predicts_classes
 
     def loss(self, scores: Floats, targets: Floats) -> Floats:
         """Return the loss of each record."""
         return self.objective.loss(scores + self.offset, targets)
 
     def residuals(self, scores: Floats, targets: Floats) -> Floats:
-        """Return the derivative of each record's loss by its score."""
+        """Return the derivative of each record's loss with respect to its score."""
         return self.objective.residuals(scores + self.offset, targets)
 
     def check_targets(self, targets: Floats) -> None:
-        """Raise on targets for which the constants do not hold."""
+        """Raise ValueError for targets that the loss does not accept."""
         self.objective.check_targets(targets)
 
     def start(self, dimension: int) -> Floats:
-        """Return the zero weights."""
+        """Return zero weights."""
         return self.objective.start(dimension)
 
     @property
     def start_curvature(self) -> float:
-        """That of the loss."""
+        """Typical second derivative of the loss at scores of zero."""
         return self.objective.start_curvature

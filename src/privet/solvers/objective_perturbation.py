@@ -8,7 +8,6 @@ Thakurta, 2012) with Gaussian noise, and "Towards Practical Differentially Priva
 
 from typing import Any
 
-from privet.objectives import GeneralisedLinear, Logistic, SmoothedHinge
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
@@ -16,9 +15,6 @@ from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Progress, Release
-
-# Losses of a margin: for either label, the derivative by the score has one sign.
-_ONE_SIDED = (Logistic, SmoothedHinge)
 
 
 def objective_perturbation(
@@ -70,18 +66,13 @@ def objective_plan(
     return plan
 
 
-def is_one_sided(objective: GeneralisedLinear) -> bool:
-    """Whether a record's gradients, at whatever weights, never point in opposite directions."""
-    return type(objective) in _ONE_SIDED  # not for subclasses, which may be anything
-
-
 def _constants(problem: Problem) -> dict[str, Any]:
     return {
         "n": problem.rows.n,
         "lipschitz": problem.lipschitz,
         "smoothness": problem.objective.smoothness(problem.rows.norm_bound),
         "strong_convexity": problem.strong_convexity,
-        "is_one_sided": is_one_sided(problem.objective),
+        "is_one_sided": problem.objective.is_one_sided,
     }
 
 

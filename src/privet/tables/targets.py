@@ -81,8 +81,12 @@ class NumericTarget:
 
     @property
     def half_width(self) -> float:
-        """What 1 in the encoded target is in its own units."""
+        """Half the distance between the bounds: the length that encodes to 1."""
         return half_width(self.low, self.high)
+
+    def encode_distance(self, distance: float) -> float:
+        """Convert a distance between two values of the target to encoded units."""
+        return distance / self.half_width
 
     def completed(self, column: pd.Series) -> NumericTarget:
         """Return this target: bounds are declared, never read from the data."""

@@ -40,7 +40,7 @@ def at(method, score, target):
 
 @BOTH
 @pytest.mark.parametrize("target", [0, 1])
-def test_it_is_the_convolution(loss, target):
+def test_the_loss_is_the_convolution_computed_by_quadrature(loss, target):
     corner = corners(loss, target)
     for score in corner + loss.width * np.array([-6.0, -1.0, -0.1, 0.0, 0.3, 2.0, 8.0]):
         kink = (corner - score) / loss.width  # where the integrand has its corner
@@ -54,7 +54,7 @@ def test_it_is_the_convolution(loss, target):
 
 @BOTH
 @pytest.mark.parametrize("target", [0, 1])
-def test_residuals_are_the_derivative(loss, target):
+def test_residuals_are_the_derivative_of_the_loss(loss, target):
     scores = corners(loss, target) + loss.width * np.linspace(-5, 5, 41)
     h, targets = loss.width * 1e-5, np.full(41, target)
     slopes = (loss.loss(scores + h, targets) - loss.loss(scores - h, targets)) / (2 * h)
@@ -63,7 +63,7 @@ def test_residuals_are_the_derivative(loss, target):
 
 @BOTH
 @pytest.mark.parametrize("target", [0, 1])
-def test_it_is_convex_lipschitz_and_smooth_as_it_says(loss, target):
+def test_the_loss_is_convex_lipschitz_and_smooth_with_the_declared_constants(loss, target):
     """The residual grows with the score, never beyond its bound, and nowhere faster than the curvature."""
     scores = corners(loss, target) + loss.width * np.linspace(-40, 40, 20_001)
     residuals = loss.residuals(scores, np.full(scores.size, target))
@@ -86,7 +86,7 @@ def test_the_curvature_bound_is_attained_at_the_corner(loss, target):
 
 @BOTH
 @pytest.mark.parametrize("target", [0, 1])
-def test_it_lies_above_the_loss_by_no_more_than_at_the_corner(loss, target):
+def test_the_smoothing_error_is_largest_at_the_corner(loss, target):
     corner = corners(loss, target)
     most = (1 if isinstance(loss, GaussianHinge) else 2) * loss.width / math.sqrt(2 * math.pi)
     assert at(loss.loss, corner, target) == pytest.approx(most, rel=1e-12)
@@ -98,7 +98,7 @@ def test_it_lies_above_the_loss_by_no_more_than_at_the_corner(loss, target):
 @BOTH
 @pytest.mark.parametrize("score", [-1e307, -1e200, -1e9, 0.0, 1e-300, 1e9, 1e200, 1e307])
 @pytest.mark.parametrize("target", [0, 1])
-def test_extreme_scores_are_borne(loss, score, target):
+def test_extreme_scores_give_finite_losses_and_bounded_residuals(loss, score, target):
     with warnings.catch_warnings():
         warnings.simplefilter("error" if abs(score) < 1e300 else "ignore")
         value, residual = at(loss.loss, score, target), at(loss.residuals, score, target)
@@ -107,7 +107,7 @@ def test_extreme_scores_are_borne(loss, score, target):
     assert abs(residual) <= 1
 
 
-def test_tails_keep_their_digits():
+def test_tails_are_computed_without_cancellation():
     loss = GaussianHinge(0.5)
     residual = at(loss.residuals, 11.0, 1)  # twenty widths beyond the corner
     assert math.log(-residual) == pytest.approx(float(log_ndtr(-20.0)), rel=1e-12)
@@ -117,13 +117,13 @@ def test_tails_keep_their_digits():
 
 
 @pytest.mark.parametrize("loss", HINGES, ids=named)
-def test_the_first_residual_of_a_hinge_is_bounded(loss):
+def test_the_start_residual_bound_of_the_hinge_is_attained(loss):
     for target in (0, 1):
         assert abs(at(loss.residuals, 0.0, target)) == pytest.approx(loss.start_residual_bound, rel=1e-12)
     assert loss.start_residual_bound <= loss.residual_bound
 
 
-def test_narrow_widths_are_the_loss_itself():
+def test_narrow_widths_approach_the_loss_itself():
     hinge, absolute = GaussianHinge(1e-9), GaussianAbsolute(1e-9)
     for score in (-3.0, 0.0, 0.9, 1.1, 5.0):
         assert at(hinge.loss, score, 1) == pytest.approx(max(0.0, 1 - score), abs=1e-8)
@@ -131,7 +131,7 @@ def test_narrow_widths_are_the_loss_itself():
 
 
 @BOTH
-def test_gradients_of_records_keep_within_their_bound_clipped_or_not(loss):
+def test_gradients_of_records_stay_within_the_bound_clipped_or_not(loss):
     rng = np.random.default_rng(0)
     rows = BoundedRows(rng.standard_normal((9, 3)) * 3, 1.0, 0.5)
     targets, weights = rng.integers(0, 2, 9), 5 * rng.standard_normal(4)
@@ -144,7 +144,7 @@ def test_gradients_of_records_keep_within_their_bound_clipped_or_not(loss):
     assert loss.start(3).shape == (3,)
 
 
-def test_the_gradient_is_that_of_the_mean_loss():
+def test_the_gradient_sum_is_the_derivative_of_the_mean_loss():
     rng = np.random.default_rng(1)
     for loss in (GaussianHinge(0.7), GaussianAbsolute(0.7)):
         rows = BoundedRows(rng.standard_normal((20, 3)) / 3, 1.0, 0.5)
@@ -156,14 +156,14 @@ def test_the_gradient_is_that_of_the_mean_loss():
 
 
 @pytest.mark.parametrize("targets", [[0.5], [2], [-1], [math.nan], [math.inf]])
-def test_hinge_targets_are_0_or_1(targets):
+def test_hinge_targets_other_than_0_and_1_are_refused(targets):
     with pytest.raises(ValueError, match="GaussianHinge losses must be 0 or 1"):
         GaussianHinge().check_targets(np.array(targets))
     GaussianHinge().check_targets(np.array([0, 1]))
 
 
 @pytest.mark.parametrize("targets", [[math.nan], [math.inf], [0.0, -math.inf]])
-def test_absolute_targets_are_finite(targets):
+def test_non_finite_targets_are_refused(targets):
     with pytest.raises(ValueError, match="finite"):
         GaussianAbsolute(1.0).check_targets(np.array(targets))
     GaussianAbsolute(1.0).check_targets(np.array([-7.5, 0.0, 1e9]))
