@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privet import PrivateLogisticRegression
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing
-from privet.linear.training import TRAINERS, Task, by_gradient
+from privet.linear.methods import METHODS, Task
 from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
@@ -206,13 +206,15 @@ class WatchedTask(Task):
 def fitted(job: Job) -> list[NDArray[Any]]:
     """Return the weights of the fitted estimator, after all iterates if they are asked for."""
     iterates: list[NDArray[Any]] = []
+    original = METHODS["gradient"].train
 
     def train(task: Task) -> Release:
-        release = by_gradient(WatchedTask(**vars(task)))
+        release = original(WatchedTask(**vars(task)))
         iterates.extend(release.trace["iterates"])
         return release
 
-    with patch.dict(TRAINERS, {"gradient": train} if job.with_curve else {}):
+    watched = {"gradient": replace(METHODS["gradient"], train=train)} if job.with_curve else {}
+    with patch.dict(METHODS, watched):
         model = estimator(job).fit(*images(job.preset.n)["training"])
     return [*iterates, np.vstack([model.coef_.T, model.intercept_ / PIXELS.constant])]
 

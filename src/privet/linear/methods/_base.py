@@ -64,7 +64,7 @@ class Task:
     @property
     def has_bounded_loss(self) -> bool:
         """Whether the loss itself bounds the residuals, as losses of classes do."""
-        return math.isfinite(self.problem.objective.residual_bound)
+        return self.problem.objective.has_bounded_gradient
 
     @property
     def sparse_norm(self) -> float:

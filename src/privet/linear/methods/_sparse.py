@@ -4,13 +4,12 @@ import math
 from dataclasses import replace
 
 from privet.linear.methods._base import Task
-from privet.objectives import L2, Huber
+from privet.objectives import L2
 from privet.privacy import Budget, gdp_mu
 from privet.solvers import Problem
 
 FIRST_CLIP = 0.6  # clip of the first residuals, as a share of the bound on the target
 _WANTED_LEGIBILITY = 16.0
-_HUBER_SHARE = 0.25  # threshold, as a share of the bound on the target
 
 
 def legibility(budget: Budget, n: int, n_features: int, n_nonzero: int, norm_in_entries: float) -> float:
@@ -36,5 +35,5 @@ def bounded_problem(task: Task, alpha: float = 0.0) -> Problem:
 
     Methods that perturb a minimum need bounded gradients, so the Huber loss replaces the squared loss.
     """
-    objective = task.problem.objective if task.has_bounded_loss else Huber(_HUBER_SHARE * task.scale)
+    objective = task.problem.objective.with_bounded_gradient(task.scale)
     return replace(task.problem, objective=objective, regulariser=L2(max(task.problem.strong_convexity, alpha)))

@@ -13,9 +13,7 @@ from privet.solvers.frank_wolfe import frank_wolfe
 _CLASS_SCORES, _NUMBER_SCORES = 2.0, 0.5  # sizes of the scores to reach, in units of the scale
 
 
-@method(
-    "frank_wolfe", summary="the choice of one feature per step, whose gradient is never measured", is_sparse=True
-)
+@method("frank_wolfe", summary="the choice of one feature per step, whose gradient is never measured", is_sparse=True)
 def train(task: Task) -> Release:
     """Move towards privately chosen corners of an l1 ball, in as many steps as features may be kept."""
     rows = task.problem.rows

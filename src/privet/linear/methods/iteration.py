@@ -59,9 +59,9 @@ def _clip(task: Task) -> float:
         return task.clip(default_clip(rows.row_norm, task.scale, precision(task.budget, rows.n, problem.start().size)))
     if task.clip_norm is not None:
         raise ValueError(
-            f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}): clipped steps "
-            "of a softmax do not contract, and the guarantee rests on contraction. Leave clip_norm out, or use "
-            "method='gradient'."
+            f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}), because "
+            "clipped steps of a softmax do not contract, and the guarantee rests on contraction. Leave clip_norm out, "
+            "or use method='gradient'."
         )
     # The allowance for rounding grows with the table, so the bound is the larger one of both tables.
     tables = [rows] if task.public_records is None else [rows, task.public_records.rows]
@@ -79,8 +79,8 @@ def _amplification(plan: GradientPlan, n: int) -> str:
     saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"
     if full_batch < hidden:
         return (
-            f"{saved}; {plan.steps} full-batch steps, all released, would need {1 - full_batch / hidden:.1%} less noise "
-            f"for {n / plan.divisor(n):.0f} times the work, so method='gradient' can be better"
+            f"{saved}; {plan.steps} full-batch steps, all released, would need {1 - full_batch / hidden:.1%} less "
+            f"noise for {n / plan.divisor(n):.0f} times the work, so method='gradient' can be better"
         )
     return f"{saved}, and {1 - hidden / full_batch:.1%} of the noise of as many full-batch steps"
 

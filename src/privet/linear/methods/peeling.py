@@ -85,5 +85,5 @@ def peeling_rounds(reached: float, has_bounded_loss: bool) -> int:
 
 
 def residual_clips(rounds: int, scale: float) -> list[float]:
-    """Return the residual clip of each round: few targets are near their bound, and residuals fall as the model fits."""
+    """Return the residual clip of each round. Few targets are near their bound, and residuals fall with the rounds."""
     return [scale * max(FIRST_CLIP * _CLIP_DECAY**done, _LAST_CLIP) for done in range(rounds)]

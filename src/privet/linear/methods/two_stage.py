@@ -9,7 +9,8 @@ from privet.solvers.two_stage import two_stage
 
 
 @method(
-    "two_stage", summary="the votes of blocks of records on the features, then a linear term of the objective",
+    "two_stage",
+    summary="the votes of blocks of records on the features, then a linear term of the objective",
     is_sparse=True,
 )
 def train(task: Task) -> Release:
