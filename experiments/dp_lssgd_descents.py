@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from privet import PrivateLogisticRegression
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing
-from privet.linear.methods import METHODS, Task
 from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Release, noisy_gradient_descent
+from privet.solvers import Problem, Release, Run, centred_gradient_descent, noisy_gradient_descent
 from privet.solvers.base.steps import Chooser, DecayingStep, StepSize
 
 Labelled = tuple[Any, NDArray[Any]]
@@ -170,12 +169,11 @@ def records_clipped(job: Job) -> list[NDArray[Any]]:
     """Return all iterates of DP-LSSGD with records clipped to norm 1 and the accountant's noise."""
     rows, labels = bounded(job.preset.n, STANDARDISED)["training"]
     epoch = rows.n // BATCH
+    plan = least_noise(job.budget, rows.n, steps=job.preset.epochs * epoch)
     release = noisy_gradient_descent(
         Problem(Multinomial(CLASSES), L2(ALPHA), rows, labels),
-        least_noise(job.budget, rows.n, steps=job.preset.epochs * epoch),
+        Run(plan, NoiseSource(job.run)),
         step_size=DecayingStep(job.a) if job.kind == "text" else EpochStep(job.a, epoch),
-        delta=DELTA,
-        source=NoiseSource(job.run),
         denoiser=LaplacianSmoothing(job.sigma) if job.sigma else None,
         keep_iterates=job.with_curve,
     )
@@ -194,27 +192,16 @@ def estimator(job: Job) -> PrivateLogisticRegression:
     )
 
 
-class WatchedTask(Task):
-    """What the estimator trains, with every iterate kept."""
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """Return what every solver is given."""
-        return {**super().common, "keep_iterates": True}
-
-
 def fitted(job: Job) -> list[NDArray[Any]]:
     """Return the weights of the fitted estimator, after all iterates if they are asked for."""
     iterates: list[NDArray[Any]] = []
-    original = METHODS["gradient"].train
 
-    def train(task: Task) -> Release:
-        release = original(WatchedTask(**vars(task)))
-        iterates.extend(release.trace["iterates"])
+    def watched(*args: Any, **options: Any) -> Release:
+        release = centred_gradient_descent(*args, **options, keep_iterates=job.with_curve)
+        iterates.extend(release.trace.get("iterates", ()))
         return release
 
-    watched = {"gradient": replace(METHODS["gradient"], train=train)} if job.with_curve else {}
-    with patch.dict(METHODS, watched):
+    with patch("privet.linear.methods.gradient.centred_gradient_descent", watched):
         model = estimator(job).fit(*images(job.preset.n)["training"])
     return [*iterates, np.vstack([model.coef_.T, model.intercept_ / PIXELS.constant])]
 

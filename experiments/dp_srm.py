@@ -36,6 +36,7 @@ from privet.solvers import (
     AlignedStep,
     Problem,
     Release,
+    Run,
     adaptive_gradient_descent,
     centred_gradient_descent,
     noisy_gradient_descent,
@@ -45,7 +46,7 @@ from privet.solvers import (
 
 DELTA = 1e-5
 PENALTY = 0.001
-Run = Callable[[NoiseSource], Release]
+Training = Callable[[NoiseSource], Release]
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,12 @@ class Method:
 
     name: str
     passes: float
-    runs: dict[str, Run]
+    runs: dict[str, Training]
 
 
 def methods(data: Dataset, problem: Problem, epsilon: float) -> list[Method]:
     """Return all methods at a budget; plans are made once."""
     budget, n, smoothness = Budget(epsilon, DELTA), problem.rows.n, problem.smoothness
-    common: dict[str, Any] = {"delta": DELTA}
     steps = {f"{c:g}/L": c / smoothness for c in (0.5, 1.0, 1.5, 1.9)}
     clip = problem.lipschitz
 
@@ -99,29 +99,27 @@ def methods(data: Dataset, problem: Problem, epsilon: float) -> list[Method]:
     )
     agd = AdaptivePlan.for_budget(budget)
 
-    def with_steps(run: Callable[[float, NoiseSource], Release], grid: dict[str, float]) -> dict[str, Run]:
+    def with_steps(run: Callable[[float, NoiseSource], Release], grid: dict[str, float]) -> dict[str, Training]:
         return {name: (lambda source, eta=eta: run(eta, source)) for name, eta in grid.items()}
 
     def descent(eta: float, source: NoiseSource) -> Release:
-        return noisy_gradient_descent(problem, gd, step_size=eta, source=source, keep_iterates=True, **common)
+        return noisy_gradient_descent(problem, Run(gd, source), step_size=eta, keep_iterates=True)
 
     def last(eta: float, source: NoiseSource) -> Release:
-        return noisy_gradient_descent(problem, gd, step_size=eta, source=source, **common)
+        return noisy_gradient_descent(problem, Run(gd, source), step_size=eta)
 
     def averaged(eta: float, source: NoiseSource) -> Release:
-        return noisy_gradient_descent(problem, gd, step_size=eta, averaged=0.3, source=source, **common)
+        return noisy_gradient_descent(problem, Run(gd, source), step_size=eta, averaged=0.3)
 
     def random_stop(eta: float, source: NoiseSource) -> Release:
-        return random_round(problem, rr, step_size=eta, source=source, **common)
+        return random_round(problem, Run(rr, source), step_size=eta)
 
     def recursive(eta: float, source: NoiseSource) -> Release:
         move = data.max_move / smoothness
-        return recursive_momentum(
-            problem, srm, step_size=eta, max_move=move, source=source, keep_iterates=True, **common
-        )
+        return recursive_momentum(problem, Run(srm, source), step_size=eta, max_move=move, keep_iterates=True)
 
     def adaptive(source: NoiseSource) -> Release:
-        return adaptive_gradient_descent(problem, agd, source=source, keep_iterates=True, **common)
+        return adaptive_gradient_descent(problem, Run(agd, source), keep_iterates=True)
 
     few = {f"{c:g}/L": c / smoothness for c in (0.02, 0.05, 0.1, 0.3)} | {"1/L": 1 / smoothness}
     beyond = {f"{c:g}/L": c / smoothness for c in (4.0, 5.0, 7.0, 20.0, 60.0)}
@@ -132,11 +130,11 @@ def methods(data: Dataset, problem: Problem, epsilon: float) -> list[Method]:
         Method("DP-SRM", passes, with_steps(recursive, steps)),
         Method("DP-GD, any step", 20, with_steps(last, beyond)),
         Method("DP-GD, any step, averaged", 20, with_steps(averaged, beyond)),
-        default_descent(data, budget, common),
+        default_descent(data, budget),
     ]
 
 
-def default_descent(data: Dataset, budget: Budget, common: dict[str, Any]) -> Method:
+def default_descent(data: Dataset, budget: Budget) -> Method:
     """Return the descent of the estimators, on this objective: centred rows, found steps, an average of iterates."""
     rows = BoundedRows(data.split.X, data.row_norm, 0.2 * data.row_norm)
     problem = Problem(Logistic(), SaturatingPenalty(PENALTY), rows, data.split.y.astype(np.float64))
@@ -148,7 +146,7 @@ def default_descent(data: Dataset, budget: Budget, common: dict[str, Any]) -> Me
     rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
 
     def run(source: NoiseSource) -> Release:
-        return centred_gradient_descent(problem, plan, step_size=rule, averaged=AVERAGED, source=source, **common)
+        return centred_gradient_descent(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
 
     return Method("privet's default, with an intercept", steps + 1, {"found": run})
 

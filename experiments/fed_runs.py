@@ -21,8 +21,7 @@ from privet.federated import ClientTrainer, LocalTraining, client_plan, paper_pl
 from privet.federated.clients import Clients, tensors
 from privet.federated.engines.base import Answer
 from privet.federated.engines.registry import engine_for
-from privet.federated.local_training import trained_weights, with_weights
-from privet.federated.parameters import Weights
+from privet.networks import Weights, trained_weights, with_weights
 from privet.plans import FixedSize, GradientPlan, Poisson
 from privet.privacy import Budget
 
@@ -138,8 +137,8 @@ def train(task: Task, setting: Setting, seed: int, watch: Score | None = None) -
         average=None if setting.tail_share is None else tail(setting.rounds, setting.tail_share),
         evaluate=watch,
         engine=task.engine,
-        seed=seed,
-        progress=False,
+        random_state=seed,
+        verbose=False,
     )
     return Outcome(
         task.test(result.model),

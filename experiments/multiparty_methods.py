@@ -2,7 +2,7 @@
 
 Each has the plan, and with it the noise, of ``privet.multiparty``: ``gradient_plan`` and ``output_plan`` of the
 protocol itself, with each party's rounding and the exact law of the jointly drawn noise; and the plans of
-``privet.multiparty.comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
+``multiparty_comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
 together (multiparty_minimisers.py), and where a sum of independent Gaussian noises of the parties is all that matters,
 it is drawn at once. The tests hold each method against its counterpart in the package.
 """
@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from multiparty_comparisons import AveragedMinimisers, afforded_alpha
 from multiparty_data import Study
 from multiparty_minimisers import minimisers
 from numpy.typing import NDArray
 
-from privet.multiparty.comparisons import AveragedMinimisers, afforded_alpha
-from privet.multiparty.gradient import gradient_plan
-from privet.multiparty.output import output_plan
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.gradient import gradient_plan
+from privet.multiparty.protocol.output import output_plan
+from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, BoundedRows
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.noise.lattice import rounded
-from privet.solvers import Problem, noisy_gradient_descent
+from privet.solvers import Problem, Run, noisy_gradient_descent
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 
@@ -174,9 +174,7 @@ def central(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept:
     """Run noisy gradient descent on all rows in one place: what joint noise is to come close to."""
     problem = deal.pooled(knobs.alpha)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=knobs.steps, clip_norm=problem.lipschitz)
-    release = noisy_gradient_descent(
-        problem, plan, step_size=knobs.step_size, delta=budget.delta, source=source, keep_iterates=True
-    )
+    release = noisy_gradient_descent(problem, Run(plan, source), step_size=knobs.step_size, keep_iterates=True)
     path = {step: release.trace["iterates"][step - 1] for step in kept if step}
     return Trained({0: problem.start()} | path, release.guarantee.epsilon, release.trace["noise_std"])
 

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from privet.linear.defaults import METHODS
 
+import privet as package
 from privet.cli import main
+from privet.commands.fit import MODELS
 
 SCHEMA = """
 target = "visited"
@@ -94,6 +97,28 @@ def test_help_answers_in_half_a_second(slowness: Callable[[], float]) -> None:
     assert all(command in result.stdout for command in ("demo", "plan", "fit", "predict", "ledger"))
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    result = privet("--version")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"privet {package.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["fit", "audit"])
+def test_help_lists_the_models_and_methods_of_the_library(command: str) -> None:
+    words = " ".join(privet(command, "--help").stdout.replace("│", " ").split())
+    for names in (", ".join(MODELS), ", ".join(METHODS)):
+        assert names in words
+
+
+def test_a_printed_guarantee_has_at_most_12_lines_and_verbose_shows_all_details(folder: Path) -> None:
+    short, long = (privet(*FIT, *options, cwd=folder).stdout.splitlines() for options in ((), ("--verbose",)))
+    first, last = (next(k for k, line in enumerate(short) if start in line) for start in ("Ignored", "Method:"))
+    assert last - first - 1 <= 12
+    assert "further detail" in short[last - 1]
+    assert sum("Enforced:" in line for line in long) > sum("Enforced:" in line for line in short)
+    assert not any("further detail" in line for line in long)
+
+
 def test_help_loads_no_heavy_library() -> None:
     heavy = ("torch", "flwr", "mpyc", "sklearn", "scipy", "pandas", "dp_accounting")
     code = (
@@ -111,7 +136,7 @@ def test_fit_then_predict(folder: Path, table: str) -> None:
     fitted = privet("fit", table, "--schema", "schema.toml", "--epsilon", 5, "-o", "m.json", cwd=folder)
     assert fitted.returncode == 0, fitted.stderr
     assert "differential privacy for each record (replace-one)." in fitted.stdout
-    assert "Ignored columns, not declared: name" in fitted.stdout
+    assert "Ignored columns that are not declared: name" in fitted.stdout
     predicted = privet("predict", "m.json", table, "-o", "p.csv", "--probabilities", "--score", cwd=folder)
     assert predicted.returncode == 0, predicted.stderr
     frame = pd.read_csv(folder / "p.csv")
@@ -151,7 +176,7 @@ def test_fit_then_predict_a_number(billed: Path, options: tuple[object, ...]) ->
     assert fitted.returncode == 0, fitted.stderr
     assert fitted.stdout.splitlines()[1].endswith("differential privacy for each record (replace-one).")
     assert "the target is clipped to declared bounds [0, 6000]" in (billed / "m.json").read_text(encoding="utf-8")
-    assert "Ignored columns, not declared: visited, name" in fitted.stdout
+    assert "Ignored columns that are not declared: visited, name" in fitted.stdout
     predicted = privet("predict", "m.json", "data.csv", "-o", "p.csv", "--score", cwd=billed)
     assert predicted.returncode == 0, predicted.stderr
     frame = pd.read_csv(billed / "p.csv")
@@ -283,13 +308,13 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT, "--delta", -0.1), "delta must lie in [0, 1)"),
         ((*FIT, "--delta", 0, "--method", "gradient"), "no pure epsilon"),
         ((*FIT, "--method", "magic"), "method must be"),
-        ((*FIT, "--max-iter", 0), "max_iter must be at least 1"),
-        ((*FIT, "--seed", -3), "random_state"),
+        ((*FIT, "--max-iter", 0), "max_iter is --max-iter"),
+        ((*FIT, "--seed", -3), "random_state is --seed"),
         ((*FIT, "--alpha", -1), "alpha must not be negative"),
-        ((*FIT, "--limit", 1), "--limit needs --ledger"),
+        ((*FIT, "--limit", 1), "--limit requires --ledger"),
         ((*FIT, "-o", "no/such/folder/m.json"), "does not exist"),
         (("fit", "none.csv", "--schema", "schema.toml"), "none.csv"),
-        (("fit", "data.csv", "--bounds", "age=0:120"), "no target column"),
+        (("fit", "data.csv", "--bounds", "age=0:120"), "No target column"),
         (("fit", "data.csv"), "no feature is declared"),
         (("fit", "data.csv", "--target", "visited"), "no feature is declared"),
         (("fit", "data.csv", "--target", "visited", "--bounds", "weight=0:200"), "weight"),
@@ -297,23 +322,26 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         (("fit", "data.csv", "--target", "visited", "--bounds", "sex=0:1"), "sex"),
         (("fit", "data.csv", "--target", "visited", "--levels", "sex=female,other"), "male"),
         (("fit", "schema.toml", "--schema", "schema.toml"), "schema.toml"),
-        ((*FIT, "--model", "forest"), "model must be auto, logistic, svm, ridge or huber, got 'forest'"),
-        ((*FIT, "--model", "ridge"), "declare them (target_bounds = [low, high] or --target-bounds low:high)"),
+        ((*FIT, "--model", "forest"), "--model must be one of auto, logistic, svm, ridge, huber, got 'forest'"),
+        ((*FIT, "--model", "ridge"), "target_bounds is --target-bounds LOW:HIGH"),
         ((*FIT, "--model", "huber"), "PrivateHuberRegressor predicts numbers"),
-        ((*FIT, "--threshold", 1), "logistic has none: add --model huber"),
-        ((*FIT, "--target-bounds", "0:1", "--threshold", 1), "ridge has none: add --model huber"),
+        ((*FIT, "--threshold", 1), "--threshold requires --model huber, but the model is logistic"),
+        (
+            (*FIT, "--target-bounds", "0:1", "--threshold", 1),
+            "--threshold requires --model huber, but the model is ridge",
+        ),
         ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", 0), "threshold must be positive, got 0"),
         ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", "nan"), "threshold must be finite"),
-        ((*FIT, "--target-bounds", "0:1", "--model", "logistic"), "--model ridge or huber"),
+        ((*FIT, "--target-bounds", "0:1", "--model", "logistic"), "PrivateHuberRegressor is --model huber"),
         ((*FIT, "--target-bounds", "0:1", "--model", "svm"), "PrivateLinearSVC predicts classes"),
         ((*FIT_AGE, "--method", "objective"), "needs a loss with bounded gradients"),
         ((*FIT_AGE, "--method", "magic"), "method must be"),
-        ((*FIT_AGE, "--clip-norm", 0), "clip_norm must be positive"),
+        ((*FIT_AGE, "--clip-norm", 0), "clip_norm is --clip-norm"),
         ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),
         ((*FIT, "--target-bounds", "0:1"), "'visited'"),  # its cells are words
         ((*FIT, "--target-bounds", "1:0"), "below"),
         ((*FIT, "--target-bounds", "0:inf"), "finite"),
-        ((*FIT, "--target-bounds", "01"), "write low:high"),
+        ((*FIT, "--target-bounds", "01"), "Write low:high"),
         ((*FIT, "--target-bounds", "0:1", "--bounds", "visited=0:1"), "more than once"),
         (("fit", "data.csv", "--bounds", "age=0:120", "--target-bounds", "0:1"), "no target"),
         (("fit", "data.csv", "--target", "age", "--levels", "sex=female,male"), "or the bounds of a number"),

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 HEAVY = {"torch", "flwr", "mpyc"}
-BUILT_ON_HEAVY = {"deep", "multiparty", "federated"}
+BUILT_ON_HEAVY = {"networks", "deep", "multiparty", "federated"}
 RANDOM = {"random", "secrets", "randomgen", "numpy.random", "torch.random", "scipy.stats", "sklearn.utils.random"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "manual_seed"}
 TORCH_DRAWS |= {"normal_", "uniform_", "exponential_", "bernoulli_", "rand_like", "randn_like", "randint_like"}

@@ -7,7 +7,7 @@ released, in the form that an attacker would put it in: noisy gradients rather t
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ from privet.plans import (
 )
 from privet.preprocessing.private import METHODS as SCALERS
 from privet.privacy import Budget, Guarantee, NoiseSource
-from privet.solvers import Problem, Release, descent_of
+from privet.solvers import Problem, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import descent_stability
@@ -174,7 +174,7 @@ def _scenario(
     solve = getattr(solvers, solver)
 
     def run(problem: Problem, source: NoiseSource) -> Release:
-        return solve(problem, plan, delta=delta, source=source, **options)
+        return solve(problem, Run(replace(plan, delta=delta), source), **options)
 
     guarantee = run(pair[0], NoiseSource(0)).guarantee
     return Scenario(

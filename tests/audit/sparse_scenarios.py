@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scenarios import BUDGET, CLIP, DELTA, LAX, PURE, STEP, Key, Scenario
+from scenarios import BUDGET, CLIP, LAX, PURE, STEP, Key, Scenario
 
 import privet
 from privet import solvers
@@ -25,7 +25,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, S
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.plans.adaptive import Purse
 from privet.privacy import Budget, Guarantee, NoiseSource
-from privet.solvers import Problem, PublicFeatures, Release
+from privet.solvers import Problem, PublicFeatures, Release, Run
 
 Problems = tuple[Problem, Problem]
 See = Callable[[Release], ArrayLike]
@@ -192,8 +192,8 @@ def _hard_thresholds() -> list[Scenario]:
     plan = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=2, clip_norm=CLIP)
 
     def run(problem: Problem, source: NoiseSource, **options: Any) -> Release:
-        fields = {"n_nonzero": 1, "step_size": STEP, "delta": DELTA, "keep_iterates": True} | options
-        return solvers.hard_threshold(problem, plan, source=source, **fields)
+        fields = {"n_nonzero": 1, "step_size": STEP, "keep_iterates": True} | options
+        return solvers.hard_threshold(problem, Run(plan, source), **fields)
 
     scenario = partial(_scenario, run=run, seen=moves_of)
     return [
@@ -225,10 +225,10 @@ def peeled(
     """Return a pair, a run of peeling, and what is seen of it: all that the purse released."""
     plan = OverheardPlan.for_budget(budget)
     clips = [clip] * rounds
-    options = {"n_nonzero": n_nonzero or half, "entry_bound": 1.0, "residual_clips": clips, "delta": budget.delta}
+    options = {"n_nonzero": n_nonzero or half, "entry_bound": 1.0, "residual_clips": clips}
 
     def run(problem: Problem, source: NoiseSource) -> Release:
-        return solvers.peeled_threshold(problem, plan, source=source, **options)
+        return solvers.peeled_threshold(problem, Run(plan, source), **options)
 
     def seen(release: Release) -> ArrayLike:
         return np.append(rounds_of(plan, half), one_of_two(release.weights) if pair[0].rows.n_features == 2 else [])
@@ -264,8 +264,8 @@ def _frank_wolfe() -> list[Scenario]:
     name, plan = "frank_wolfe", AdaptivePlan.for_budget(BUDGET)
 
     def run(problem: Problem, source: NoiseSource, steps: int) -> Release:
-        fields = {"l1_radius": CLIP, "entry_bound": 1.0, "residual_clip": CLIP, "delta": DELTA, "keep_iterates": True}
-        return solvers.frank_wolfe(problem, plan, steps=steps, source=source, **fields)
+        fields = {"l1_radius": CLIP, "entry_bound": 1.0, "residual_clip": CLIP, "keep_iterates": True}
+        return solvers.frank_wolfe(problem, Run(plan, source), steps=steps, **fields)
 
     def scenario(variant: str, pair: Problems, steps: int, **fields: Any) -> Scenario:
         return _scenario(name, variant, pair, partial(run, steps=steps), seen=corners_of, **fields)
@@ -286,10 +286,11 @@ TWO = "the claim composes a choice with a tilted objective, and Clopper-Pearson 
 
 def voted(*, budget: Budget = VOTED, blocks: int = 3, **options: Any) -> Callable[[Any, NoiseSource], Release]:
     """Return a run of two stages that chooses one feature, each record a block of its own unless told otherwise."""
-    fields = {"n_nonzero": 1, "blocks": blocks, "entry_bound": 1.0} | options
+    fields: dict[str, Any] = {"n_nonzero": 1, "entry_bound": 1.0}
 
     def run(problem: Problem, source: NoiseSource) -> Release:
-        return solvers.two_stage(problem, budget, source=source, **fields)
+        plan = solvers.two_stage_plan(problem, budget, **fields, **options)
+        return solvers.two_stage(problem, Run(plan, source), blocks=blocks, **fields)
 
     return planning_once(run)
 
@@ -348,15 +349,15 @@ def _transfers() -> list[Scenario]:
         plan = OutputPlan.for_budget(budget, stability=solvers.transfer_stability(pair[0], features))
 
         def run(problem: Problem, source: NoiseSource) -> Release:
-            options = {"features": features, "n_nonzero": 1, "steps": 2, "delta": budget.delta}
-            return solvers.knowledge_transfer(problem, plan, source=source, **options)
+            options = {"features": features, "n_nonzero": 1, "steps": 2}
+            return solvers.knowledge_transfer(problem, Run(plan, source), **options)
 
         return _scenario("knowledge_transfer", variant, pair, run, seen=labels_of, **fields)
 
     teaching = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=1, clip_norm=CLIP)
 
     def student(problem: Problem, source: NoiseSource) -> Release:
-        teacher = solvers.hard_threshold(problem, teaching, n_nonzero=1, step_size=STEP, delta=DELTA, source=source)
+        teacher = solvers.hard_threshold(problem, Run(teaching, source), n_nonzero=1, step_size=STEP)
         return solvers.student_of(teacher, two if problem.rows.n_features == 2 else one, n_nonzero=1, steps=2)
 
     teachers = partial(_scenario, "student_of", run=student, seen=labels_of)

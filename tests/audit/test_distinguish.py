@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from privet.plans import FullBatch, GradientPlan
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, gaussian_sigma, gdp_mu
 from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.events import ApproximateRelease, GaussianRelease, PoissonGaussian, PureRelease
-from privet.solvers import Problem, noisy_gradient_descent
+from privet.solvers import Problem, Run, noisy_gradient_descent
 
 DELTA = 1e-5
 
@@ -88,7 +89,7 @@ def test_noisy_descent_on_the_worst_pair_is_measured_to_eight_tenths():
     first, second = (Problem(Logistic(), L2(0.0), BoundedRows(X, 1.0), y.astype(float)) for X, y in label_flip(2, 1))
 
     def mechanism(problem, source):
-        return noisy_gradient_descent(problem, plan, step_size=0.5, delta=DELTA, source=source).weights
+        return noisy_gradient_descent(problem, Run(replace(plan, delta=DELTA), source), step_size=0.5).weights
 
     guarantee = plan.guarantee(DELTA)
     audit = distinguish(mechanism, first, second, guarantee=guarantee, runs=10_000, source=NoiseSource(0))

@@ -18,8 +18,7 @@ from privet.audit import from_outputs
 from privet.audit.distinguish import summary
 from privet.linear.methods import METHODS
 from privet.privacy import NoiseSource
-from privet.privacy.analyses.accounting import merged
-from privet.privacy.analyses.unsampled import is_gaussian
+from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.events import ApproximateRelease
 from privet.solvers import Release
 
@@ -75,7 +74,7 @@ def stated(guarantee):
 
     At other deltas such a claim may well be held against rates, but a share of it is then a share of next to nothing.
     """
-    if guarantee.delta == 0 or is_gaussian(merged(guarantee.event, guarantee.adjacency)):
+    if guarantee.delta == 0 or gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
         return guarantee
     return replace(guarantee, event=ApproximateRelease(guarantee.epsilon, guarantee.delta))
 

@@ -31,13 +31,13 @@ from privet.plans import (
     RandomStop,
     SecretOrder,
 )
-from privet.plans.descent import Descent
-from privet.plans.gradient import Step
+from privet.plans.contraction import Descent
 from privet.plans.recursive import RecursivePlan
+from privet.plans.step import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian
-from privet.solvers import Problem, noisy_gradient_descent, output_perturbation
+from privet.solvers import Problem, Run, noisy_gradient_descent, output_perturbation
 from privet.solvers.centred_gradient import centred_gradient_descent
 from privet.solvers.output_perturbation import descent_stability
 from privet.solvers.recursive_momentum import recursive_momentum
@@ -78,7 +78,9 @@ def noisy_gradients(iterates: list[Any], kept: float = 1.0) -> Any:
 
 def descent_game(plan: GradientPlan, first: Problem, second: Problem, *, runs: int = 1000, see: Any = None) -> Game:
     def mechanism(data: Problem, source: NoiseSource) -> Any:
-        release = noisy_gradient_descent(data, plan, step_size=STILL, delta=DELTA, source=source, keep_iterates=True)
+        release = noisy_gradient_descent(
+            data, Run(replace(plan, delta=DELTA), source), step_size=STILL, keep_iterates=True
+        )
         gradients = noisy_gradients(release.trace["iterates"])
         return gradients if see is None else see(gradients)
 
@@ -165,7 +167,7 @@ def recursive() -> Game:
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
         options: dict[str, Any] = {"step_size": STILL, "max_move": math.inf, "keep_iterates": True}
-        release = recursive_momentum(data, plan, delta=DELTA, source=source, **options)
+        release = recursive_momentum(data, Run(replace(plan, delta=DELTA), source), **options)
         return noisy_gradients(noisy_gradients(release.trace["iterates"]), 1 - plan.refresh)
 
     return Game(plan.guarantee(DELTA), first, second, mechanism)
@@ -181,7 +183,7 @@ def centred() -> Game:
         with pytest.MonkeyPatch.context() as spy:
             brought_back = centring._in_ball
             spy.setattr(centring, "_in_ball", lambda *args: centres.append(brought_back(*args)) or centres[-1])
-            release = centred_gradient_descent(data, plan, delta=DELTA, source=source, step_size=STILL)
+            release = centred_gradient_descent(data, Run(replace(plan, delta=DELTA), source), step_size=STILL)
         return np.concatenate([centres[0], release.weights])
 
     return Game(plan.guarantee(DELTA), first, second, mechanism)
@@ -205,7 +207,7 @@ def hidden_game(plan: GradientPlan, first: Problem, second: Problem, runs: int =
     """The last iterate, and whatever else the solver hands out."""
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
-        release = hidden_steps.projected_sgd(data, plan, delta=DELTA, source=source)
+        release = hidden_steps.projected_sgd(data, Run(replace(plan, delta=DELTA), source))
         if "iterates" not in release.trace:
             return release.weights
         return noisy_gradients(release.trace["iterates"], 1 - plan.descent.step_size * data.regulariser.alpha)
@@ -279,7 +281,7 @@ def output() -> Game:
         plan.guarantee(DELTA),
         first,
         second,
-        lambda data, source: output_perturbation(data, plan, delta=DELTA, source=source).weights,
+        lambda data, source: output_perturbation(data, Run(replace(plan, delta=DELTA), source)).weights,
     )
 
 

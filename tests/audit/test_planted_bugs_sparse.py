@@ -7,6 +7,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from privet.audit import Distinguished, distinguish, pairs
 from privet.objectives import GeneralisedLinear, Huber, Logistic, SmoothedHinge
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan, adaptive
 from privet.plans.adaptive import Purse
-from privet.plans.gradient import Step
 from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
+from privet.plans.step import Step
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import (
     Problem,
     PublicFeatures,
+    Run,
     frank_wolfe,
     hard_threshold,
     knowledge_transfer,
@@ -56,10 +58,10 @@ planted = BUGS.planted
 def descent(first: Problem, second: Problem, steps: int = 2) -> Game:
     """DP-IGHT, one feature of which keeps its weight after each step."""
     plan = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=steps, clip_norm=CLIP)
-    fields: dict[str, Any] = {"n_nonzero": 1, "step_size": 1e-3, "delta": DELTA, "keep_iterates": True}
+    fields: dict[str, Any] = {"n_nonzero": 1, "step_size": 1e-3, "keep_iterates": True}
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
-        return moves_of(hard_threshold(data, plan, source=source, **fields))
+        return moves_of(hard_threshold(data, Run(plan, source), **fields))
 
     return Game(plan.guarantee(DELTA), first, second, mechanism)
 
@@ -107,10 +109,10 @@ def peeling_lengths() -> Game:
 def walk() -> Game:
     """Nine corners of an interval."""
     plan = AdaptivePlan.for_budget(BUDGET)
-    fields = {"l1_radius": CLIP, "entry_bound": 1.0, "residual_clip": CLIP, "delta": DELTA, "keep_iterates": True}
+    fields = {"l1_radius": CLIP, "entry_bound": 1.0, "residual_clip": CLIP, "keep_iterates": True}
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
-        return corners_of(frank_wolfe(data, plan, steps=STEPS, source=source, **fields)).sum()
+        return corners_of(frank_wolfe(data, Run(plan, source), steps=STEPS, **fields)).sum()
 
     return Game(plan.guarantee(DELTA), *problems(pairs.target_flip(2, 1)), mechanism, runs=600)
 
@@ -137,10 +139,10 @@ def scores_of_a_tie() -> Game:
 
 def transfer(first: Problem, second: Problem, features: PublicFeatures, runs: int = 300) -> Game:
     plan = OutputPlan.for_budget(BUDGET, stability=transfer_stability(first, features))
-    fields: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 2, "delta": DELTA}
+    fields: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 2}
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
-        return labels_of(knowledge_transfer(data, plan, source=source, **fields))
+        return labels_of(knowledge_transfer(data, Run(plan, source), **fields))
 
     return Game(plan.guarantee(DELTA), first, second, mechanism, runs=runs)
 
@@ -316,10 +318,12 @@ def flip() -> tuple[pairs.Pair, PublicFeatures]:
 
 def played(pair: Any, plan: OutputPlan, features: PublicFeatures, is_unsafe: bool) -> tuple[Distinguished, Any]:
     """Return what the game shows of knowledge transfer, and what it claims; the attacker averages the labels."""
-    options: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 5, "delta": DELTA}
+    options: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 5}
 
     def run(problem: Problem, source: NoiseSource) -> Any:
-        return knowledge_transfer(problem, plan, source=source, unsafe_paper_calibration=is_unsafe, **options)
+        return knowledge_transfer(
+            problem, Run(replace(plan, delta=DELTA), source), unsafe_paper_calibration=is_unsafe, **options
+        )
 
     def mechanism(problem: Problem, source: NoiseSource) -> Any:
         release = run(problem, source)

@@ -45,10 +45,10 @@ def test_the_threshold_is_in_the_units_of_the_target():
 @pytest.mark.parametrize(
     ("model", "threshold", "cause"),
     [
-        ("forest", None, "model must be auto, logistic, svm, ridge or huber, got 'forest'"),
-        ("", None, "model must be"),
-        ("ridge", 1.0, "ridge has none: add --model huber"),
-        ("auto", 1.0, "ridge has none: add --model huber"),
+        ("forest", None, "--model must be one of auto, logistic, svm, ridge, huber, got 'forest'"),
+        ("", None, "--model must be"),
+        ("ridge", 1.0, "--threshold requires --model huber, but the model is ridge"),
+        ("auto", 1.0, "--threshold requires --model huber, but the model is ridge"),
         ("huber", 0.0, "threshold must be positive"),
         ("huber", -3.0, "threshold must be positive, got -3.0"),
         ("huber", float("inf"), "threshold must be finite"),
@@ -77,10 +77,11 @@ def test_what_is_printed_and_written_is_the_model(tmp_path: Path):
     pd.DataFrame({"x": x, "y": 400 * x - 100, "other": 1}).to_csv(tmp_path / "t.csv", index=False)
     console = Console(record=True, width=200, file=io.StringIO())
     estimator = fit.make_estimator("auto", NUMBERS, epsilon=10.0)
-    model = fit.run(tmp_path / "t.csv", NUMBERS, estimator, output=tmp_path / "m.json", console=console)
+    options = {"output": tmp_path / "m.json", "verbose": True, "console": console}
+    model = fit.run(tmp_path / "t.csv", NUMBERS, estimator, **options)
     text = console.export_text()
     assert "the target is clipped to declared bounds [-100, 300] and mapped to [-1, 1], each row by itself" in text
-    assert "Ignored columns, not declared: other" in text
+    assert "Ignored columns that are not declared: other" in text
     frame = pd.DataFrame({"x": [0.0, 0.5, 1.0]})
     assert TableModel.load(tmp_path / "m.json").predict(frame).tolist() == model.predict(frame).tolist()
     assert np.abs(model.predict(frame) - [-100, 100, 300]).max() < 20

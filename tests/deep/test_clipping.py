@@ -213,7 +213,7 @@ def test_an_example_without_a_finite_gradient_counts_as_nothing():
 
 def test_parameters_and_hooks_are_left_as_they_were():
     model = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="one number an example"):
+    with pytest.raises(ValueError, match="one value per example"):
         batch_gradients(model, lambda outputs, targets: outputs.mean(), (torch.randn(4, 3),), torch.zeros(4))
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
     assert not model._forward_hooks

@@ -82,7 +82,7 @@ def saved(path, steps=3, planned=12, extra=None, **options):
     private = prepared(steps=planned, **options)
     make(private, steps)
     private.save(path, extra)
-    private._journal.close()
+    private._files.close()
     return private
 
 
@@ -140,7 +140,7 @@ def test_the_step_after_a_resume_is_the_step_that_would_have_been(tmp_path):
     before = prepared(kind="recursive", optimizer=adam)
     make(before, 4)
     before.save(tmp_path / "run")
-    before._journal.close()
+    before._files.close()
     after = prepared(kind="recursive", optimizer=adam)
     after.resume(tmp_path / "run")
     mean = torch.randn(sum(each.numel() for each in after._parameters))
@@ -171,7 +171,7 @@ def test_a_schedule_goes_on_where_it_was(tmp_path, schedule):
         before.step(*batch)
         advance(scheduler)
     before.save(tmp_path / "run", {"schedule": scheduler.state_dict()})
-    before._journal.close()
+    before._files.close()
     after = prepared()
     again = schedule(after.optimizer)
     again.load_state_dict(after.resume(tmp_path / "run")["schedule"])
@@ -204,7 +204,7 @@ def test_any_nesting_of_plain_values_comes_back(tmp_path):
 def test_what_cannot_be_saved_is_said_when_saving_and_the_old_file_stays(tmp_path):
     private = prepared()
     private.save(tmp_path / "run", "first")
-    with pytest.raises(TypeError, match="a function cannot be saved"):
+    with pytest.raises(TypeError, match="A function cannot be saved"):
         private.save(tmp_path / "run", {"schedule": lambda step: step})
     assert checkpoint.read(tmp_path / "run")["extra"] == "first"
     assert not list(tmp_path.glob(".run*"))
@@ -258,7 +258,7 @@ def test_a_save_through_a_link_writes_where_the_journal_is(tmp_path):
     private.resume(tmp_path / "latest")
     make(private, 2)
     private.save(tmp_path / "latest")
-    private._journal.close()
+    private._files.close()
     again = prepared()
     again.resume(tmp_path / "latest")
     assert again.steps_done == first.steps_done + 2
@@ -272,7 +272,7 @@ def test_changed_parameters_are_remembered(tmp_path):
     with pytest.warns(UserWarning, match="changed between"):
         make(private, 1)
     private.save(tmp_path / "run")
-    private._journal.close()
+    private._files.close()
     again = prepared()
     again.resume(tmp_path / "run")
     assert "what the caller changed" in again.guarantee.statement(verbose=True)
@@ -312,13 +312,13 @@ def test_a_seeded_run_that_is_resumed_repeats_no_noise(tmp_path):
     before.save(tmp_path / "run")
     for _ in range(2):  # lost, and spent
         before.step(*next(batches))
-    before._journal.close()
+    before._files.close()
     lives = [everything]
     for _ in range(2):  # twice from the same file: each life has steps to lose
         private = silent(seed=3)
         private.resume(tmp_path / "run")
         lives.append(noises(private, 2))
-        private._journal.close()
+        private._files.close()
     drawn = [noise for life in lives for noise in life]
     for i, one in enumerate(drawn):
         for other in drawn[:i]:
@@ -364,14 +364,14 @@ def assert_refused_untouched(path, error, match, **options):
         private.resume(path)
     assert_same(state_of(private), before)
     assert (private.steps_done, private.steps_spent) == (0, 0)
-    assert private._journal is None
+    assert not private._files.has_journal
 
 
 def test_a_missing_journal_is_refused(tmp_path):
     """And not as a missing file: who starts anew on a FileNotFoundError would start anew on a spent budget."""
     saved(tmp_path / "run")
     journal_of(tmp_path / "run").unlink()
-    assert_refused_untouched(tmp_path / "run", ValueError, "where its file looks for it")
+    assert_refused_untouched(tmp_path / "run", ValueError, "the journal of this run, is missing")
     assert not list(tmp_path.glob("*.journal"))
 
 
@@ -379,13 +379,13 @@ def test_a_file_that_was_moved_without_its_journal_is_refused(tmp_path):
     saved(tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").rename(tmp_path / "elsewhere" / "run")
-    assert_refused_untouched(tmp_path / "elsewhere" / "run", ValueError, "where its file looks for it")
+    assert_refused_untouched(tmp_path / "elsewhere" / "run", ValueError, "the journal of this run, is missing")
 
 
 def test_a_journal_that_is_too_short_is_refused(tmp_path):
     saved(tmp_path / "run", steps=4)
     os.truncate(journal_of(tmp_path / "run"), 3)
-    assert_refused_untouched(tmp_path / "run", ValueError, "counts 3 steps, its file 4")
+    assert_refused_untouched(tmp_path / "run", ValueError, "counts 3 steps, but the saved file has spent 4")
 
 
 def test_all_files_of_a_run_share_its_journal(tmp_path):
@@ -396,7 +396,7 @@ def test_all_files_of_a_run_share_its_journal(tmp_path):
     for _ in range(6):
         private.step(*next(batches))
     private.save(tmp_path / "new")
-    private._journal.close()
+    private._files.close()
     again = prepared()
     again.resume(tmp_path / "old")
     assert (again.steps_done, again.steps_spent) == (0, 6)
@@ -415,15 +415,15 @@ def test_files_in_several_folders_share_the_journal(tmp_path):
     private.save(one)
     private.save(other)
     private.step(*next(batches))
-    private._journal.close()
+    private._files.close()
     for path, spent in ((other, 2), (one, 5), (other, 8)):
         private = prepared()
         private.resume(path)
         assert (private.steps_done, private.steps_spent) == (1, spent)
         make(private, 3)
-        private._journal.close()
+        private._files.close()
     tmp_path.joinpath("one").rename(tmp_path / "moved")
-    assert_refused_untouched(other, ValueError, "where its file looks for it")
+    assert_refused_untouched(other, ValueError, "the journal of this run, is missing")
     tmp_path.joinpath("moved").rename(tmp_path / "one")
     prepared().resume(other)
 
@@ -436,7 +436,7 @@ def test_a_file_cannot_name_another_file_for_a_journal(tmp_path):
     state = checkpoint.read(path)
     (tmp_path / "privet-").mkdir()
     checkpoint.write(path, state | {"run": "/../victim"})
-    assert_refused_untouched(path, ValueError, "has no run number")
+    assert_refused_untouched(path, ValueError, "does not name its run")
     assert victim.read_bytes() == b"x" * 100
 
 
@@ -474,7 +474,7 @@ def test_recursive_momentum_that_lost_its_first_step_is_bounded_like_the_later_o
     before = prepared(kind="recursive")
     before.save(tmp_path / "run")
     make(before, lost)
-    before._journal.close()
+    before._files.close()
     private = prepared(kind="recursive")
     private.resume(tmp_path / "run")
     assert (private.steps_done, private.steps_spent) == (0, lost)
@@ -528,7 +528,7 @@ def test_a_file_with_a_pickle_in_it_executes_nothing(tmp_path, place):
             kept = dict(arrays)
         with path.open("wb") as file:
             np.savez(file, **(kept | {place: trap}))
-    assert_refused_untouched(path, ValueError, "is no file of PrivateTraining.save")
+    assert_refused_untouched(path, ValueError, "was not written by PrivateTraining.save")
     assert not sprung.exists()
     pickle.loads(pickle.dumps(Trap(sprung)))  # it would have
     assert sprung.exists()
@@ -543,11 +543,11 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     foreign = [b"", b"x", b"PK\x03\x04", b"\x93NUMPY", os.urandom(1000), bytes(flipped), b"{}"]
     for content in [*foreign, *(whole[: len(whole) * part // 10] for part in range(1, 10)), whole[:-1]]:
         path.write_bytes(content)
-        assert_refused_untouched(path, ValueError, "is no file of PrivateTraining.save")
+        assert_refused_untouched(path, ValueError, "was not written by PrivateTraining.save")
     np.save(tmp_path / "array.npy", np.zeros(3))
-    assert_refused_untouched(tmp_path / "array.npy", ValueError, "is no file of PrivateTraining.save")
+    assert_refused_untouched(tmp_path / "array.npy", ValueError, "was not written by PrivateTraining.save")
     np.savez(tmp_path / "other.npz", header=np.array("[1]"))
-    assert_refused_untouched(tmp_path / "other.npz", ValueError, "is no file of PrivateTraining.save")
+    assert_refused_untouched(tmp_path / "other.npz", ValueError, "was not written by PrivateTraining.save")
     with pytest.raises(FileNotFoundError):
         prepared().resume(tmp_path / "nothing")
 
@@ -560,7 +560,7 @@ def test_another_version_of_the_format_is_refused_by_name(tmp_path):
     header = json.loads(str(kept["header"])) | {"format": "privet training 2"}
     with path.open("wb") as file:
         np.savez(file, **(kept | {"header": np.array(json.dumps(header))}))
-    assert_refused_untouched(path, ValueError, "has the format 'privet training 2', this version reads")
+    assert_refused_untouched(path, ValueError, "has the format 'privet training 2', but this version reads")
 
 
 def test_another_plan_is_refused(tmp_path):
@@ -640,7 +640,7 @@ def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, ki
         assert made <= private.steps_spent <= made + life + 1  # at most one a life was booked and not made
         spent = private.guarantee.epsilon
         assert spent >= private._estimate.so_far(made).guarantee(DELTA).epsilon
-        private._journal.close()
+        private._files.close()
     private = prepared(kind=kind, steps=planned)
     private.resume(path)
     assert private.steps_done < private.steps_spent  # something was lost

@@ -195,7 +195,7 @@ def test_impossible_settings_are_refused():
         prepared(batch_size=0)
     with pytest.raises(ValueError, match="batch_size / n"):
         prepared(batch_size=201)
-    with pytest.raises(ValueError, match="one number an example"):
+    with pytest.raises(ValueError, match="one value per example"):
         train(prepared(loss=nn.functional.cross_entropy))
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from privet.plans import OutputPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import output_perturbation
+from privet.solvers import Run, output_perturbation
 from privet.solvers.output_perturbation import descent_stability
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +83,7 @@ def test_algorithm_1_is_the_solver(experiment, mu):
     path, _ = methods.descent(problem, step_size, 30, kept={7, 30})
     for steps in (7, 30):
         plan = OutputPlan.for_budget(Budget(0.5, methods.DELTA), stability=descent_stability(problem, step_size, steps))
-        release = output_perturbation(problem, plan, delta=methods.DELTA, source=NoiseSource(3))
+        release = output_perturbation(problem, Run(replace(plan, delta=methods.DELTA), NoiseSource(3)))
         np.testing.assert_allclose(plan.noisy(path[steps], NoiseSource(3)), release.weights, rtol=1e-12)
         study = methods.Study(loaded(experiment, "WINE"), problem, mu, 0.0, 1)
         assert methods.printed_sensitivity(study, steps) > 1.4 * plan.stability.sensitivity

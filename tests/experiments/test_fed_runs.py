@@ -101,7 +101,8 @@ def test_without_privacy_the_model_moves_by_the_mean_of_updates(runs, task, sett
     from torch import nn
 
     from privet.federated import ClientTrainer
-    from privet.federated.local_training import order_source, trained_weights
+    from privet.federated.local_training import order_source
+    from privet.networks import trained_weights
 
     everybody = replace(setting, clients_per_round=30)
     ((number, update, weights),) = runs.without_privacy(task, everybody, seed=4, rounds=1)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from privet.federated import ClientTrainer, LocalTraining
-from privet.federated.local_training import order_source, trained_weights, with_weights
+from privet.federated.local_training import order_source
+from privet.networks import trained_weights, with_weights
 from privet.privacy.noise.source import OrderSource
 
 
@@ -161,8 +162,8 @@ def test_weights_go_into_a_copy():
     [
         ({"learning_rate": 0.0, "batch_size": 5, "epochs": 1}, "learning_rate"),
         ({"learning_rate": 0.1, "batch_size": 0, "epochs": 1}, "batch_size"),
-        ({"learning_rate": 0.1, "batch_size": 5}, "one of the two"),
-        ({"learning_rate": 0.1, "batch_size": 5, "epochs": 1, "steps": 1}, "one of the two"),
+        ({"learning_rate": 0.1, "batch_size": 5}, "either epochs or steps"),
+        ({"learning_rate": 0.1, "batch_size": 5, "epochs": 1, "steps": 1}, "either epochs or steps"),
         ({"learning_rate": 0.1, "batch_size": 5, "epochs": 0}, "epochs"),
         ({"learning_rate": 0.1, "batch_size": 5, "steps": 0}, "steps"),
         ({"learning_rate": 0.1, "batch_size": 5, "steps": 1, "decay": 1.5}, "decay"),
@@ -181,5 +182,5 @@ def test_models_that_keep_averages_of_data_or_learn_nothing_are_refused():
         ClientTrainer(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), nn.CrossEntropyLoss(), local, 1.0)
     with pytest.raises(ValueError, match="no parameters"):
         ClientTrainer(nn.Tanh(), nn.CrossEntropyLoss(), local, 1.0)
-    with pytest.raises(ValueError, match="one number an example"):
+    with pytest.raises(ValueError, match="one value per example"):
         updated(network(), local, loss=nn.functional.cross_entropy)

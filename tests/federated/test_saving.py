@@ -27,7 +27,7 @@ DELTA = 1e-5
 def server(rounds=6, seed=None, average=None, **options):
     weights = {"w": np.zeros((2, 3)), "b": np.zeros(2)}
     plan = options.pop("plan", GradientPlan(FullBatch(), rounds, 1.0, 3.0))
-    return Server(plan, weights, 5, delta=DELTA, seed=seed, average=average, **options)
+    return Server(plan, weights, 5, delta=DELTA, random_state=seed, average=average, **options)
 
 
 def make(one, rounds):
@@ -159,7 +159,7 @@ def test_a_journal_that_is_missing_or_short_is_refused(tmp_path):
     saved(tmp_path / "run")
     journal = journal_of(tmp_path / "run")
     journal.write_bytes(b".")
-    with pytest.raises(ValueError, match="not complete"):
+    with pytest.raises(ValueError, match="incomplete"):
         server().resume(tmp_path / "run")
     journal.unlink()
     with pytest.raises(ValueError, match="journal of this run"):
@@ -175,7 +175,11 @@ def test_files_that_are_none_of_ours_are_refused_and_execute_nothing(tmp_path):
     bomb.write_bytes(pickle.dumps(Bomb()))
     text.write_text("hello")
     np.savez(array, header=np.array(json.dumps({"format": "privet training 1", "state": {}})))
-    for path, cause in ((bomb, "no file of Server.save"), (text, "no file of Server.save"), (array, "has the format")):
+    for path, cause in (
+        (bomb, "not written by Server.save"),
+        (text, "not written by Server.save"),
+        (array, "has the format"),
+    ):
         with pytest.raises(ValueError, match=cause):
             server().resume(path)
     assert not (tmp_path / "executed").exists()
@@ -223,7 +227,7 @@ def evaluate(model):
 
 result = simulate(
     nn.Linear(3, 2), clients, loss=nn.CrossEntropyLoss(), local=LocalTraining(0.1, 3, epochs=1),
-    plan=GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), delta=1e-3, evaluate=evaluate, progress=False,
+    plan=GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), delta=1e-3, evaluate=evaluate, verbose=False,
     save=sys.argv[1], resume=True,
 )
 last = result.history[-1]

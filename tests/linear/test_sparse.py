@@ -3,6 +3,7 @@
 import math
 import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from privet.linear.sparse_rows import bounded_entries, scaled_to_norm
 from privet.objectives import L2, BoundedRows, Logistic, TamedLogistic
 from privet.plans import AdaptivePlan
 from privet.privacy import Budget, NoiseSource, gdp_mu
-from privet.solvers import Problem
+from privet.solvers import Problem, Run
 from privet.solvers.hard_threshold import peeled_threshold
 
 SPARSE_METHODS = PrivateSparseRegression.offered_methods()
@@ -209,12 +210,10 @@ def test_the_first_step_of_the_tamed_loss_is_that_of_the_logistic_one(labels):
     releases = [
         peeled_threshold(
             Problem(objective, L2(1e-4), BoundedRows(X, 12.0), y.astype(float)),
-            AdaptivePlan(5.0),
+            Run(replace(AdaptivePlan(5.0), delta=1e-4), NoiseSource(0)),
             n_nonzero=S,
             entry_bound=1.0,
             residual_clips=[0.5],
-            delta=1e-4,
-            source=NoiseSource(0),
         )
         for objective in (Logistic(), TamedLogistic())
     ]

@@ -71,7 +71,7 @@ CENTRES = ["on a row", "an ulp off", "nearly on it", "opposite", "anywhere", "fa
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("outputs", [None, 3])
 @pytest.mark.parametrize("scale", [1e-200, 0.05, 3.0, 1e30], ids=["tiny", "inside", "scaled down", "huge"])
-def test_scores_sums_and_norms_are_those_of_the_differences(form, dtype, outputs, scale):
+def test_scores_sums_and_norms_agree_with_explicitly_centred_rows(form, dtype, outputs, scale):
     rng = np.random.default_rng(0)
     X = (scale * rng.standard_normal((30, 6)) * (rng.random((30, 6)) < 0.7)).astype(dtype)
     X[3], X[4] = 0, X[5]  # a row of zeros, and a duplicate
@@ -101,7 +101,7 @@ def test_a_batch_of_centred_rows_is_centred(form, batch):
         assert rows.norms() == pytest.approx(np.linalg.norm(naive, axis=1), rel=1e-12)
 
 
-def test_many_blocks_add_up_to_the_whole():
+def test_sums_over_many_blocks_agree_with_one_product():
     rng = np.random.default_rng(2)
     X, centre = rng.standard_normal((140_000, 2)) * 0.1, np.array([0.3, -0.2])
     coefficients = rng.standard_normal(140_000)
@@ -111,7 +111,7 @@ def test_many_blocks_add_up_to_the_whole():
         assert combined == pytest.approx([*naive, 0.5 * coefficients.sum()], rel=1e-9)
 
 
-def test_the_rows_themselves_stay_as_they_were():
+def test_centring_does_not_change_the_original_rows():
     X, centre = np.random.default_rng(3).standard_normal((5, 3)), np.array([0.1, 0.2, 0.3])
     rows, before = BoundedRows(X, 1.0, 0.5), X.copy()
     scores, norms, weights = rows.scores(np.ones(4)), rows.norms().copy(), rows.weight_in_total
@@ -127,7 +127,7 @@ def test_the_rows_themselves_stay_as_they_were():
 
 
 @pytest.mark.parametrize("scale", [0.2, 5.0], ids=["inside", "scaled down"])
-def test_centring_twice_is_centring_at_the_last_or_is_refused(scale):
+def test_centring_twice_is_refused_and_recentring_uses_the_last_centre(scale):
     """Norms of differences are no norms of rows: what is clipped by them must not be too long."""
     rng = np.random.default_rng(4)
     X = scale * rng.standard_normal((6, 3))
@@ -143,13 +143,13 @@ def test_centring_twice_is_centring_at_the_last_or_is_refused(scale):
         assert (twice.norms() <= twice.norm_bound).all()
 
 
-def test_only_rows_with_a_constant_column_are_centred():
-    with pytest.raises(ValueError, match="fit an intercept"):
+def test_rows_without_a_constant_column_cannot_be_centred():
+    with pytest.raises(ValueError, match="Fit an intercept"):
         BoundedRows(np.ones((2, 2)), 1.0).centred(np.zeros(2))
 
 
 @pytest.mark.parametrize("centre", [np.zeros(3), np.zeros(1), np.zeros((2, 1))], ids=lambda centre: str(centre.shape))
-def test_a_centre_that_is_no_vector_of_the_features_is_refused(centre):
+def test_a_centre_of_the_wrong_shape_is_refused(centre):
     rows = BoundedRows(np.ones((4, 2)), 1.0, 0.5)
     with pytest.raises(ValueError):
         rows.centred(centre).combine(np.ones(4))
@@ -198,7 +198,7 @@ def test_norms_are_never_below_the_exact_ones(kind):
 
 
 @pytest.mark.parametrize("kind", CENTRES)
-def test_beside_a_tall_constant_column_norms_err_by_far_less_than_the_room_for_rounding(kind):
+def test_with_a_large_constant_column_norms_err_far_less_than_the_room_for_rounding(kind):
     rng = np.random.default_rng(7)
     for _ in range(60):
         X = 10.0 ** rng.uniform(-6, 1) * rng.standard_normal((2, 3))
@@ -211,7 +211,7 @@ def test_beside_a_tall_constant_column_norms_err_by_far_less_than_the_room_for_r
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_norms_of_long_rows_hold_too(form):
+def test_norms_of_rows_with_many_entries_are_never_below_the_exact_norms(form):
     rng = np.random.default_rng(8)
     for scale, intercept in ((1e-4, 1e-3), (1.0, 1e-6), (30.0, 0.2)):
         X = scale * rng.standard_normal((1, 3_000)) * (rng.random((1, 3_000)) < 0.1)
@@ -245,7 +245,7 @@ def one_record(rng):
 
 
 @pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge(), Huber(2.0), Squared(), Multinomial(3)], ids=name_of)
-def test_a_clipped_record_never_weighs_more_than_the_clip_to_the_last_bit(objective):
+def test_a_clipped_record_never_exceeds_the_clip_even_by_rounding(objective):
     rng = np.random.default_rng(10)
     largest = 0.0
     for _ in range(150):
@@ -265,7 +265,7 @@ def test_a_clipped_record_never_weighs_more_than_the_clip_to_the_last_bit(object
     assert largest > 0.999
 
 
-def test_the_coefficients_of_a_hostile_record_are_held_by_the_clip():
+def test_the_clip_bounds_the_residual_of_an_adversarial_record():
     """Residuals of every size, not those of some loss: the clip alone must hold."""
     rng = np.random.default_rng(11)
     for _ in range(400):
@@ -286,7 +286,7 @@ def test_the_coefficients_of_a_hostile_record_are_held_by_the_clip():
 )
 @example([1.0], 0.0, -9.0, 1.0, 1.0)
 @example([1.0, 1e-8], 1e6, -9.0, 1e-3, 1.0)
-def test_a_centre_made_of_the_row_breaks_nothing(entries, shift, decades, clip_norm, multiple):
+def test_the_clip_holds_when_the_centre_is_a_multiple_of_a_row(entries, shift, decades, clip_norm, multiple):
     X = np.array([entries])
     rows = BoundedRows(X, 1.0, 10.0**decades)
     centred = rows.centred(multiple * factors_of(rows)[0] * X[0] + shift)
@@ -310,7 +310,7 @@ def exact_sum(X, factors, centre, intercept, coefficients):
 
 @pytest.mark.parametrize("n", [2, 50, 1500])
 @pytest.mark.parametrize("far", [0.0, 1.0, 1e6])
-def test_the_rounding_of_a_sum_is_within_what_is_claimed(n, far):
+def test_the_rounding_error_of_a_sum_is_within_the_declared_bound(n, far):
     """Half of the claim is for each of two neighbours. Big rows that cancel, coefficients of every size."""
     rng = np.random.default_rng(n)
     for intercept in (1e-4, 0.2):
@@ -364,7 +364,7 @@ def test_totals_of_neighbours_are_no_farther_apart_than_twice_the_weight_of_a_ro
         assert exact_length(alone.total()) <= alone.weight_in_total
 
 
-def test_claims_are_made_of_public_numbers():
+def test_declared_bounds_depend_on_public_numbers_only():
     """The bound, the room for rounding and the weight of a row are the same for every table of a shape."""
     rng = np.random.default_rng(14)
     centre = rng.standard_normal(3)

@@ -90,7 +90,7 @@ def test_no_record_of_several_scores_is_longer_than_the_clip(tools, n_classes, c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_of_many_entries_is_no_longer_than_the_clip_either(tools, kind):
+def test_a_clipped_row_of_many_entries_is_not_longer_than_the_clip(tools, kind):
     """Each small square is lost when it is added to 1, one after the other, and a million are 1e-10."""
     X = np.full((1, 10**6), 1e-8)
     X[0, 0] = 1.0
@@ -98,7 +98,7 @@ def test_a_row_of_many_entries_is_no_longer_than_the_clip_either(tools, kind):
     assert short * np.sqrt(np.sum(X.astype(np.longdouble) ** 2)) <= 1
 
 
-def test_where_the_rows_bound_makes_it_idle_nothing_is_touched(tools, objective):
+def test_residuals_are_returned_unchanged_if_the_row_bound_implies_the_clip(tools, objective):
     weights, rows, targets = tools.problem(objective)
     residuals = objective.residuals(rows.scores(weights), targets)
     assert objective.bounded(residuals, rows, objective.lipschitz(rows.norm_bound)) is residuals
@@ -138,7 +138,7 @@ def test_the_flattened_square_is_huber():
     assert clipped(scores, rows, 0.7) == pytest.approx(Huber(0.7).residuals(scores, targets))
 
 
-def test_clipped_gradients_of_one_score_rise_no_slower_than_convex_and_no_faster_than_smooth(tools, scalar):
+def test_clipped_gradients_of_one_score_are_those_of_a_convex_and_smooth_loss(tools, scalar):
     assert scalar.clips_to_convex
     rng, m = np.random.default_rng(1), 4000
     rows = BoundedRows(0.5 * np.ones((m, 1)), 1.0)
@@ -151,7 +151,7 @@ def test_clipped_gradients_of_one_score_rise_no_slower_than_convex_and_no_faster
         assert slopes.max() <= scalar.curvature_bound * (1 + 1e-9)
 
 
-def test_clipped_gradients_of_three_scores_are_those_of_no_convex_loss():
+def test_clipped_gradients_of_three_scores_are_not_those_of_a_convex_loss():
     objective, rows = Multinomial(3), BoundedRows(np.ones((1, 1)), 1.0)
     assert not objective.clips_to_convex
     first, second = np.array([[3.394, 3.679, 5.233]]), np.array([[3.405, 3.675, 5.225]])

@@ -41,7 +41,7 @@ def test_the_gradient_is_the_derivative_of_the_loss(tools, objective, kind, inte
 @pytest.mark.parametrize("n", [1, 2, 12])
 @pytest.mark.parametrize("clip_norm", [1e-3, 0.3, IDLE])
 @pytest.mark.parametrize("intercept", [0.0, 0.5])
-def test_sums_are_those_of_a_loop_over_the_records(tools, objective, kind, dtype, n, clip_norm, intercept):
+def test_gradient_sums_agree_with_a_loop_over_the_records(tools, objective, kind, dtype, n, clip_norm, intercept):
     rng = np.random.default_rng(n)
     X = tools.draw_table(rng, n, 5).astype(dtype)
     X[-1] = X[0]  # a tie, of other targets perhaps
@@ -68,7 +68,7 @@ def test_an_empty_batch_sums_to_zero(tools, objective):
             assert (total == 0).all()
 
 
-def test_scores_and_targets_are_left_as_they_were(tools, objective):
+def test_scores_and_targets_are_not_changed(tools, objective):
     rng = np.random.default_rng(1)
     for order in "CF":
         scores = np.array(tools.draw_scores(objective, rng, 20, 3.0), order=order)
@@ -94,7 +94,9 @@ def test_a_sparse_matrix_is_never_densified(tools, objective, clip_norm, no_dens
 
 @pytest.mark.parametrize("intercept", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_record_exceeds_the_lipschitz_constant_and_a_sure_mistake_attains_it(tools, objective, intercept, dtype):
+def test_no_gradient_exceeds_the_lipschitz_constant_and_a_confident_mistake_attains_it(
+    tools, objective, intercept, dtype
+):
     bound = objective.lipschitz(math.hypot(1.0, intercept))
     for seed in range(20):
         weights, rows, targets = tools.problem(objective, n=30, dtype=dtype, intercept=intercept, seed=seed)
@@ -185,7 +187,7 @@ def test_the_first_residual_from_zero_is_bounded_and_the_bound_attained(tools, o
     assert bound <= objective.residual_bound
 
 
-def test_a_loss_without_a_bound_of_its_own_for_the_start_has_that_of_every_step():
+def test_the_start_residual_bound_is_the_residual_bound_by_default():
     assert Huber(0.7).start_residual_bound == 0.7
     assert "start_residual_bound" not in vars(Huber)
 
@@ -207,7 +209,7 @@ def test_extreme_weights_neither_overflow_nor_turn_into_nan(tools, objective, dt
 
 
 @pytest.mark.parametrize("size", [1e150, 1e200, LARGEST])
-def test_the_largest_scores_give_residuals_within_bounds_and_a_loss_that_is_a_number(tools, objective, size):
+def test_the_largest_scores_give_bounded_residuals_and_losses_without_nan(tools, objective, size):
     rng = np.random.default_rng(6)
     signs = np.sign(tools.draw_scores(objective, rng, 200, 1.0))
     scores, targets = size * signs, tools.draw_targets(objective, rng, 200)
@@ -296,7 +298,7 @@ def test_a_huge_record_does_not_make_the_others_round_differently(order, intrude
     assert moved(X, changed, (labels, labels)) <= 2.0
 
 
-def test_a_record_more_shifts_every_block_and_moves_the_sum_by_no_more_than_its_bound():
+def test_an_additional_record_that_shifts_every_block_moves_the_sum_by_at_most_its_bound():
     n = 300_000
     X = np.full((n, 4), 0.3, dtype=np.float32)
     longer = np.concatenate([np.full((1, 4), 0.5, dtype=np.float32), X])

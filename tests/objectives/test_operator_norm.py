@@ -33,14 +33,14 @@ def exact(X):
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csr_matrix])
 @pytest.mark.parametrize("name", MATRICES)
-def test_it_is_above_the_norm_and_not_by_much(name, form):
+def test_the_bound_is_above_the_operator_norm_by_at_most_half_a_percent(name, form):
     X = MATRICES[name]
     assert 1 <= operator_norm(form(X)) / exact(X) * (1 + 1e-13) < 1.0051
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("name", MATRICES)
-def test_large_matrices_have_the_norm_of_their_absolute_values(monkeypatch, name, form):
+def test_large_matrices_are_bounded_by_the_norm_of_their_absolute_values(monkeypatch, name, form):
     monkeypatch.setattr(module, "LARGEST_GRAM", 0)
     X = MATRICES[name]
     bound = operator_norm(form(X))
@@ -48,13 +48,13 @@ def test_large_matrices_have_the_norm_of_their_absolute_values(monkeypatch, name
     assert bound <= min(1.01 * exact(np.abs(X)), np.linalg.norm(X / np.abs(X).max()) * np.abs(X).max() * (1 + 1e-9))
 
 
-def test_a_poor_estimate_costs_time_only(monkeypatch):
+def test_a_poor_eigenvalue_estimate_does_not_change_the_bound(monkeypatch):
     X = MATRICES["tall"]
     monkeypatch.setattr(module, "_largest_eigenvalue", lambda G: 0.0)
     assert 1 <= operator_norm(X) / exact(X) < 1.0051
 
 
-def test_nothing_stretches_by_more():
+def test_no_vector_is_stretched_by_more_than_the_bound():
     X = MATRICES["wide"]
     v = np.linalg.svd(X)[2][0]
     assert np.linalg.norm(X @ v) <= operator_norm(X)
@@ -73,7 +73,7 @@ def test_zero_has_norm_zero_and_nan_is_refused():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_columns_are_bounded_anew(form):
+def test_chosen_columns_are_scaled_down_from_the_original_rows(form):
     X = np.array([[3.0, 4.0, 0.0], [0.1, 0.0, 5.0], [0.0, 0.0, 0.0]])
     rows = BoundedRows(form(X), 1.0, 0.5).columns(np.array([0, 2]), 2.0)
     assert (rows.n, rows.n_features, rows.intercept, rows.row_norm) == (3, 2, 0.5, 2.0)
@@ -83,7 +83,7 @@ def test_columns_are_bounded_anew(form):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_the_largest_entry(form):
+def test_the_largest_entry_agrees_with_the_largest_absolute_value(form):
     assert BoundedRows(form(np.array([[0.5, -3.0], [1.0, 0.0]])), 1.0).largest_entry == 3.0
     assert BoundedRows(form(np.array([[0.5, 0.7], [1.0, 0.0]])), 1.0).largest_entry == 1.0
     assert BoundedRows(form(np.zeros((2, 2))), 1.0).largest_entry == 0.0

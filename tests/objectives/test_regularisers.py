@@ -25,7 +25,7 @@ def test_the_gradient_is_the_derivative_of_the_value(penalty, shape):
         assert penalty.gradient(weights)[place] == pytest.approx(slope, rel=1e-6)
 
 
-def test_its_constants_hold_between_any_two_weights_and_are_attained(penalty):
+def test_the_constants_hold_between_any_two_weights_and_are_attained(penalty):
     rng = np.random.default_rng(0)
     first = rng.uniform(-3, 3, (20_000, 3)) * rng.choice([0.01, 1.0, 1.0], (20_000, 1))
     first[:100] = rng.choice([-1.0, 1.0], (100, 3))  # where the saturating one bends down most
@@ -40,7 +40,7 @@ def test_its_constants_hold_between_any_two_weights_and_are_attained(penalty):
     assert penalty.is_convex == (bend.min() >= 0)
 
 
-def test_adding_back_what_it_lacks_makes_it_convex_and_less_does_not(penalty):
+def test_the_negative_strong_convexity_is_exactly_what_is_missing_to_convexity(penalty):
     lack = max(0.0, -penalty.strong_convexity)
 
     def middle_excess(modulus):
@@ -57,7 +57,7 @@ def test_adding_back_what_it_lacks_makes_it_convex_and_less_does_not(penalty):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_saturating_penalty_is_that_of_its_paper(dtype):
+def test_the_saturating_penalty_agrees_with_the_formula_in_the_paper(dtype):
     weights = np.array([0.0, 1e-9, -0.5, 1.0, 30.0], dtype)
     wide = weights.astype(np.float64)
     expected = 0.7 * np.sum(wide**2 / (1 + wide**2))
@@ -67,7 +67,7 @@ def test_the_saturating_penalty_is_that_of_its_paper(dtype):
 
 
 @pytest.mark.parametrize("size", [1e100, 1e155, 1e200, 1.7e308])
-def test_the_largest_weights_cost_the_strength_each_and_pull_no_more(size):
+def test_the_penalty_of_a_huge_weight_is_the_strength_and_its_gradient_vanishes(size):
     weights = np.array([size, -size, 0.0])
     with np.errstate(all="raise", under="ignore"):
         assert SaturatingPenalty(2.0).value(weights) == pytest.approx(4.0)
@@ -76,14 +76,14 @@ def test_the_largest_weights_cost_the_strength_each_and_pull_no_more(size):
     assert gradient[2] == 0
 
 
-def test_none_is_a_strength_of_zero():
+def test_a_strength_of_zero_is_no_penalty():
     for penalty in (L2(0.0), SaturatingPenalty(0.0)):
         assert penalty.value(np.ones(3)) == 0.0
         assert not penalty.gradient(np.ones(3)).any()
         assert penalty.is_convex
 
 
-def test_a_penalty_of_ones_own_says_its_constants():
+def test_a_custom_penalty_must_declare_its_constants():
     class Incomplete(Regulariser):
         def value(self, weights):
             return 0.0
@@ -99,7 +99,7 @@ def test_an_impossible_strength_is_refused(kind, name, strength):
         kind(strength)
 
 
-def test_it_is_frozen(penalty):
+def test_penalties_are_immutable(penalty):
     (field,) = dataclasses.fields(penalty)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(penalty, field.name, 1.0)

@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
 
 from privet.objectives import BoundedRows
+from privet.objectives.rows import stored_once
 
 # What the arithmetic of a type may carry a norm above the bound by: far less than the margins of any calibration.
 EXCESS = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}
@@ -117,13 +118,26 @@ def test_a_row_is_bounded_without_regard_to_the_others(kind, dtype, intruder):
 # ------------------------------------------------------------------------------------------------ sparse matrices
 
 
-def test_unsummed_duplicates_count_as_their_sum():
+def test_rows_with_entries_stored_twice_are_bounded_by_their_sum():
     """(0.7, 0.7) in one place is an entry of 1.4: a row of norm 1.4, not of norm 0.99."""
     X = sparse.csr_array((np.array([0.7, 0.7, 0.1]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
     assert not X.has_canonical_format
     rows = BoundedRows(X, 1.0)
     assert (true_norms(dense(rows)) <= 1.0).all()
     assert X.nnz == 3
+
+
+def test_entries_stored_twice_are_added_in_a_copy():
+    halves = sparse.csr_array((np.array([3.0, 3.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
+    assert stored_once(halves).data.tolist() == [6.0]
+    assert halves.data.tolist() == [3.0, 3.0]
+    assert stored_once(clean := sparse.csr_array(np.eye(2))) is clean
+
+
+def test_entries_stored_twice_that_add_up_to_infinity_are_refused():
+    halves = sparse.csr_array((np.full(2, 1.5e308), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
+    with pytest.raises(ValueError, match="add up to infinity"):
+        stored_once(halves)
 
 
 def test_explicit_zeros_empty_rows_and_unsorted_columns_change_nothing():
@@ -156,7 +170,7 @@ def test_sparse_and_dense_agree_on_every_batch(form, dtype, batch):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
 
 
-def test_the_whole_is_taken_without_a_copy():
+def test_taking_all_rows_makes_no_copy():
     rows = BoundedRows(np.ones((3, 2)), 1.0)
     assert rows.take(slice(None)) is rows
 
@@ -178,7 +192,7 @@ def test_a_wide_sparse_matrix_is_never_densified():
 
 @settings(max_examples=100, deadline=None)
 @given(matrices(np.float64), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5]))
-def test_combining_is_the_transpose_of_scoring(X, seed, intercept):
+def test_combine_is_the_transpose_of_scores(X, seed, intercept):
     rows = BoundedRows(X, 1.0, intercept)
     rng = np.random.default_rng(seed)
     weights, coefficients = rng.standard_normal(rows.dimension), rng.standard_normal(rows.n)
@@ -186,6 +200,6 @@ def test_combining_is_the_transpose_of_scoring(X, seed, intercept):
 
 
 @pytest.mark.parametrize("X", [np.array([[1, 2]]), np.ones((1, 2), np.float16), sparse.csr_array(np.eye(2, dtype=int))])
-def test_other_types_are_refused_by_name(X):
+def test_rows_of_other_types_than_floats_are_refused(X):
     with pytest.raises((TypeError, ValueError), match="float"):
         BoundedRows(X, 1.0)

@@ -7,7 +7,7 @@ from privet.objectives import BoundedRows, Huber, Logistic, Shifted, Squared, Ta
 @pytest.mark.parametrize(
     "objective", [Logistic(), TamedLogistic(), Huber(0.7), Squared()], ids=lambda o: type(o).__name__
 )
-def test_a_shift_is_an_intercept_that_is_there_already(objective):
+def test_a_shifted_loss_is_the_loss_with_a_larger_intercept(objective):
     rng = np.random.default_rng(0)
     rows, targets = BoundedRows(rng.standard_normal((20, 3)), 1.0, 0.5), rng.integers(2, size=20).astype(float)
     weights, moved = rng.standard_normal((2, 4))
@@ -24,6 +24,6 @@ def test_a_shift_is_an_intercept_that_is_there_already(objective):
     assert np.array_equal(shifted.start(4), objective.start(4))
 
 
-def test_targets_are_checked_as_without_a_shift():
+def test_a_shifted_loss_refuses_the_targets_that_the_loss_refuses():
     with pytest.raises(ValueError, match="0 or 1"):
         Shifted(Logistic(), 1.0).check_targets(np.array([0.5]))

@@ -1,9 +1,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
 
-from privet.preprocessing.bounds import Bounds, canonical
+from privet.preprocessing.bounds import Bounds
 
 NAMES = ["age", "bmi"]
 
@@ -79,9 +78,3 @@ def test_mapped_entries_never_leave_the_interval_by_rounding(lower, upper):
     X = np.array([[lower], [upper], [np.nextafter(upper, lower)], [-1e308], [1e308]])
     with np.errstate(all="raise", under="ignore"):
         assert np.abs(bounds.unit(X)).max() == 1.0
-
-
-def test_stored_halves_of_an_entry_are_added_before_clipping():
-    halves = sparse.csr_array((np.array([3.0, 3.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
-    assert canonical(halves).data.tolist() == [6.0]
-    assert halves.data.tolist() == [3.0, 3.0]

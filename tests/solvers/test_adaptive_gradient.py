@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy.optimize import minimize
 from privet.objectives import Huber, Logistic, Multinomial
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_mu
 from privet.privacy import Budget, NoiseSource
+from privet.solvers import Run
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
 
 DELTA = 1e-5
@@ -16,7 +18,8 @@ HUGE = AdaptivePlan(1e6)
 
 def solve(problem, plan, seed=0, **options):
     source = options.pop("source", None) or NoiseSource(seed)
-    return adaptive_gradient_descent(problem, plan, **{"delta": DELTA, "source": source} | options)
+    run = Run(replace(plan, delta=options.pop("delta", DELTA)), source, options.pop("progress", None))
+    return adaptive_gradient_descent(problem, run, **options)
 
 
 class Watched(NoiseSource):

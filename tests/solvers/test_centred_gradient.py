@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,9 +12,9 @@ from scipy.stats import norm
 from privet.denoise import LaplacianSmoothing
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import CentredPlan, FixedSize, FullBatch, GradientPlan, Poisson
-from privet.plans.gradient import Step
+from privet.plans.step import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.solvers import AlignedStep, Problem, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Problem, Run, centred_gradient_descent, noisy_gradient_descent
 
 DELTA = 1e-5
 BUDGET = Budget(1.0, DELTA)
@@ -26,8 +27,9 @@ def plan_for(problem, *, steps=5, clip_norm=0.3, budget=BUDGET, share=0.05):
 
 
 def solve(problem, plan=None, source=None, **options):
-    options = {"step_size": 0.5, "delta": DELTA, "source": source or NoiseSource(0)} | options
-    return centred_gradient_descent(problem, plan or plan_for(problem), **options)
+    plan = replace(plan or plan_for(problem), delta=options.pop("delta", DELTA))
+    run = Run(plan, source or NoiseSource(0), options.pop("progress", None))
+    return centred_gradient_descent(problem, run, **{"step_size": 0.5} | options)
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_weights_map_back_to_the_same_scores(tools, objective, form, released):
     source = NoiseSource(0)
     source.gaussian(3, 1.0)  # the noise of the mean comes first
     inner = noisy_gradient_descent(
-        centred, plan.descent, step_size=0.5, delta=DELTA, source=source, keep_iterates=True, averaged=0.5
+        centred, Run(replace(plan.descent, delta=DELTA), source), step_size=0.5, keep_iterates=True, averaged=0.5
     )
     assert problem.rows.scores(release.weights) == pytest.approx(rows.scores(inner.weights), abs=1e-9)
     assert len(release.trace["iterates"]) == 5
@@ -156,9 +158,10 @@ def test_where_rows_share_a_mean_it_arrives_far_sooner_than_without_centring(too
     X, y = differences + 20, (differences[:, 0] > 0).astype(int)
     problem = tools.make_problem(X, y, row_norm=60.0, intercept=12.0)
     plan = plan_for(problem, steps=30, clip_norm=100.0, budget=Budget(1e6, DELTA))
-    options = {"delta": DELTA, "source": tools.Silent(), "step_size": AlignedStep(1.8 / problem.smoothness)}
-    centred = centred_gradient_descent(problem, plan, **options)
-    plain = noisy_gradient_descent(problem, plan.descent, **options)
+    rule = AlignedStep(1.8 / problem.smoothness)
+    centred = centred_gradient_descent(problem, Run(replace(plan, delta=DELTA), tools.Silent()), step_size=rule)
+    descent = replace(plan.descent, delta=DELTA)
+    plain = noisy_gradient_descent(problem, Run(descent, tools.Silent()), step_size=rule)
     assert problem.value(centred.weights) < 0.6 * problem.value(plain.weights)
 
 

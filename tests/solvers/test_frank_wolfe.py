@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans import AdaptivePlan
 from privet.plans.adaptive import Purse, selection_mu
 from privet.privacy import Budget, NoiseSource
+from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.frank_wolfe import frank_wolfe
 
@@ -16,8 +18,9 @@ DELTA = 1e-5
 
 
 def solve(problem, plan, source=None, **options):
-    fields = {"l1_radius": 2.0, "steps": 5, "entry_bound": 1.0, "residual_clip": 0.5, "delta": DELTA}
-    return frank_wolfe(problem, plan, **fields | {"source": source or NoiseSource(0)} | options)
+    fields = {"l1_radius": 2.0, "steps": 5, "entry_bound": 1.0, "residual_clip": 0.5} | options
+    run = Run(replace(plan, delta=fields.pop("delta", DELTA)), source or NoiseSource(0), fields.pop("progress", None))
+    return frank_wolfe(problem, run, **fields)
 
 
 class Watched(NoiseSource):

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from scipy.stats import chisquare, norm
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Squared
 from privet.plans import AdaptivePlan, Descent, FixedOrder, FullBatch, GradientPlan, Poisson
 from privet.plans.adaptive import Purse
-from privet.plans.gradient import PlanError, Step
+from privet.plans.step import PlanError, Step
 from privet.privacy import Budget, NoiseSource
+from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
@@ -188,8 +190,9 @@ class Script:
 
 
 def peel(problem, plan, source=None, **options):
-    fields = {"n_nonzero": 2, "entry_bound": 1.0, "residual_clips": [1.0, 0.5], "delta": DELTA}
-    return peeled_threshold(problem, plan, **fields | {"source": source or NoiseSource(0)} | options)
+    fields = {"n_nonzero": 2, "entry_bound": 1.0, "residual_clips": [1.0, 0.5]} | options
+    run = Run(replace(plan, delta=fields.pop("delta", DELTA)), source or NoiseSource(0), fields.pop("progress", None))
+    return peeled_threshold(problem, run, **fields)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -312,7 +315,7 @@ def test_gradients_get_the_noise_of_the_errata_and_not_that_of_the_paper(tools, 
     plan = GradientPlan.for_budget(Budget(1.0, DELTA), sampler=FullBatch(), steps=steps, clip_norm=clip)
     problem = tools.silence(n, d)
     release = hard_threshold(
-        problem, plan, n_nonzero=d, step_size=1.0, delta=DELTA, source=NoiseSource(1), keep_iterates=True
+        problem, Run(replace(plan, delta=DELTA), NoiseSource(1)), n_nonzero=d, step_size=1.0, keep_iterates=True
     )
     noise = np.diff(release.trace["iterates"], axis=0, prepend=np.zeros((1, d)))
     assert tools.has_std(noise, factor * 2 * clip * math.sqrt(steps) / n * 3.7306) == fits
@@ -334,7 +337,7 @@ def test_no_neighbours_have_gradients_farther_apart_than_twice_the_clip(monkeypa
                 Step, "noisy", lambda self, total, s=seen, a=answers: (s.append(total.copy()), next(a))[1]
             )
             problem = Problem(Squared(), L2(0.1), BoundedRows(FORMS[form](X), 1.0, 0.5), y)
-            hard_threshold(problem, plan, n_nonzero=2, step_size=0.2, delta=DELTA, source=NoiseSource(0))
+            hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.2)
             totals.append(seen)
         apart = np.linalg.norm(np.subtract(*totals), axis=1)
         assert (apart <= 2 * clip).all()
@@ -353,7 +356,7 @@ def test_iterates_follow_from_noisy_gradients_and_keep_the_intercept(monkeypatch
     plan, seen, noisy = GradientPlan(FullBatch(), 6, 0.5, 1.0), [], Step.noisy
     monkeypatch.setattr(Step, "noisy", lambda self, total: (seen.append(noisy(self, total)), seen[-1])[1])
     release = hard_threshold(
-        problem, plan, n_nonzero=n_nonzero, step_size=0.3, delta=DELTA, source=NoiseSource(0), keep_iterates=True
+        problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=n_nonzero, step_size=0.3, keep_iterates=True
     )
     weights = np.zeros(6)
     for gradient, iterate in zip(seen, release.trace["iterates"], strict=True):
@@ -406,7 +409,7 @@ def test_both_find_the_support_of_an_easy_problem(sparse_truth, form):
     problem = Problem(Squared(), L2(0.0), BoundedRows(form(X), 8.0), y)
     budget = Budget(4.0, DELTA)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=10, clip_norm=20.0)
-    plain = hard_threshold(problem, plan, n_nonzero=4, step_size=1.5, delta=DELTA, source=NoiseSource(0))
+    plain = hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=4, step_size=1.5)
     clips = [4.0, 2.0, 1.0, 0.5, 0.5]
     peeled = peel(problem, AdaptivePlan.for_budget(budget), n_nonzero=4, residual_clips=clips)
     for release in (plain, peeled):
@@ -426,8 +429,8 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(form):
     results = []
     for table in (X, FORMS[form](X)):
         problem = Problem(Logistic(), L2(0.1), BoundedRows(table, 1.2, 0.4), y)
-        step = {"step_size": 0.5, "delta": DELTA, "source": NoiseSource(3)}
-        results.append((hard_threshold(problem, plan, n_nonzero=3, **step), peel(problem, AdaptivePlan(1.0))))
+        run = Run(replace(plan, delta=DELTA), NoiseSource(3))
+        results.append((hard_threshold(problem, run, n_nonzero=3, step_size=0.5), peel(problem, AdaptivePlan(1.0))))
     for one, other in zip(*results, strict=True):
         assert one.weights == pytest.approx(other.weights, abs=1e-9)
 
@@ -438,7 +441,7 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(form):
 def test_the_guarantees_are_those_of_the_plans(tools):
     problem, told = tools.silence(20, 5), []
     gradients = GradientPlan(FullBatch(), 3, 0.5, 20.0)
-    plain = hard_threshold(problem, gradients, n_nonzero=2, step_size=0.1, delta=DELTA, source=NoiseSource())
+    plain = hard_threshold(problem, Run(replace(gradients, delta=DELTA), NoiseSource()), n_nonzero=2, step_size=0.1)
     plan = AdaptivePlan(0.3)
     problem = tools.make_problem(np.ones((5, 3)), np.array([0, 1, 1, 0, 1]), row_norm=2.0)
     peeled = peel(problem, plan, NoiseSource(), progress=lambda *call: told.append(call))
@@ -465,7 +468,7 @@ def test_an_impossible_number_of_features_is_refused(tools, no_noise, solve, n_n
     with pytest.raises(ValueError, match=cause):
         if solve == "plain":
             plan = GradientPlan(FullBatch(), 3, 0.5, 1.0)
-            hard_threshold(problem, plan, n_nonzero=n_nonzero, step_size=0.1, delta=DELTA, source=NoiseSource(0))
+            hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=n_nonzero, step_size=0.1)
         else:
             peel(problem, AdaptivePlan(1.0), n_nonzero=n_nonzero)
 
@@ -474,7 +477,7 @@ def test_amplification_by_iteration_is_refused(tools, no_noise):
     problem = tools.silence(4, 3)
     plan = GradientPlan(FixedOrder(4), None, 0.5, 1.0, release="last", descent=Descent(0.1, 1.0))
     with pytest.raises(ValueError, match='release="last"'):
-        hard_threshold(problem, plan, n_nonzero=2, step_size=0.1, delta=DELTA, source=NoiseSource(0))
+        hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)
 
 
 def test_no_epsilon_at_delta_zero(tools, no_noise):
@@ -483,7 +486,7 @@ def test_no_epsilon_at_delta_zero(tools, no_noise):
         peel(problem, AdaptivePlan(1.0), delta=0.0)
     with pytest.raises(ValueError, match="set delta > 0"):
         plan = GradientPlan(FullBatch(), 3, 0.5, 1.0)
-        hard_threshold(problem, plan, n_nonzero=2, step_size=0.1, delta=0.0, source=NoiseSource(0))
+        hard_threshold(problem, Run(replace(plan, delta=0.0), NoiseSource(0)), n_nonzero=2, step_size=0.1)
 
 
 def test_bad_input_is_refused_before_noise_is_drawn(tools, no_noise):
@@ -503,7 +506,7 @@ def test_bad_input_is_refused_before_noise_is_drawn(tools, no_noise):
     with pytest.raises(ValueError, match="one score a record"):
         plan = GradientPlan(FullBatch(), 3, 0.5, 1.0)
         several = Problem(Multinomial(3), L2(0.0), BoundedRows(np.ones((3, 2)), 1.0), np.array([0, 1, 2]))
-        hard_threshold(several, plan, n_nonzero=2, step_size=0.1, delta=DELTA, source=NoiseSource(0))
+        hard_threshold(several, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)
 
 
 def test_centred_rows_have_larger_entries(tools, no_noise):
@@ -516,6 +519,6 @@ def test_centred_rows_have_larger_entries(tools, no_noise):
 def test_batches_of_other_kinds_are_the_plans_affair(tools):
     problem = tools.silence(50, 30)
     plan = GradientPlan(Poisson(0.5), 3, 0.5, 1.0, public_n=50)
-    release = hard_threshold(problem, plan, n_nonzero=2, step_size=0.1, delta=DELTA, source=NoiseSource(0))
+    release = hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)
     assert release.guarantee.event == plan.event
     assert np.count_nonzero(release.weights) == 2

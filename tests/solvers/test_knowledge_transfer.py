@@ -1,5 +1,6 @@
 import importlib
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.gaussian import gdp_delta
+from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
@@ -27,8 +29,9 @@ def planned(problem, features, *, tolerance=None, scale=0.5, is_pure=False):
 
 
 def solve(problem, plan, features, source=None, **options):
-    fields = {"n_nonzero": 2, "delta": DELTA, "source": source or NoiseSource(0)}
-    return knowledge_transfer(problem, plan, features=features, **fields | options)
+    fields = {"n_nonzero": 2} | options
+    run = Run(replace(plan, delta=fields.pop("delta", DELTA)), source or NoiseSource(0), fields.pop("progress", None))
+    return knowledge_transfer(problem, run, features=features, **fields)
 
 
 def public(m, d, seed=9, intercept=0.0, form=np.asarray):
@@ -137,7 +140,7 @@ def test_with_the_unit_matrix_it_is_a_thresholded_minimiser_perturbation(tools, 
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.1)
     output = OutputPlan(minimiser_stability(problem), 0.01, is_pure=False)
-    full = minimiser_perturbation(problem, output, delta=DELTA, source=NoiseSource(3)).weights
+    full = minimiser_perturbation(problem, Run(replace(output, delta=DELTA), NoiseSource(3))).weights
     features = PublicFeatures(np.eye(3))
     release = solve(problem, planned(problem, features, scale=0.01), features, NoiseSource(3))
     assert release.weights == pytest.approx(thresholded(full, 2, 3), abs=1e-7)
@@ -219,15 +222,13 @@ def test_the_student_of_a_private_teacher_has_its_guarantee(sparse_truth, form):
     X, y, truth = sparse_truth
     problem = Problem(Squared(), L2(0.0), BoundedRows(form(X), 1.0), y)
     plan = GradientPlan.for_budget(Budget(4.0, DELTA), sampler=FullBatch(), steps=10, clip_norm=1.0)
-    plain = hard_threshold(problem, plan, n_nonzero=6, step_size=80.0, delta=DELTA, source=NoiseSource(0))
+    plain = hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=6, step_size=80.0)
     peeled = peeled_threshold(
         problem,
-        AdaptivePlan.for_budget(Budget(4.0, DELTA)),
+        Run(AdaptivePlan.for_budget(Budget(4.0, DELTA)), NoiseSource(0)),
         n_nonzero=6,
         entry_bound=0.16,
         residual_clips=[3.0, 2.0, 1.0, 0.5],
-        delta=DELTA,
-        source=NoiseSource(0),
     )
     features = public(100, 40, form=form)
     for teacher in (plain, peeled):

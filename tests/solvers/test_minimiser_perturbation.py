@@ -1,6 +1,7 @@
 import dataclasses
 import importlib
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.stats import gamma, kstest
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.plans.output import OutputPlan
 from privet.privacy import Budget, NoiseSource
+from privet.solvers import Run
 from privet.solvers.base.minimise import least_tolerance
 from privet.solvers.base.problem import Problem
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
@@ -27,7 +29,9 @@ def planned(problem, *, tolerance=None, scale=0.5, is_pure=False):
 
 
 def solve(problem, plan, source, **options):
-    return minimiser_perturbation(problem, plan, delta=DELTA, source=source, **options)
+    return minimiser_perturbation(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), **options
+    )
 
 
 # ---------------------------------------------------------------------------------- neighbours, by brute force
@@ -230,8 +234,8 @@ def test_problems_without_one_stable_minimiser_are_refused(tools, separable):
 def test_gaussian_noise_at_delta_zero_is_refused(tools):
     problem = tools.silence(3, 2, alpha=0.1)
     with pytest.raises(ValueError, match="set delta > 0"):
-        minimiser_perturbation(problem, planned(problem), delta=0.0, source=NoiseSource(0))
-    release = minimiser_perturbation(problem, planned(problem, is_pure=True), delta=0.0, source=NoiseSource(0))
+        minimiser_perturbation(problem, Run(replace(planned(problem), delta=0.0), NoiseSource(0)))
+    release = minimiser_perturbation(problem, Run(replace(planned(problem, is_pure=True), delta=0.0), NoiseSource(0)))
     assert release.guarantee.delta == 0
 
 

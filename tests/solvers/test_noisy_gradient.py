@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.objectives import Logistic, Multinomial
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.solvers import noisy_gradient_descent
+from privet.solvers import Run, noisy_gradient_descent
 
 ADD = Adjacency.ADD_OR_REMOVE
 DELTA = 1e-5
@@ -17,7 +18,9 @@ DELTA = 1e-5
 
 def solve(problem, plan, seed=0, step_size=0.5, **options):
     source = options.pop("source", None) or NoiseSource(seed)
-    return noisy_gradient_descent(problem, plan, step_size=step_size, delta=DELTA, source=source, **options)
+    return noisy_gradient_descent(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), step_size=step_size, **options
+    )
 
 
 # --------------------------------------------------------------------------------------------------- the noise
@@ -133,7 +136,7 @@ def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, monkeypa
     problem, plan = tools.silence(10, 6), GradientPlan(FullBatch(), 2, 1.0, 1.0)
     monkeypatch.setattr(NoiseSource, "gaussian", lambda *args: pytest.fail("noise was drawn"))
     with pytest.raises(ValueError, match="delta"):
-        noisy_gradient_descent(problem, plan, step_size=0.5, delta=delta, source=NoiseSource())
+        noisy_gradient_descent(problem, Run(replace(plan, delta=delta), NoiseSource()), step_size=0.5)
 
 
 def test_an_intercept_is_no_neighbour_of_the_features(tools):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from privet.objectives import (
 from privet.plans.objective import ObjectivePlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.objective_noise import objective_delta
+from privet.solvers import Run
 from privet.solvers.base.minimise import minimise
 from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
@@ -231,7 +233,9 @@ def test_a_solver_that_errs_as_badly_as_it_may_is_covered_by_the_noise_on_the_ou
 
 
 def solve(problem, plan, source, **options):
-    return objective_perturbation(problem, plan, delta=DELTA, source=source, **options)
+    return objective_perturbation(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), **options
+    )
 
 
 @pytest.mark.parametrize("objective", LOSSES[:3], ids=NAMES[:3])
@@ -386,7 +390,7 @@ def test_gaussian_noise_at_delta_zero_is_refused(tools, separable):
     problem = tools.make_problem(X, y, alpha=0.1)
     plan = objective_plan(problem, Budget(1.0, DELTA))
     with pytest.raises(ValueError, match="delta > 0"):
-        objective_perturbation(problem, plan, delta=0.0, source=Noiseless())
+        objective_perturbation(problem, Run(replace(plan, delta=0.0), Noiseless()))
 
 
 # ------------------------------------------------------------------------------------------- what is handed back
@@ -397,7 +401,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, separable, budget):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.1)
     plan = objective_plan(problem, budget)
-    release = objective_perturbation(problem, plan, delta=budget.delta, source=NoiseSource())
+    release = objective_perturbation(problem, Run(plan, NoiseSource()))
     assert 0.999 < release.guarantee.epsilon == plan.guarantee(budget.delta).epsilon <= 1.0
     assert release.guarantee.event == plan.event_at(budget.delta)
     assert not release.guarantee.is_conditional

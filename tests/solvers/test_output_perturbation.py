@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from privet.objectives import Logistic, Multinomial
 from privet.plans import OutputPlan
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.solvers import output_perturbation
+from privet.solvers import Run, output_perturbation
 from privet.solvers.output_perturbation import descent_stability
 
 DELTA = 1e-5
@@ -21,7 +22,9 @@ def planned(problem, *, step_size=0.7, steps=40, scale=0.5, is_pure=False):
 
 
 def solve(problem, plan, source, **options):
-    return output_perturbation(problem, plan, delta=DELTA, source=source, **options)
+    return output_perturbation(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), **options
+    )
 
 
 # ---------------------------------------------------------------------------------- neighbours, by brute force

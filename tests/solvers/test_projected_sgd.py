@@ -24,6 +24,7 @@ from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.solvers import (
     AlignedStep,
     Problem,
+    Run,
     descent_of,
     noisy_gradient_descent,
     projected_sgd,
@@ -40,7 +41,9 @@ def last(sampler, descent, *, noise=1.5, clip_norm=1.0, **fields):
 
 def solve(problem, plan, seed=0, **options):
     source = options.pop("source", None) or NoiseSource(seed)
-    return projected_sgd(problem, plan, delta=options.pop("delta", DELTA), source=source, **options)
+    return projected_sgd(
+        problem, Run(replace(plan, delta=options.pop("delta", DELTA)), source, options.pop("progress", None)), **options
+    )
 
 
 class Counting(NoiseSource):
@@ -320,12 +323,12 @@ def test_progress_is_told_after_each_step_of_a_known_number(tools):
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
-def refused(problem, plan, message, delta=DELTA, error=ValueError):
+def refused(problem, plan, message, error=ValueError):
     source = Counting()
     with pytest.raises(error, match=message):
-        projected_sgd(problem, plan, delta=delta, source=source)
+        projected_sgd(problem, Run(replace(plan, delta=DELTA), source))
     with pytest.raises(error, match=message):
-        check_last_iterate(problem, plan, delta)
+        check_last_iterate(problem, plan)
     assert not source.stds
 
 
@@ -381,7 +384,10 @@ def test_a_plan_for_another_table_is_refused(tools, n):
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
 @pytest.mark.parametrize("sampler", [FixedOrder(9), RandomStop(9), SecretOrder(9)], ids=repr)
 def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, sampler):
-    refused(tools.silence(9, 2), last(sampler, Descent(0.5, 0.25)), "delta", delta=delta)
+    plan, source = last(sampler, Descent(0.5, 0.25)), Counting()
+    with pytest.raises(ValueError, match="delta"):
+        projected_sgd(tools.silence(9, 2), Run(replace(plan, delta=delta), source))
+    assert not source.stds
 
 
 @pytest.mark.parametrize(
@@ -390,14 +396,16 @@ def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, sampler)
 def test_solvers_that_show_more_than_the_last_iterate_refuse_such_plans(tools, options):
     plan, source = last(FixedOrder(9), Descent(0.5, 0.25)), Counting()
     with pytest.raises(ValueError, match="use projected_sgd"):
-        noisy_gradient_descent(tools.silence(9, 2), plan, delta=DELTA, source=source, **({"step_size": 0.5} | options))
+        noisy_gradient_descent(
+            tools.silence(9, 2), Run(replace(plan, delta=DELTA), source), **{"step_size": 0.5} | options
+        )
     assert not source.stds
 
 
 def test_the_random_round_refuses_such_plans_too(tools):
     plan, source = last(FixedOrder(9), Descent(0.5, 0.25)), Counting()
     with pytest.raises(PlanError, match="projected_sgd keeps iterates to itself"):
-        random_round(tools.silence(9, 2), plan, delta=DELTA, source=source, step_size=0.5)
+        random_round(tools.silence(9, 2), Run(replace(plan, delta=DELTA), source), step_size=0.5)
     assert not source.stds
 
 

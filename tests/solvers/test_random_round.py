@@ -1,5 +1,6 @@
 import math
 import sys
+from dataclasses import replace
 
 import dp_accounting
 import numpy as np
@@ -13,7 +14,7 @@ from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
-from privet.solvers import Problem
+from privet.solvers import Problem, Run
 from privet.solvers.random_round import _Records, random_round
 
 DELTA = 1e-5
@@ -22,7 +23,9 @@ OBJECTIVES = pytest.mark.parametrize("objective", [Logistic(), Multinomial(3)], 
 
 def solve(problem, plan, seed=0, step_size=0.5, **options):
     source = options.pop("source", None) or NoiseSource(seed)
-    return random_round(problem, plan, step_size=step_size, delta=DELTA, source=source, **options)
+    return random_round(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), step_size=step_size, **options
+    )
 
 
 class Counting(NoiseSource):
@@ -302,7 +305,7 @@ def test_there_must_be_a_step_size_for_each_planned_step(tools, step_size):
 def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta):
     source, plan = Counting(), GradientPlan(OneUniform(10), 2, 1.0, 1.0)
     with pytest.raises(ValueError, match="delta"):
-        random_round(tools.silence(10, 6), plan, step_size=0.5, delta=delta, source=source)
+        random_round(tools.silence(10, 6), Run(replace(plan, delta=delta), source), step_size=0.5)
     assert not source.stds
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from privet.objectives.regularisers import SaturatingPenalty
 from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.plans.recursive import RecursivePlan
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.solvers import Problem, noisy_gradient_descent
+from privet.solvers import Problem, Run, noisy_gradient_descent
 from privet.solvers.recursive_momentum import _total, recursive_momentum
 
 ADD = Adjacency.ADD_OR_REMOVE
@@ -25,7 +26,9 @@ def plan_of(sampler, steps=6, clip_norm=0.7, difference_norm=0.2, refresh=0.3, n
 
 def solve(problem, plan, seed=0, **options):
     source = options.pop("source", None) or NoiseSource(seed)
-    return recursive_momentum(problem, plan, delta=DELTA, source=source, **options)
+    return recursive_momentum(
+        problem, Run(replace(plan, delta=DELTA), source, options.pop("progress", None)), **options
+    )
 
 
 class Counting(NoiseSource):
@@ -248,7 +251,7 @@ def test_without_memory_it_is_noisy_gradient_descent(tools, sampler, clip_norm):
     problem = tools.make_problem(rng.standard_normal((12, 4)), rng.integers(0, 2, 12), alpha=0.1)
     recursive = plan_of(sampler, 9, clip_norm, 0.01, refresh=1.0, first_noise=1.5, public_n=20)
     plain = GradientPlan(sampler, 9, clip_norm, 1.5, public_n=20)
-    expected = noisy_gradient_descent(problem, plain, step_size=0.5, delta=DELTA, source=NoiseSource(3))
+    expected = noisy_gradient_descent(problem, Run(replace(plain, delta=DELTA), NoiseSource(3)), step_size=0.5)
     release = solve(problem, recursive, 3, step_size=0.5, max_move=math.inf)
     assert release.weights == pytest.approx(expected.weights, rel=1e-12)
     assert release.guarantee.epsilon == pytest.approx(expected.guarantee.epsilon, rel=1e-12)
@@ -395,7 +398,7 @@ def test_a_loss_without_curvature_suggests_no_pace(tools):
 def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta):
     source = Counting()
     with pytest.raises(ValueError, match="delta"):
-        recursive_momentum(tools.silence(10, 6), plan_of(FullBatch()), delta=delta, source=source)
+        recursive_momentum(tools.silence(10, 6), Run(replace(plan_of(FullBatch()), delta=delta), source))
     assert not source.stds
 
 

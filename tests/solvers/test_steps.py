@@ -1,5 +1,6 @@
 import inspect
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from privet.linear.methods.gradient import longest_step
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import NoiseSource
-from privet.solvers import AlignedStep, ConstantStep, DecayingStep, Problem, StepSize, noisy_gradient_descent
+from privet.solvers import AlignedStep, ConstantStep, DecayingStep, Problem, Run, StepSize, noisy_gradient_descent
 from privet.solvers.base.steps import as_step_size
 
 DELTA = 1e-5
@@ -22,8 +23,8 @@ def sizes(rule, gradients, noise_std=0.0):
 
 
 def solve(problem, plan, source=None, **options):
-    options = {"step_size": 0.5, "delta": DELTA, "source": source or NoiseSource(0)} | options
-    return noisy_gradient_descent(problem, plan, **options)
+    run = Run(replace(plan, delta=DELTA), source or NoiseSource(0))
+    return noisy_gradient_descent(problem, run, **{"step_size": 0.5} | options)
 
 
 # ------------------------------------------------------------------------------------------------------ plain rules

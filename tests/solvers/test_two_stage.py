@@ -11,10 +11,11 @@ from privet.plans.adaptive import Purse
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.gaussian import gdp_epsilon
-from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease, leaves
+from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease
+from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
-from privet.solvers.two_stage import two_stage
+from privet.solvers.two_stage import two_stage, two_stage_plan
 
 module = importlib.import_module("privet.solvers.two_stage")
 
@@ -22,7 +23,10 @@ BUDGET = Budget(2.0, 1e-4)
 
 
 def solve(problem, budget=BUDGET, source=None, **options):
-    return two_stage(problem, budget, **{"n_nonzero": 2, "source": source or NoiseSource(0)} | options)
+    fields = {"n_nonzero": options.pop("n_nonzero", 2), "entry_bound": options.pop("entry_bound", None)}
+    made = {name: options.pop(name) for name in ("selection_share", "added_alpha") if name in options}
+    plan = two_stage_plan(problem, budget, **fields, **made)
+    return two_stage(problem, Run(plan, source or NoiseSource(0), options.pop("progress", None)), **fields, **options)
 
 
 def make(X, y, *, alpha=0.5, row_norm=1.0, intercept=0.0, objective=None):
@@ -145,7 +149,7 @@ def test_the_total_keeps_within_the_budget_and_comes_near_it(easy, budget, share
     assert 0.99 * budget.epsilon < guarantee.epsilon <= budget.epsilon
     assert guarantee.delta == budget.delta
     assert guarantee.adjacency is Adjacency.REPLACE_ONE
-    choice, fit = leaves(guarantee.event)
+    choice, fit = guarantee.event.leaves()
     assert isinstance(choice, GaussianRelease)
     assert isinstance(fit, ApproximateRelease)
     assert choice.mu == release.trace["selection_mu"]
@@ -160,7 +164,7 @@ def test_the_noise_of_both_stages_by_hand(easy, n_nonzero):
     X, y, _ = easy
     source = Watched()
     release = solve(make(X, y), source=source, n_nonzero=n_nonzero)
-    choice, fit = leaves(release.guarantee.event)
+    choice, fit = release.guarantee.event.leaves()
     price = choice.mu / math.sqrt(n_nonzero)
     of_one = 2 * math.log(norm.cdf(price / 2) / norm.cdf(-price / 2))
     assert source.scales == [(30, pytest.approx(2 / of_one, rel=1e-6))]  # counts move by 1: scale 2/epsilon
@@ -175,9 +179,9 @@ def test_rows_of_the_chosen_features_are_bounded_anew(monkeypatch, easy, entry_b
     X, y, _ = easy
     seen = []
 
-    def watched(problem, plan, **options):
-        seen.append((problem, plan))
-        return objective_perturbation(problem, plan, **options)
+    def watched(problem, run):
+        seen.append((problem, run.plan))
+        return objective_perturbation(problem, run)
 
     monkeypatch.setattr(module, "objective_perturbation", watched)
     release = solve(make(5 * X, y), n_nonzero=3, entry_bound=entry_bound)

@@ -5,9 +5,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from digits.task import model, public_images
 from privet.denoise import LaplacianSmoothing
-from privet.federated import Server, accuracy, client_plan
+from privet.federated import Server, accuracy, client_plan, trained_weights, with_weights
 from privet.federated.flower import PrivateStrategy
-from privet.federated.local_training import trained_weights, with_weights
 from privet.privacy import Budget
 
 app = ServerApp()

@@ -1,7 +1,7 @@
-"""``privet demo``: private models of real medical records, beside the model without privacy.
+"""``privet demo``: train private models on real medical records and compare them with a model without privacy.
 
-The table is that of the RAND Health Insurance Experiment: 20,190 person-years, public domain, shipped inside
-statsmodels. The task: does a person-year have more than one outpatient visit?
+The table is that of the RAND Health Insurance Experiment: 20,190 person-years, in the public domain, included in
+statsmodels. The task is to predict whether a person-year has more than one outpatient visit.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from privet.tables import Numeric, TableSchema, Target
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 METHODS = ("gradient", "output")
 
-# Bounds from the code book, not from the data: coinsurance is 0 to 100 %, the rest are logarithms of dollars up to a
-# few thousand, indicators, and a count of chronic diseases.
+# These bounds come from the code book, not from the data. Coinsurance is 0 to 100 %. The other columns are logarithms
+# of dollars up to a few thousand, indicators, and a count of chronic diseases.
 SCHEMA = TableSchema(
     features=(
         Numeric("lncoins", 0.0, 4.62),
@@ -42,23 +42,23 @@ SCHEMA = TableSchema(
 
 @dataclass(frozen=True)
 class Score:
-    """Test accuracy of one way of training, over seeds."""
+    """Test accuracy of one setting over several seeds."""
 
     mean: float
     spread: float
 
     @classmethod
     def of(cls, accuracies: Sequence[float]) -> "Score":
-        """Return mean and standard deviation."""
+        """Return the mean and standard deviation of accuracies."""
         return cls(float(np.mean(accuracies)), float(np.std(accuracies)))
 
 
-def run(*, output: Path, seeds: int, console: Console) -> dict[tuple[float, str], Score]:
-    """Train, print the table and the guarantee, and save one model."""
+def run(*, output: Path, seeds: int, verbose: bool = False, console: Console) -> dict[tuple[float, str], Score]:
+    """Train all settings, print their accuracies, then train and save one model and print its guarantee."""
     train, test = train_test_split(load_records(), test_size=0.2, random_state=0)
     truth = SCHEMA.encode_target(test)
     console.print(
-        f"RAND Health Insurance Experiment: {len(train):,} person-years to train on, {len(test):,} to test on, "
+        f"RAND Health Insurance Experiment: {len(train):,} person-years for training, {len(test):,} for testing, "
         f"{len(SCHEMA.features)} columns.\nDoes a person-year have more than one outpatient visit?",
         highlight=False,
     )
@@ -70,11 +70,11 @@ def run(*, output: Path, seeds: int, console: Console) -> dict[tuple[float, str]
 
     model = TableModel(SCHEMA, PrivateLogisticRegression(epsilon=1.0)).fit(train)
     model.save(output)
-    console.print("\nThe saved model was trained once more, with fresh secure noise, at epsilon 1. Its guarantee:\n")
-    console.print(model.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print("\nThe saved model was trained once more at epsilon 1, with fresh secure noise. Its guarantee:\n")
+    console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
-        f"\nWritten to {output}. On private data, each of the {1 + len(scores) * seeds} trainings above would have to "
-        "be paid for: this table is public.",
+        f"\nWritten to {output}. This table is public. On private data, each of the {1 + len(scores) * seeds} "
+        "trainings above would count towards the privacy budget.",
         highlight=False,
         soft_wrap=True,
     )
@@ -82,11 +82,11 @@ def run(*, output: Path, seeds: int, console: Console) -> dict[tuple[float, str]
 
 
 def load_records() -> Any:
-    """Return the table with the binary target in words."""
+    """Return the table, with the target as two levels in words."""
     try:
         from statsmodels.datasets import randhie
     except ImportError as error:
-        raise ValueError("the demo's table ships inside statsmodels: pip install 'privet[demo]'") from error
+        raise ValueError("The table of the demo is part of statsmodels. Run: pip install 'privet[demo]'") from error
     frame = randhie.load_pandas().data
     target = SCHEMA.target
     assert target is not None and target.levels is not None
@@ -116,7 +116,7 @@ def _table(scores: dict[tuple[float, str], Score], plain: float, guess: float, s
     table.add_column("epsilon", justify="right")
     table.add_column("noise in every step")
     table.add_column("noise on the result")
-    table.add_column("kept of the gain over guessing", min_width=18)
+    table.add_column("share of the gain over guessing", min_width=18)
     for epsilon in EPSILONS:
         cells = [f"{scores[epsilon, m].mean:.4f} ± {scores[epsilon, m].spread:.4f}" for m in METHODS]
         share = (scores[epsilon, "gradient"].mean - guess) / (plain - guess)

@@ -1,4 +1,4 @@
-"""``privet fit``: a table, its public description and a budget in; a private model in a file out."""
+"""``privet fit``: train a private model on a table and save it."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from privet.checks import positive
-from privet.commands.files import check_writable
+from privet.files import check_writable
 from privet.linear import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -29,18 +29,27 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
 def make_estimator(
     model: str, schema: TableSchema, *, threshold: float | None = None, **settings: Any
 ) -> PrivateLinearModel:
-    """Return the estimator of that name; ``auto`` takes logistic for classes and ridge for numbers.
+    """Return an untrained estimator for a table.
 
-    ``threshold``, where Huber's loss turns linear, is in the units of the target.
+    Parameters
+    ----------
+    model : str
+        A name in ``MODELS``, or "auto", which chooses logistic regression for classes and ridge for numbers.
+    schema : TableSchema
+        The description of the table.
+    threshold : float or None
+        For Huber regression: the error beyond which the loss is linear, in units of the target.
+    **settings
+        Further parameters of the estimator.
     """
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model == "auto":
         model = "ridge" if number else "logistic"
     if model not in MODELS:
-        raise ValueError(f"model must be auto, {', '.join(list(MODELS)[:-1])} or {list(MODELS)[-1]}, got {model!r}")
+        raise ValueError(f"--model must be one of auto, {', '.join(MODELS)}, got {model!r}.")
     if threshold is not None:
         if model != "huber":
-            raise ValueError(f"--threshold is where Huber's loss turns linear, and {model} has none: add --model huber")
+            raise ValueError(f"--threshold requires --model huber, but the model is {model}.")
         positive("threshold", threshold)
         settings["threshold"] = number.encode_distance(threshold) if number else threshold
     return MODELS[model](**settings)
@@ -54,11 +63,15 @@ def run(
     output: Path,
     ledger: Path | None = None,
     limit: Budget | None = None,
+    verbose: bool = False,
     console: Console,
 ) -> TableModel:
-    """Train, book the budget, write the model, and say what was promised. Nothing else about the data is printed."""
+    """Train a model, record its cost in the ledger, save it, and print its guarantee.
+
+    Nothing else that depends on the data is printed, apart from the names of undeclared columns.
+    """
     if schema.target is None:
-        raise TableError("no target column: give --target or put target = ... into the schema file")
+        raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
     check_writable(output)
     if ledger is not None:
@@ -66,14 +79,18 @@ def run(
     frame = read_table(data)
     ignored = schema.undeclared(frame)
     if ignored:
-        console.print(f"Ignored columns, not declared: {', '.join(ignored)}", highlight=False)
+        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     model.fit(frame)
     if ledger is not None:
-        # Booked before the model leaves this process: a crash in between wastes budget, and never forgets it.
+        # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
         Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
-    console.print(model.guarantee.statement(), highlight=False, soft_wrap=True)
+    console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     fitted = model.estimator
-    console.print(f"Method: {fitted.method_} ({fitted.method_reason_}); {fitted.n_iter_} steps.", highlight=False)
-    console.print(f"Model written to {output}. Use it with: privet predict {output} TABLE", highlight=False)
+    console.print(
+        f"Method: {fitted.method_} ({fitted.method_reason_}); {fitted.n_iter_} steps.\n"
+        f"Model written to {output}. Use it with: privet predict {output} TABLE",
+        highlight=False,
+        soft_wrap=True,
+    )
     return model

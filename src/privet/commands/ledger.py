@@ -1,4 +1,4 @@
-"""``privet ledger``: what has been spent on a dataset."""
+"""``privet ledger``: show what has been spent on a dataset."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from rich.table import Table
 from privet.privacy import Ledger
 
 
-def run(path: Path, *, delta: float | None, console: Console) -> None:
+def run(path: Path, *, delta: float | None, verbose: bool = False, console: Console) -> None:
     """Print the entries of a ledger and their total."""
     if not path.is_file():
-        raise ValueError(f"there is no ledger {path}; privet fit --ledger {path} starts one")
+        raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
     ledger = Ledger(path)
     table = Table(title=str(path), title_justify="left")
     for name in ("time", "label", "epsilon", "delta", "adjacency"):
@@ -25,4 +25,4 @@ def run(path: Path, *, delta: float | None, console: Console) -> None:
     if total is None:
         console.print("Nothing has been spent.")
         return
-    console.print(total.statement(), highlight=False, soft_wrap=True)
+    console.print(total.statement(verbose), highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``privet plan``: what a budget costs in noise, for each way of sampling and each analysis, side by side."""
+"""``privet plan``: compare the noise that a budget needs for each way of sampling and each analysis."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.checks import count
-from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, Sampler, SecretOrder
+from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, SecretOrder
 from privet.privacy import Adjacency, Budget, calibrate
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.closed_forms import (
@@ -24,7 +24,11 @@ from privet.privacy.events import Event
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the comparison; ``noise_multiplier`` is relative to one record's bound C, None if not applicable."""
+    """One line of the comparison.
+
+    ``noise_multiplier`` is relative to the bound C of one record. It is None where the analysis does not apply, and
+    ``remark`` then says why.
+    """
 
     sampling: str
     adjacency: Adjacency
@@ -39,7 +43,7 @@ class Row:
 def run(
     n: int, budget: Budget, *, epochs: int, batch_size: int | None, noise_multiplier: float | None, console: Console
 ) -> None:
-    """Print the comparison, one table for each promise."""
+    """Print the comparison, with one table per adjacency."""
     rows = list(compare(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier))
     batches = f"batches of {batch_size}" if batch_size else "full batch"
     goal = f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
@@ -48,16 +52,18 @@ def run(
         console.print(_table(adjacency, [row for row in rows if row.adjacency is adjacency]))
     analyst = "this analysis" if noise_multiplier else "the best analysis"
     console.print(
-        "noise multiplier: standard deviation of the noise on a sum of bounded contributions, over their bound C; in "
-        f"the next column, of the noise on their mean. epsilon: what {analyst} certifies at that noise. The two "
-        "adjacencies are different promises: compare within one table.",
+        "The noise multiplier is the standard deviation of the noise on the sum, divided by the bound C of one "
+        "record's contribution. The next column is the same for the mean. The last column is the epsilon that "
+        f"{analyst} certifies at that noise. The two adjacencies are different promises, so compare rows within one "
+        "table only.",
         highlight=False,
         soft_wrap=True,
     )
     if batch_size:
         console.print(
-            "* If nothing but the last iterate is released, and steps of at most 2/smoothness go down a convex, smooth "
-            "loss (amplification by iteration, for the worst record); less still if the loss is strongly convex.",
+            "* Amplification by iteration, for the worst record. It requires that only the last iterate is released, "
+            "that the loss is convex and smooth, and that steps are at most 2/smoothness long. A strongly convex loss "
+            "needs even less noise.",
             highlight=False,
             soft_wrap=True,
         )
@@ -77,12 +83,12 @@ def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
 def compare(
     n: int, budget: Budget, *, epochs: int, batch_size: int | None = None, noise_multiplier: float | None = None
 ) -> Iterator[Row]:
-    """Yield the rows: each analysis' noise for the budget, or with ``noise_multiplier`` each one's epsilon at it."""
+    """Yield one row per analysis: its noise for the budget or, if ``noise_multiplier`` is given, its epsilon."""
     count("n", n)
     count("epochs", epochs)
     if budget.is_pure:
         raise ValueError(
-            "privet plan compares Gaussian noise, which needs delta > 0: give --delta, for instance 1/n^1.1"
+            "privet plan compares Gaussian noise, which needs delta > 0. Set --delta, for instance to 1e-6."
         )
     for adjacency in FullBatch.adjacencies:
         yield _row(
@@ -91,7 +97,7 @@ def compare(
     if batch_size is None:
         return
     if count("batch size", batch_size) > n:
-        raise ValueError(f"a batch of {batch_size} cannot be drawn from n = {n} records")
+        raise ValueError(f"A batch of {batch_size} cannot be drawn from n = {n} records.")
     steps = math.ceil(epochs * n / batch_size)
     poisson, fixed = Poisson(batch_size / n), FixedSize(batch_size, n)
     analyses = (("PLD", "tightest"), ("RDP", "rdp"), ("no amplification", "unsampled"))
@@ -108,8 +114,8 @@ def compare(
 
 
 def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, noise_multiplier: float | None) -> Row:
-    """Return one analysis of one plan, at the given noise or at what the budget needs by that analysis."""
-    name, batch = _name(plan.sampler), plan.sampler.nominal_size(n)
+    """Return one analysis of one plan, at the given noise or at the noise that the analysis needs for the budget."""
+    name, batch = plan.sampler.name, plan.sampler.nominal_size(n)
 
     def event_of(multiplier: float) -> Event:
         return replace(plan, noise_multiplier=multiplier).event
@@ -126,12 +132,12 @@ def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, 
 
 
 def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget: Budget) -> Iterator[Row]:
-    """Yield the papers' closed forms, or the side condition that fails."""
+    """Yield one row per closed form of the papers, with its noise or with the side condition that fails."""
     target = {"epsilon": budget.epsilon, "delta": budget.delta}
     forms = (
         (poisson, "DP-Fed-LS Thm 2", partial(dp_fed_ls_noise_poisson, poisson.rate, steps, clip=1.0)),
         (fixed, "DP-Fed-LS Thm 1", partial(dp_fed_ls_noise_uniform, n, fixed.size, steps, clip=1.0)),
-        # Theorem 2 of DP-LSSGD states noise on the mean of the batch; a Lipschitz constant of b puts it on the sum.
+        # Theorem 2 of DP-LSSGD states the noise on the mean. A Lipschitz constant of b gives the noise on the sum.
         (fixed, "DP-LSSGD Thm 2", partial(dp_lssgd_noise, n, fixed.size, steps, lipschitz=float(fixed.size))),
     )
     for sampler, label, form in forms:
@@ -139,15 +145,10 @@ def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget
         try:
             noise: ClosedFormNoise = form(**target)
         except SideConditionError as error:
-            yield Row(_name(sampler), adjacency, label, steps, batch, None, None, f"{error.condition} fails")
+            yield Row(sampler.name, adjacency, label, steps, batch, None, None, f"{error.condition} fails")
             continue
         certified = epsilon_of(sampler.event(noise.std, steps, adjacency), adjacency, budget.delta)
-        yield Row(_name(sampler), adjacency, label, steps, batch, noise.std, certified)
-
-
-def _name(sampler: Sampler) -> str:
-    names = {FullBatch: "full batch", Poisson: "Poisson", FixedSize: "fixed size"}
-    return names.get(type(sampler)) or ("secret order" if isinstance(sampler, SecretOrder) else "fixed order")
+        yield Row(sampler.name, adjacency, label, steps, batch, noise.std, certified)
 
 
 def _numbers(row: Row) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""``privet predict``: a model and a table in, predictions out."""
+"""``privet predict``: predict the target of each row of a table."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from privet.commands.files import check_writable
+from privet.files import check_writable
 from privet.linear import TableModel
 from privet.tables import NumericTarget, read_table
 
@@ -15,9 +15,9 @@ from privet.tables import NumericTarget, read_table
 def run(
     model_path: Path, data: Path, *, output: Path | None, with_probabilities: bool, score: bool, console: Console
 ) -> None:
-    """Write one line a row: the predicted number, or the level and on request the probability of every level."""
+    """Write one line per row: the predicted number, or the predicted level with, on request, all probabilities."""
     if not model_path.is_file():
-        raise ValueError(f"there is no model file {model_path}")
+        raise ValueError(f"The model file {model_path} does not exist.")
     if output is not None:
         check_writable(output)
     model = TableModel.load(model_path)
@@ -33,12 +33,14 @@ def run(
         truth = model.schema.true_target(frame)
         found = _errors(predictions, truth) if is_number else f"accuracy {np.mean(predictions == truth):.4f}"
         Console(stderr=True).print(
-            f"{found} on {len(truth):,} rows (a fact about this table: not private)", highlight=False, soft_wrap=True
+            f"{found} on {len(truth):,} rows (this number is not private: it describes this table)",
+            highlight=False,
+            soft_wrap=True,
         )
 
 
 def _errors(predictions: NDArray[Any], truth: NDArray[Any]) -> str:
-    """Return how far predictions are off, beside the best that one number for all rows could do."""
+    """Return the mean absolute error, compared with that of predicting the median for all rows."""
     error, constant = np.mean(np.abs(predictions - truth)), np.mean(np.abs(np.median(truth) - truth))
     return f"mean absolute error {error:.6g} (always predicting the median: {constant:.6g})"
 

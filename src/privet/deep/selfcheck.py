@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from privet.deep.clipping import BatchGradients, batch_gradients
+from privet.networks import Loss, trained_parameters
 
-Loss = Callable[[Any, Any], Tensor]
 Inputs = tuple[Any, ...]
 Layout = Callable[[Inputs], Inputs]
 
@@ -25,7 +25,7 @@ _TOLERANCE = 1e-3
 
 def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
     """Raise unless every example's gradient is what torch computes for that example alone."""
-    parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    parameters = trained_parameters(model)
     examples = [(tuple(each[i : i + 1] for each in inputs), targets[i : i + 1]) for i in range(len(targets))]
     with _dropout_off(model), _buffers_kept(model) as changed:
         losses = []

@@ -8,13 +8,11 @@ for batch in private.batches(progress=True):
 private.guarantee
 """
 
-import copy
 import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +28,11 @@ from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_f
 from privet.deep.processes import Processes
 from privet.deep.watching import Fingerprint, Spent
 from privet.denoise import Denoiser
+from privet.networks import Loss, check_trainable, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
 from privet.progress import telling_bar
-
-Loss = Callable[[Any, Any], Tensor]
+from privet.run_files import RunFiles
 
 _LARGE = 280
 """Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
@@ -97,7 +95,15 @@ def make_private(
     rate = probability("batch_size / n", count("batch_size", batch_size) / n)
     steps = max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9))
     model = _unwrapped(model)
-    estimate = estimate_for(budget, momentum, _trained(model), rate=rate, steps=steps, clip_norm=clip_norm, public_n=n)
+    estimate = estimate_for(
+        budget,
+        momentum,
+        list(trained_parameters(model).values()),
+        rate=rate,
+        steps=steps,
+        clip_norm=clip_norm,
+        public_n=n,
+    )
     return PrivateTraining(
         model,
         optimizer,
@@ -153,10 +159,10 @@ class PrivateTraining:
         self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
         self._estimate = Fresh(plan) if isinstance(plan, GradientPlan) else plan
-        self._loss, self._delta, self._denoiser, self._max_move = _per_example(loss), delta, denoiser, max_move
+        self._loss, self._delta, self._denoiser, self._max_move = per_example(loss), delta, denoiser, max_move
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         self._n_is_public = n_is_public
-        self._parameters = _trained(model)
+        self._parameters = list(trained_parameters(model).values())
         self._check_optimizer()
         is_double = any(each.dtype is torch.float64 for each in self._parameters)
         self._kind = np.float64 if is_double else np.float32  # of sums and noise
@@ -165,8 +171,7 @@ class PrivateTraining:
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
-        self._run = f"{NoiseSource().below(1 << 32):08x}"
-        self._journal: checkpoint.Journal | None = None
+        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
         self._layout: selfcheck.Layout | None = None
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
@@ -182,8 +187,7 @@ class PrivateTraining:
 
     def _check_optimizer(self) -> None:
         held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        if not self._parameters:
-            raise ValueError("the model has no parameters to train: set requires_grad on some")
+        check_trainable(self.model)
         if not {id(parameter) for parameter in self._parameters} <= held:
             raise ValueError("the optimizer does not hold all parameters of the model that are trained")
 
@@ -211,8 +215,7 @@ class PrivateTraining:
                     raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
                 if progress:
                     tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
-        if self._journal is not None:
-            self._journal.settle(self.steps_spent)
+        self._files.settle(self.steps_spent)
 
     def step(self, *batch: Any) -> Tensor:
         """Take one private step on a batch of :meth:`batches`; return the losses of its examples, which are private.
@@ -372,12 +375,10 @@ class PrivateTraining:
         """
         if not self._processes.is_first:
             return
-        if self._journal is None:
-            self._journal = self._new_journal(checkpoint.Journal.beside(path, self._run))
-        self._journal.settle(self.steps_spent)
+        self._files.begin(path)
+        self._files.settle(self.steps_spent)
         state = {
-            "run": self._run,
-            "journal": self._journal.way_from(path),
+            **self._files.references(path),
             "plan": repr(self.plan),
             "steps_done": self.steps_done,
             "steps_spent": self.steps_spent,
@@ -403,8 +404,8 @@ class PrivateTraining:
         if state["plan"] != repr(self.plan):
             raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
         # what was spent comes first: whatever fails after that, no weights of the file are here without their price
-        self.steps_spent = self._processes.agreed(self._booked(path, state))
-        self._run, self.steps_done = state["run"], state["steps_done"]
+        self.steps_spent = self._processes.agreed(self._spent(path, state))
+        self.steps_done = state["steps_done"]
         self._assumptions = [assumed(text) for text in state["assumptions"]]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
@@ -414,30 +415,16 @@ class PrivateTraining:
         self._fingerprint = Fingerprint.of(self._parameters)
         return state["extra"]
 
-    def _booked(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
-        """Return the steps that the journal of a file counts, and take the journal over."""
-        saved: int = state["steps_spent"]
-        if not self._processes.is_first:
-            return saved
-        place = checkpoint.Journal.beside(path, state["run"], state["journal"])
-        if not place.exists():  # no FileNotFoundError, which would be taken for a training that has not begun
-            raise ValueError(
-                f"{place.name}, the journal of this training, is not in {place.parent}, where its file looks for it: "
-                "without it nobody knows what was released after the file was written"
-            )
-        counted = place.stat().st_size
-        if counted < saved:
-            raise ValueError(f"{place.name} counts {counted} steps, its file {saved}: it is not complete")
-        self._journal = self._new_journal(place)
-        return min(self._journal.steps, self.plan.steps)  # no more were ever drawn, if booked ahead
-
-    def _new_journal(self, place: Path) -> checkpoint.Journal:
-        return checkpoint.Journal(place, ahead=math.ceil(self.plan.steps / 1000))
+    def _spent(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
+        """Return the number of steps that a saved training has spent, and continue its journal."""
+        spent: int = state["steps_spent"]
+        if self._processes.is_first:
+            spent = self._files.take_over(path, state["run"], state["journal"], spent)
+        return min(spent, self.plan.steps)  # The journal may count steps ahead that were never made.
 
     def _book(self) -> None:
         """Count the step that is about to be released, on disk first if the run has files."""
-        if self._journal is not None:
-            self._journal.book(self.steps_spent + 1)
+        self._files.count(self.steps_spent + 1)
         self.steps_spent += 1
 
     # --------------------------------------------------------------------------------------------------- guarantees
@@ -458,10 +445,6 @@ def _tell_of_the_general_rule(layers: Sequence[nn.Module]) -> None:
         warnings.warn(f"no rule for {', '.join(names)}: gradients by torch.func.vmap, right and slow", stacklevel=4)
 
 
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
 def _unwrapped(model: nn.Module) -> nn.Module:
     """Return the model without its wrapper for several processes."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
@@ -478,13 +461,3 @@ def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
 def _kinds(batch: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
     """Return what examples have in common: shapes and types."""
     return [(each.shape[1:], each.dtype) for each in batch]
-
-
-def _per_example(loss: Loss) -> Loss:
-    """Return the loss without its average: of a torch.nn loss a copy that reduces nothing."""
-    if not isinstance(loss, nn.Module) or not hasattr(loss, "reduction"):
-        return loss
-    reducing: Any = copy.copy(loss)
-    reducing.reduction = "none"
-    unreduced: Loss = reducing
-    return unreduced

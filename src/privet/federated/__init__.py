@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privet.federated.averaging import geometric, tail
     from privet.federated.clients import Partitioned
-    from privet.federated.local_training import (
-        ClientTrainer,
-        LocalTraining,
-        order_source,
-        trained_weights,
-        with_weights,
-    )
+    from privet.federated.local_training import ClientTrainer, LocalTraining, order_source
     from privet.federated.plan import client_plan, paper_plan
+    from privet.federated.results import RoundReport
     from privet.federated.server import Server
-    from privet.federated.simulation import FederatedResult, RoundReport, accuracy, simulate
+    from privet.federated.simulation import FederatedResult, accuracy, simulate
+    from privet.networks import trained_weights, with_weights
 
 __all__ = [
     "ClientTrainer",
@@ -39,19 +35,21 @@ __all__ = [
 ]
 
 _MODULES = {
-    "averaging": ("geometric", "tail"),
-    "clients": ("Partitioned",),
-    "local_training": ("ClientTrainer", "LocalTraining", "order_source", "trained_weights", "with_weights"),
-    "plan": ("client_plan", "paper_plan"),
-    "server": ("Server",),
-    "simulation": ("FederatedResult", "RoundReport", "accuracy", "simulate"),
+    "privet.federated.averaging": ("geometric", "tail"),
+    "privet.federated.clients": ("Partitioned",),
+    "privet.federated.local_training": ("ClientTrainer", "LocalTraining", "order_source"),
+    "privet.federated.plan": ("client_plan", "paper_plan"),
+    "privet.federated.results": ("RoundReport",),
+    "privet.federated.server": ("Server",),
+    "privet.federated.simulation": ("FederatedResult", "accuracy", "simulate"),
+    "privet.networks": ("trained_weights", "with_weights"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        return getattr(import_module(f"privet.federated.{_MODULE_OF[name]}"), name)
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'privet.federated' has no attribute {name!r}")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from privet.objectives.rows import stored_once
+
 
 def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> Any:
     """Return the rows with each entry clipped to ``entry_bound``.
@@ -18,10 +20,7 @@ def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> A
     direction. A sparse matrix stays sparse, and rows within their bounds are not copied.
     """
     if sparse.issparse(X):
-        X = sparse.csr_array(X, dtype=np.float64)
-        if not X.has_canonical_format:  # the bound applies to the sum of duplicate entries
-            X = X.copy()
-            X.sum_duplicates()
+        X = stored_once(sparse.csr_array(X, dtype=np.float64))
         values = X.data
     else:
         X = values = np.asarray(X, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Regularisers: functions of the weights alone, which cost no privacy. They count the intercept's weights too."""
+"""Regularisers: functions of the weights, which cost no privacy. They include the weight of the intercept."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from privet.checks import nonnegative
 
 
 class Regulariser(ABC):
-    """A smooth function of the weights, of whatever shape, that knows its constants."""
+    """A smooth function of weights of any shape, together with its smoothness and convexity constants."""
 
     @property
     @abstractmethod
@@ -21,7 +21,7 @@ class Regulariser(ABC):
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
-        """Largest m such that the function less (m/2) ||w||^2 is convex: negative where the function is not."""
+        """Largest m such that the function minus (m/2) ||w||^2 is convex; negative if the function is not convex."""
 
     @property
     def is_convex(self) -> bool:
@@ -34,7 +34,7 @@ class Regulariser(ABC):
 
     @abstractmethod
     def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Return its gradient, in the shape of the weights."""
+        """Return the gradient of the penalty, in the shape of the weights."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class L2(Regulariser):
 
 @dataclass(frozen=True)
 class SaturatingPenalty(Regulariser):
-    """strength * sum_j w_j^2 / (1 + w_j^2): a large weight costs hardly more than a middling one. Not convex.
+    """strength * sum_j w_j^2 / (1 + w_j^2), which is bounded in each weight and not convex.
 
     The second derivative in one weight, 2 strength (1 - 3 w^2) / (1 + w^2)^3, is largest at w = 0, where it is
-    2 strength, and least at w = 1 and -1, where it is -strength/2. The penalty of section 4.7 of
-    "Towards Efficient and Effective Privacy-Preserving Machine Learning" (Wang, 2021).
+    2 strength, and smallest at w = 1 and -1, where it is -strength/2. This is the penalty of section 4.7 of "Towards
+    Efficient and Effective Privacy-Preserving Machine Learning" (Wang, 2021).
     """
 
     strength: float
@@ -86,12 +86,12 @@ class SaturatingPenalty(Regulariser):
 
     @property
     def strong_convexity(self) -> float:
-        """The least curvature, which is negative."""
+        """Smallest second derivative in one weight, which is negative."""
         return -self.strength / 2
 
     def value(self, weights: NDArray[Any]) -> float:
         """Return the penalty."""
-        sines = weights / np.hypot(1, weights)  # w as the tangent of an angle: no square overflows
+        sines = weights / np.hypot(1, weights)  # with w as the tangent of an angle, no square overflows
         return self.strength * float(np.vdot(sines, sines))
 
     def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:

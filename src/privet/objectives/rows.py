@@ -1,4 +1,4 @@
-"""The data matrix with its bound: every row inside a public ball, the intercept included, without a copy."""
+"""The data matrix with a bound on every row, which is enforced by scaling rows down, without a copy of the matrix."""
 
 from copy import copy
 from typing import Any
@@ -9,18 +9,21 @@ from scipy import sparse
 
 Floats = NDArray[Any]
 
-# Bounds outside this range are refused: squares would underflow, steps would vanish.
+# Bounds outside this range are refused, because squares would underflow or steps would vanish.
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
-_HUGE = 1e140  # a longer row is divided before it is multiplied, or its products would overflow
-_TINY = 1e-140  # squares of smaller entries may underflow: no row counts as shorter, or its clip would be too lax
-_SLACK = 1e-14  # what scaling one row may leave of its excess over the bound
-_BLOCK = 65_536  # rows summed at a time
+_HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
+_TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
+_SLACK = 1e-14  # relative rounding error of scaling a row to a norm
+_BLOCK = 65_536  # number of rows that are summed at a time
 _UNIT_ROUNDOFF = 2.0**-53
 
 
 def rounding_of_sums(n: int, dimension: int) -> float:
-    """Return what sums over n rows may err by, relative to the bound of one row: see :class:`BoundedRows`."""
+    """Return a bound on the rounding error of sums over n rows, relative to the bound of a row.
+
+    See the attribute ``rounding`` of :class:`BoundedRows`.
+    """
     return 8 * _UNIT_ROUNDOFF * (n * (_BLOCK + n / _BLOCK) + dimension)
 
 
@@ -30,34 +33,41 @@ class BoundedRows:
     Parameters
     ----------
     X : array or CSR matrix of shape (n, d), float32 or float64
-        Finite. A float64 matrix is not copied (but for rows near the largest float), a float32 one is widened: sums
-        in single precision cannot be bounded tightly. A sparse matrix is never densified.
+        Finite. A float64 matrix is not copied, unless rows are near the largest float. A float32 matrix is converted to
+        float64, because sums in single precision cannot be bounded tightly. A sparse matrix is never densified.
     row_norm : float
-        Public bound R. A longer row is multiplied by R over its norm; each row's factor depends on that row alone.
+        Public bound R. A longer row is multiplied by R divided by its norm, a factor that depends on this row alone.
     intercept : float
-        Value of the constant column, 0 for none.
+        Value of the constant column, or 0 for no such column.
 
     Attributes
     ----------
+    n, n_features, dimension : int
+        Number of rows, of columns without the constant column, and of columns with it.
     row_norm, intercept : float
-        As given.
+        The parameters.
     largest_norm : float
-        sqrt(R^2 + intercept^2), above the norm of any row. It tells nothing of n.
+        sqrt(R^2 + intercept^2), an upper bound on the norm of every row. It does not depend on n.
     norm_bound : float
-        Enforced bound on what one row weighs in a sum: ``largest_norm``, and a little for rounding.
+        Enforced bound on the contribution of one row to a sum: ``largest_norm``, with room for rounding.
     rounding : float
-        That little, relative: the rounding errors of two sums over n rows of contributions bounded by C, in blocks of
-        B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, says why four times that. The norm
-        of one row of d entries errs by at most u d / 2, relatively.
+        The relative size of this room. The rounding errors of two sums over n rows of contributions bounded by C, in
+        blocks of B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, explains why four times that is
+        allowed for. The computed norm of one row of d entries has a relative error of at most u d / 2.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
-        X = _canonical(X)
+        if X.dtype not in (np.float32, np.float64):
+            raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
+        if sparse.issparse(X):
+            X = stored_once(sparse.csr_array(X, dtype=np.float64))
+        else:
+            X = X.astype(np.float64, copy=False)
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         norms = _row_norms(X)
         if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
-            raise ValueError("rows hold NaN or infinity: drop them, or fill them with a public constant")
+            raise ValueError("The rows contain NaN or infinity. Drop these rows, or fill them with a public constant.")
         limit = row_norm * (1 - _SLACK)
         huge = norms > _HUGE
         if huge.any():
@@ -66,6 +76,8 @@ class BoundedRows:
         with np.errstate(divide="ignore"):
             factors = np.where(norms > limit, limit / norms, 1.0)
         self._X = X
+        self.n, self.n_features = map(int, X.shape)
+        self.dimension = self.n_features + (1 if intercept else 0)
         shortest = _TINY * (1 + X.shape[1]) ** 0.5
         self._norms: NDArray[np.float64] = np.maximum(np.hypot(norms * factors, intercept), shortest)
         self._norms.flags.writeable = False
@@ -73,7 +85,7 @@ class BoundedRows:
         self.intercept = intercept
         self._centre: Floats | None = None
         self._shrinks: Floats | None = None
-        self._turned: list[tuple[slice, Any]] | None = None
+        self._transposed: list[tuple[slice, Any]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
         self.row_norm = float(row_norm)
         self.largest_norm = float(np.hypot(row_norm, intercept))
@@ -81,25 +93,10 @@ class BoundedRows:
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
-    def n(self) -> int:
-        """Number of rows."""
-        return int(self._X.shape[0])
-
-    @property
-    def dimension(self) -> int:
-        """Number of columns, the constant one included."""
-        return int(self._X.shape[1]) + (1 if self.intercept else 0)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns, the constant one not included."""
-        return int(self._X.shape[1])
-
-    @property
     def largest_entry(self) -> float:
-        """The largest absolute value of a feature, before rows are scaled down. Not private: for checks.
+        """Largest absolute value of a feature before rows are scaled down; an upper bound on it for centred rows.
 
-        For centred rows a bound on it.
+        This value is not private. It serves to check a declared bound.
         """
         values = self._X.data if sparse.issparse(self._X) else self._X
         largest = max(float(np.max(values, initial=0.0)), -float(np.min(values, initial=0.0)))
@@ -109,61 +106,59 @@ class BoundedRows:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features
         scores = np.asarray(self._X @ weights[:d])
+        by_output = scores.T  # a view with rows last, so that their factors broadcast for one output or several
         if self._factors is not None:
-            scores *= _as_column(self._factors, scores.ndim)
+            by_output *= self._factors
         if self._centre is not None:
             scores -= self._centre @ weights[:d]
         if self._shrinks is not None:
-            scores *= _as_column(self._shrinks, scores.ndim)
+            by_output *= self._shrinks
         if self.intercept:
             scores += self.intercept * weights[d]
         return scores
 
     def combine(self, coefficients: Floats) -> NDArray[np.float64]:
-        """Return rows.T @ coefficients, the sum over rows of row times coefficient, block by block."""
-        shrunk = scaled = coefficients
-        if self._shrinks is not None:
-            shrunk = scaled = coefficients * _as_column(self._shrinks, coefficients.ndim)
-        if self._factors is not None:
-            scaled = shrunk * _as_column(self._factors, coefficients.ndim)
+        """Return rows.T @ coefficients, the sum over rows of row times coefficient, computed block by block."""
+        shrunk = coefficients if self._shrinks is None else (coefficients.T * self._shrinks).T
+        scaled = shrunk if self._factors is None else (shrunk.T * self._factors).T
         total = np.zeros((self.dimension, *coefficients.shape[1:]))
-        taken_off = np.zeros(coefficients.shape[1:])
+        sum_of_shrunk = np.zeros(coefficients.shape[1:])
         d = self.n_features
-        for block, turned in self._turned_blocks():
-            total[:d] += turned @ scaled[block]
+        for block, transposed in self._transposed_blocks():
+            total[:d] += transposed @ scaled[block]
             if self.intercept:
                 total[d] += self.intercept * coefficients[block].sum(axis=0)
             if self._shrinks is not None:
-                taken_off += shrunk[block].sum(axis=0)
+                sum_of_shrunk += shrunk[block].sum(axis=0)
         if self._centre is not None:
-            total[:d] -= np.multiply.outer(
-                self._centre, total[d] / self.intercept if self._shrinks is None else taken_off
-            )
+            times = total[d] / self.intercept if self._shrinks is None else sum_of_shrunk
+            total[:d] -= np.multiply.outer(self._centre, times)
         return total
 
     def total(self) -> NDArray[np.float64]:
-        """Return the sum of the rows without the constant column; :attr:`weight_in_total` bounds what one adds."""
+        """Return the sum of the rows without the constant column. :attr:`weight_in_total` bounds what one row adds."""
         return self.combine(np.ones(self.n))[: self.n_features]
 
     @property
     def weight_in_total(self) -> float:
-        """What one row can add to :meth:`total`, rounding included."""
+        """Largest norm that one row can add to :meth:`total`, including rounding."""
         length = 0.0 if self._centre is None else float(np.linalg.norm(self._centre))
         return (self.row_norm + length) * (1 + self.rounding)
 
     def centred(self, centre: NDArray[np.float64], row_norm: float | None = None) -> "BoundedRows":
-        """Return the rows less ``centre``, a public vector, without a copy: a sparse matrix stays sparse.
+        """Return the rows minus ``centre``, a public vector, without a copy: a sparse matrix stays sparse.
 
-        With ``row_norm``, rows that are longer than that after it are scaled down to it, each by itself, so that the
+        With ``row_norm``, each row that is longer than this after the subtraction is scaled down to it, so that the
         smoothness of losses does not grow with the length of the centre.
 
-        It takes a constant column: a model of centred rows is one of the rows themselves with another intercept, and
-        the column keeps every row's norm, by which contributions are clipped, well above the rounding of differences.
+        Centring needs a constant column. A model of centred rows is then a model of the original rows with another
+        intercept, and the column keeps the norm of every row, by which contributions are clipped, well above the
+        rounding errors of the subtraction.
         """
         if self._centre is not None:
-            raise ValueError("these rows are centred already: centre the rows that they were made from")
+            raise ValueError("These rows are already centred. Centre the rows from which they were made.")
         if not self.intercept:
-            raise ValueError("rows can be centred only beside a constant column: fit an intercept")
+            raise ValueError("Rows without a constant column cannot be centred. Fit an intercept.")
         length = float(np.linalg.norm(centre))
         rows = copy(self)
         rows._limits = None
@@ -173,7 +168,7 @@ class BoundedRows:
         inner = np.asarray(self._X @ rows._centre)
         if self._factors is not None:
             inner = inner * self._factors
-        # |x|^2 - 2<x,c> + |c|^2 cancels where x is near c: norms are taken to be larger by all that may have been lost.
+        # |x|^2 - 2<x,c> + |c|^2 suffers from cancellation where x is near c, so the largest possible error is added.
         lost = 16 * _UNIT_ROUNDOFF * (self.dimension + 8) * (reach**2 + self.intercept**2)
         lengths = np.sqrt(np.maximum(features - 2 * inner + length**2, 0) + lost)
         if row_norm is not None:
@@ -182,7 +177,7 @@ class BoundedRows:
             rows.row_norm = float(row_norm)
         rows._norms = np.hypot(lengths, self.intercept)
         rows._norms.flags.writeable = False
-        # Sums of x and of the centre are rounded before they are subtracted: the errors are those of longer rows.
+        # Sums of x and of the centre are rounded before they are subtracted, so their errors are those of longer rows.
         rows.largest_norm = float(np.hypot(reach if row_norm is None else row_norm, self.intercept))
         rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
@@ -190,87 +185,86 @@ class BoundedRows:
 
     @property
     def centred_norm_bound(self) -> float:
-        """The ``norm_bound`` of these rows once centred on a point of their ball and scaled back into it."""
+        """The ``norm_bound`` that these rows have after centring at a point of their ball and scaling back into it."""
         stretch = float(np.hypot(2 * self.row_norm, self.intercept)) / self.intercept
         return self.largest_norm * (1 + 2 * self.rounding * stretch)
 
     def columns(self, chosen: NDArray[np.int64], row_norm: float) -> "BoundedRows":
-        """Return some of the columns, and the constant one: rows of these, scaled down anew to ``row_norm``.
+        """Return rows of the chosen columns and the constant column, scaled down from the original to ``row_norm``.
 
-        A row that was scaled down for the sake of all columns may be longer here than it is there.
+        The chosen part of a row may therefore be longer here than in these rows, which were scaled by their full norm.
         """
         if self._centre is not None:
-            raise ValueError("these rows are centred: take columns of the rows that they were made from")
+            raise ValueError(
+                "Columns of centred rows cannot be chosen. Choose columns of the rows from which they were made."
+            )
         return BoundedRows(self._X[:, chosen], row_norm, self.intercept)
 
     def norms(self) -> NDArray[np.float64]:
-        """Return the norm of each bounded row, the constant column included; rows of next to nothing count as more."""
+        """Return the norm of each bounded row, including the constant column; for nearly zero rows an upper bound."""
         return self._norms
 
     def residual_limits(self, clip_norm: float) -> NDArray[np.float64]:
-        """Return how large each row's residual may be for residual times row to have norm at most ``clip_norm``.
+        """Return the largest residual of each row for which residual times row has norm at most ``clip_norm``.
 
-        A little less, to make room for rounding. Kept from one step to the next, which asks for the same.
+        The limits are slightly smaller, to leave room for rounding. They are cached, because all steps use one clip.
         """
         if self._limits is None or self._limits[0] != clip_norm:
-            with np.errstate(over="ignore"):  # short rows and a lax clip: whatever is finite will do
-                limits = np.minimum(clip_norm / (1 + self.rounding) / self.norms(), np.finfo(np.float64).max)
+            with np.errstate(over="ignore"):  # for short rows the quotient may overflow, and any finite limit will do
+                limits = np.minimum(clip_norm / (1 + self.rounding) / self._norms, np.finfo(np.float64).max)
             self._limits = clip_norm, limits
         return self._limits[1]
 
     def take(self, batch: NDArray[np.int64] | slice) -> "BoundedRows":
-        """Return the rows of a batch; the whole without a copy."""
+        """Return the rows of a batch, without a copy if the batch is all rows."""
         if isinstance(batch, slice) and batch == slice(None):
             return self
         part = copy(self)
-        part._turned = part._limits = None
+        part._transposed = part._limits = None
         part._X, part._norms = self._X[batch], self._norms[batch]
+        part.n = int(part._X.shape[0])
         part._factors = None if self._factors is None else self._factors[batch]
         part._shrinks = None if self._shrinks is None else self._shrinks[batch]
         return part
 
-    def _turned_blocks(self) -> list[tuple[slice, Any]]:
-        """Return views of consecutive rows, turned; made once, for a sparse one costs as much as a small product."""
-        if self._turned is None:
-            starts = range(0, self.n, _BLOCK)
-            blocks = [slice(start, min(start + _BLOCK, self.n)) for start in starts]
-            self._turned = [(block, _view(self._X, block).T) for block in blocks]
-        return self._turned
+    def _transposed_blocks(self) -> list[tuple[slice, Any]]:
+        """Return blocks of consecutive rows, transposed. They are kept, as slicing a sparse matrix is not free."""
+        if self._transposed is None:
+            self._transposed = []
+            for start in range(0, self.n, _BLOCK):
+                block = slice(start, min(start + _BLOCK, self.n))
+                part = self._X
+                if not sparse.issparse(part):
+                    part = part[block]
+                else:  # views of the stored entries, which slicing would copy
+                    ends = part.indptr[block.start : block.stop + 1]
+                    stored = slice(ends[0], ends[-1])
+                    shape = (block.stop - block.start, part.shape[1])
+                    part = sparse.csr_array((part.data[stored], part.indices[stored], ends - ends[0]), shape=shape)
+                self._transposed.append((block, part.T))
+        return self._transposed
 
 
-def _canonical(X: Any) -> Any:
-    """Return the matrix in float64, every entry stored once."""
-    if X.dtype not in (np.float32, np.float64):
-        raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
-    if not sparse.issparse(X):
-        return X.astype(np.float64, copy=False)
-    X = sparse.csr_array(X, dtype=np.float64)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-        if not np.isfinite(X.data).all():
-            raise ValueError("entries that a sparse matrix stores twice add up to infinity")
+def stored_once(X: Any) -> Any:
+    """Return a CSR matrix in which every entry is stored once. A bound on stored values would miss repeated entries."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    if not np.isfinite(X.data).all():
+        raise ValueError("Entries that the sparse matrix stores more than once add up to infinity.")
     return X
 
 
-def _view(X: Any, block: slice) -> Any:
-    if not sparse.issparse(X):
-        return X[block]
-    ends = X.indptr[block.start : block.stop + 1]
-    stored = slice(ends[0], ends[-1])
-    shape = (block.stop - block.start, X.shape[1])
-    return sparse.csr_array((X.data[stored], X.indices[stored], ends - ends[0]), shape=shape)
-
-
 def _row_norms(X: Any) -> NDArray[np.float64]:
-    """Return Euclidean norms of rows in float64, right for entries near the largest float too."""
+    """Return the Euclidean norms of rows in float64, also for entries near the largest float."""
     with np.errstate(over="ignore"):
         if sparse.issparse(X):
             squares = sparse.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
         else:
             squares = np.einsum("ij,ij->i", X, X)
     norms: NDArray[np.float64] = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
-    for place in np.flatnonzero(~np.isfinite(norms)):  # rare: the squares overflowed
+    for place in np.flatnonzero(~np.isfinite(norms)):  # rare: their squares overflowed
         row = X[[place]].data if sparse.issparse(X) else X[place]
         largest = float(np.max(np.abs(row)))
         norms[place] = largest * float(np.linalg.norm(row / largest))
@@ -278,8 +272,8 @@ def _row_norms(X: Any) -> NDArray[np.float64]:
 
 
 def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit: float) -> Any:
-    """Return a copy with the huge rows scaled to norm ``limit``, entry by entry, so that no product overflows."""
-    # The division comes first: the factor limit / norm alone would lose digits where it underflows.
+    """Return a copy in which the huge rows are scaled to norm ``limit``, so that their products do not overflow."""
+    # The division comes first, because the factor limit / norm may underflow.
     if sparse.issparse(X):
         X = X.copy()
         stored = np.repeat(huge, np.diff(X.indptr))
@@ -288,7 +282,3 @@ def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit:
     X = X.copy(order="K")
     X[huge] = X[huge] / norms[huge, None] * limit
     return X
-
-
-def _as_column(values: Floats, ndim: int) -> Floats:
-    return values if ndim == 1 else values[:, None]

@@ -1,15 +1,18 @@
 """Plans: sampling, bound, noise, steps and event in one frozen object, from which the guarantee is computed."""
 
 from privet.plans.adaptive import AdaptivePlan
+from privet.plans.base import Plan
 from privet.plans.centred import CentredPlan
-from privet.plans.descent import Descent
-from privet.plans.gradient import GradientPlan, PlanError, Step
+from privet.plans.contraction import Descent
+from privet.plans.gradient import GradientPlan
 from privet.plans.objective import ObjectivePlan
 from privet.plans.output import DescentStability, OutputPlan
 from privet.plans.recursive import RecursivePlan
 from privet.plans.samplers import FixedOrder, FixedSize, FullBatch, OneUniform, Poisson, Sampler
 from privet.plans.samplers.secret_orders import RandomSkip, RandomStop, SecretOrder
 from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.step import PlanError, Step
+from privet.plans.two_stage import TwoStagePlan
 
 __all__ = [
     "AdaptivePlan",
@@ -24,6 +27,7 @@ __all__ = [
     "ObjectivePlan",
     "OneUniform",
     "OutputPlan",
+    "Plan",
     "PlanError",
     "Poisson",
     "RandomSkip",
@@ -32,4 +36,5 @@ __all__ = [
     "Sampler",
     "SecretOrder",
     "Step",
+    "TwoStagePlan",
 ]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
 from privet.checks import positive
-from privet.plans.gradient import PlanError
+from privet.plans.base import delta_of
+from privet.plans.step import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, GaussianRelease
@@ -27,6 +28,8 @@ class AdaptivePlan:
     ----------
     mu : float
         The total: the whole run is mu-GDP.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -38,6 +41,7 @@ class AdaptivePlan:
     """
 
     mu: float
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
     adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,7 +50,7 @@ class AdaptivePlan:
     @classmethod
     def for_budget(cls, budget: Budget) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``, whose delta must be positive."""
-        return cls(gdp_mu(budget))
+        return cls(gdp_mu(budget), delta=budget.delta)
 
     @property
     def event(self) -> Event:
@@ -55,7 +59,7 @@ class AdaptivePlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str = "everything that the purse released, and with it everything computed from that",
@@ -71,7 +75,14 @@ class AdaptivePlan:
             f"every unit takes part in every sum; Gaussian noise on sums and Gumbel noise on choices are drawn at a "
             f"price each, and the squared prices add up to at most {self.mu:.6g}^2"
         )
-        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, spent), unit=unit)
+        return Guarantee.of(
+            self.event,
+            self.adjacency,
+            delta_of(self, delta),
+            released=released,
+            assumptions=(bound, spent),
+            unit=unit,
+        )
 
     def open(self, source: NoiseSource) -> "Purse":
         """Return a purse with the whole total, for one run."""

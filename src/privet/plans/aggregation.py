@@ -1,7 +1,7 @@
 """Sums that several parties form without showing their summands, with noise that none of them knows."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from privet.checks import count, positive
+from privet.plans.base import delta_of
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, NearlyGaussian
@@ -40,6 +41,8 @@ class AggregationPlan:
         Of the noise, in lattice steps, one draw a coordinate.
     tail : float
         Probability of the noise's tails, a coordinate, that the analysis changes.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -56,6 +59,7 @@ class AggregationPlan:
     scale: float
     law: LatticeLaw
     tail: float
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -93,9 +97,9 @@ class AggregationPlan:
                 f"epsilon = {budget.epsilon:g} over {steps} sums of {dimension} coordinates needs more noise than the "
                 "lattice holds: take fewer steps, or a larger epsilon or delta"
             )
-        plan = cls(dimension, steps, sensitivity, largest, scale, law, tail)
+        plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, delta=budget.delta)
         excess = plan.shift / shift
-        while plan.guarantee(budget.delta).epsilon > budget.epsilon:  # products of large numbers round, too
+        while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers round, too
             excess *= 1 + 1e-6
             plan = replace(plan, scale=scale / excess)
         return plan
@@ -122,7 +126,7 @@ class AggregationPlan:
         return NearlyGaussian(step * self.shift * math.sqrt(self.steps), self.steps * self.dimension * distance)
 
     def guarantee(
-        self, delta: float, *, bound: Assumption | None = None, released: str = "every noisy sum"
+        self, delta: float | None = None, *, bound: Assumption | None = None, released: str = "every noisy sum"
     ) -> Guarantee:
         """Return the guarantee of all sums, towards those who do not know the noise.
 
@@ -134,7 +138,9 @@ class AggregationPlan:
             f"noised there: {self.law.coarse} fair bits of 2^{self.law.bits} and {self.law.fine} uniforms of "
             f"{self.law.bits} bits a coordinate, {self.steps} times; epsilon is that of this law, not of a Gaussian"
         )
-        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=(bound, drawn))
+        return Guarantee.of(
+            self.event, self.adjacency, delta_of(self, delta), released=released, assumptions=(bound, drawn)
+        )
 
     def on_lattice(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return one party's summand on the lattice. What is not finite, or too large for the plan, is refused."""

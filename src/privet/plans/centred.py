@@ -1,14 +1,14 @@
 """Descent on centred rows: a noisy mean first, then noisy gradients, under one budget."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privet.checks import positive, probability
+from privet.plans.base import delta_of
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
@@ -26,6 +26,8 @@ class CentredPlan:
         One full-batch release of the sum of the rows.
     descent : GradientPlan
         The noisy gradients of the centred rows.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -34,6 +36,7 @@ class CentredPlan:
 
     mean: GradientPlan
     descent: GradientPlan
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
@@ -75,9 +78,18 @@ class CentredPlan:
         ratio = math.sqrt((1 - share) / share) * _mu(mean) / _mu(draft)
 
         def plan(multiplier: float) -> CentredPlan:
-            return cls(replace(mean, noise_multiplier=multiplier * ratio), replace(draft, noise_multiplier=multiplier))
+            return cls(
+                replace(mean, noise_multiplier=multiplier * ratio),
+                replace(draft, noise_multiplier=multiplier),
+                delta=budget.delta,
+            )
 
         return plan(calibrate(lambda multiplier: plan(multiplier).event, Adjacency.REPLACE_ONE, budget))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The adjacency of both parts."""
+        return self.mean.adjacency
 
     @property
     def event(self) -> Event:
@@ -86,12 +98,13 @@ class CentredPlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bounds: tuple[Assumption, Assumption] | None = None,
         contracts: Assumption | None = None,
     ) -> Guarantee:
         """Return the guarantee of both together; ``bounds`` are the conditions on rows and on gradients."""
+        delta = delta_of(self, delta)
         of_mean, of_descent = bounds or (None, None)
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
         released = "all noisy gradients, all iterates" if self.descent.release == "all" else None
@@ -100,4 +113,4 @@ class CentredPlan:
 
 
 def _mu(plan: GradientPlan) -> float:
-    return unsampled_mu(plan.event, plan.adjacency)
+    return plan.event.unsampled(plan.adjacency).mu

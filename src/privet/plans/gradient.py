@@ -1,25 +1,18 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from privet.checks import count, positive
-from privet.plans.descent import Descent
-from privet.plans.samplers import Batch, FullBatch, Sampler
+from privet.plans.base import delta_of
+from privet.plans.contraction import Descent
+from privet.plans.samplers import FullBatch, Sampler, common_adjacency
+from privet.plans.step import PlanError, Step
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
-
-
-class PlanError(RuntimeError):
-    """A run asked for more than its plan accounts for."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +41,8 @@ class GradientPlan:
     tasks : int
         How many such runs are made on the same data, for as many tasks; the guarantee is that of all together. Nothing
         counts the runs: one more than ``tasks`` is a release of its own.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -66,6 +61,7 @@ class GradientPlan:
     release: str
     descent: Descent | None
     tasks: int
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
         self,
@@ -78,17 +74,19 @@ class GradientPlan:
         release: str = "all",
         descent: Descent | None = None,
         tasks: int = 1,
+        delta: float | None = None,
     ) -> None:
         set_field = object.__setattr__
         set_field(self, "sampler", sampler)
-        set_field(self, "steps", _planned_steps(sampler, steps))
+        set_field(self, "steps", sampler.checked_steps(steps))
         set_field(self, "clip_norm", positive("clip_norm", clip_norm))
         set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
-        set_field(self, "adjacency", _planned_adjacency(sampler, adjacency))
+        set_field(self, "adjacency", common_adjacency(adjacency, sampler))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
         set_field(self, "release", release)
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
+        set_field(self, "delta", delta)
         self._check_release()
 
     def _check_release(self) -> None:
@@ -126,7 +124,7 @@ class GradientPlan:
         """
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft._event, draft.adjacency, budget)
-        return cls(sampler, steps, clip_norm, multiplier, adjacency, public_n, release, descent, tasks)
+        return replace(draft, noise_multiplier=multiplier, delta=budget.delta)
 
     @property
     def noise_std(self) -> float:
@@ -157,7 +155,7 @@ class GradientPlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str | None = None,
@@ -170,23 +168,37 @@ class GradientPlan:
         are bounded, passes ``bound`` to say that it enforces it; and likewise ``contracts`` for the steps of a descent.
         """
         bound = bound or assumed(f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to a sum")
-        drawn = enforced(
-            f"{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on each of "
-            f"{self.steps} sums (noise multiplier {self.noise_multiplier:.6g})"
-        )
-        assumptions: tuple[Assumption, ...] = (bound, drawn)
+        assumptions: tuple[Assumption, ...] = (bound, self.drawn())
         if self.descent is None:
             released = released or "every noisy sum, and with it everything computed from them"
         else:
             assumptions += (contracts or assumed(self.descent.in_words()),)
             released = released or "the last iterate, and nothing of those before it"
-        if public := getattr(self.sampler, "public", 0):
+        if self.sampler.public:
             assumptions += (
-                assumed(f"the {public} public {unit}s need no protection, and owe nothing to the private ones"),
+                assumed(
+                    f"the {self.sampler.public} public {unit}s need no protection and do not depend on the private ones"
+                ),
             )
         if self.tasks > 1:
             released = f"of {self.tasks} tasks: {released}"
-        return Guarantee.of(self.event, self.adjacency, delta, released=released, assumptions=assumptions, unit=unit)
+        return Guarantee.of(
+            self.event,
+            self.adjacency,
+            delta_of(self, delta),
+            released=released,
+            assumptions=assumptions,
+            unit=unit,
+        )
+
+    def drawn(self, prefix: str = "") -> Assumption:
+        """Return the condition that says how batches and noise are drawn."""
+        sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
+        return enforced(
+            f"{prefix}{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on {sums} "
+            f"(noise multiplier {self.noise_multiplier:.6g})",
+            detail=True,
+        )
 
     def divisor(self, n: int) -> float:
         """Return what to divide a noisy sum over ``n`` units by: a public constant, never the realised batch size."""
@@ -199,7 +211,7 @@ class GradientPlan:
             )
         return self.sampler.nominal_size(self.public_n)
 
-    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator["Step"]:
+    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units. A solver says what it will release."""
         if release != self.release:
             raise PlanError(
@@ -210,89 +222,3 @@ class GradientPlan:
             step = Step(batch, self.noise_std, source)
             yield step
             step.close()
-
-
-class Step:
-    """One step of a run: a batch, and noise for one sum over it."""
-
-    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
-        self.batch = batch
-        self._noise_std = noise_std
-        self._source = source
-        self._is_open = True
-        self._noise: _Drawn | None = None
-
-    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
-        """Begin to draw the noise in another thread: it owes nothing to the sum, which may be computed meanwhile."""
-        if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
-
-    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for."""
-        if not self._is_open:
-            raise PlanError("the plan accounts for one noisy sum a step, while the step lasts; this asks for another")
-        self._is_open = False
-        drawn = self._noise
-        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
-        if noise.shape != total.shape or noise.dtype != total.dtype:
-            raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, not for "
-                f"{total.shape} and {total.dtype}"
-            )
-        noise += total
-        return noise
-
-    def close(self) -> None:
-        """End the step: its noise can no longer be drawn."""
-        self._is_open = False
-        if self._noise is not None:
-            self._noise.wait()  # the next batch comes from the same source
-
-
-class _Drawn:
-    """Noise that is being drawn in a thread of its own."""
-
-    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
-        self._outcome: NDArray[Any] | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
-        self._thread.start()
-
-    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
-        try:
-            self._outcome = draw()
-        except BaseException as error:
-            self._outcome = error
-
-    def wait(self) -> None:
-        """Return when it is there."""
-        self._thread.join()
-
-    def result(self) -> NDArray[Any]:
-        """Return it, once; what went wrong in the thread is raised here."""
-        self.wait()
-        outcome, self._outcome = self._outcome, None
-        if isinstance(outcome, BaseException):
-            raise outcome
-        assert outcome is not None
-        return outcome
-
-
-def _planned_steps(sampler: Sampler, steps: int | None) -> int:
-    implied = sampler.implied_steps
-    if implied is not None:
-        if steps is not None and steps != implied:
-            raise ValueError(f"{sampler!r} makes {implied} steps, not {steps}: leave steps out")
-        return implied
-    if steps is None:
-        raise ValueError(f"{sampler!r} needs a number of steps")
-    return count("steps", steps)
-
-
-def _planned_adjacency(sampler: Sampler, adjacency: Adjacency | None) -> Adjacency:
-    if adjacency is None:
-        return sampler.adjacencies[0]
-    adjacency = Adjacency(adjacency)
-    if adjacency not in sampler.adjacencies:
-        names = " or ".join(sampler.adjacencies)
-        raise ValueError(f"{sampler!r} is accounted for under {names} adjacency, not {adjacency}")
-    return adjacency

@@ -1,12 +1,13 @@
 """Objective perturbation: tilt the objective at random, minimise it, and release the minimiser."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
+from privet.plans.base import delta_of
 from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     least_strong_convexity,
@@ -50,6 +51,8 @@ class ObjectivePlan:
         of a margin (logistic, hinge), and not for losses of an error (Huber). Gaussian noise may then be smaller.
     added_alpha : float
         Further strong convexity, for the sake of privacy alone. It is part of what is minimised.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -75,6 +78,7 @@ class ObjectivePlan:
     is_pure: bool
     is_one_sided: bool = False
     added_alpha: float = 0.0
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -131,6 +135,7 @@ class ObjectivePlan:
             is_pure=budget.is_pure,
             is_one_sided=is_one_sided,
             added_alpha=added_alpha,
+            delta=budget.delta,
         )
         while plan.epsilon_at(budget.delta) > budget.epsilon:  # divisions may have rounded down
             plan = replace(plan, scale=plan.scale * (1 + 1e-15), output_scale=plan.output_scale * (1 + 1e-15))
@@ -164,9 +169,14 @@ class ObjectivePlan:
             raise ValueError("Gaussian noise gives no pure epsilon guarantee: state the guarantee at a delta > 0")
         return ApproximateRelease(self.epsilon_at(delta), delta)
 
+    @property
+    def event(self) -> Event:
+        """What is released, in the form that composes, at the plan's own delta."""
+        return self.event_at(delta_of(self, None))
+
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str = "the minimiser of the randomly tilted objective, with a little noise",
@@ -176,6 +186,7 @@ class ObjectivePlan:
 
         The constants are *assumed* unless ``bound`` says that the solver enforces them.
         """
+        delta = delta_of(self, delta)
         law = "l2 K-norm noise of scale" if self.is_pure else "Gaussian noise of std"
         noise = (
             f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and "

@@ -1,12 +1,13 @@
 """Output perturbation: compute without noise, then add noise once, scaled to how far the result can move."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
+from privet.plans.base import delta_of
 from privet.privacy.analyses.gaussian import gaussian_sigma
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Event, GaussianRelease, PureRelease
@@ -123,6 +124,8 @@ class OutputPlan:
         Standard deviation (Gaussian) or scale of the density exp(-||z||/scale) (K-norm).
     is_pure : bool
         Whether the noise is K-norm, for pure epsilon, rather than Gaussian.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -132,6 +135,7 @@ class OutputPlan:
     stability: Stability
     scale: float
     is_pure: bool
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)
@@ -141,11 +145,16 @@ class OutputPlan:
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise."""
         sensitivity = positive("sensitivity", stability.sensitivity)
         if not budget.is_pure:
-            return cls(stability, gaussian_sigma(sensitivity, budget), is_pure=False)
+            return cls(stability, gaussian_sigma(sensitivity, budget), is_pure=False, delta=budget.delta)
         scale = sensitivity / budget.epsilon
         while sensitivity / scale > budget.epsilon:  # the division may have rounded down
             scale = float(np.nextafter(scale, np.inf))
-        return cls(stability, scale, is_pure=True)
+        return cls(stability, scale, is_pure=True, delta=0.0)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The adjacency of the stability argument."""
+        return self.stability.adjacency
 
     @property
     def event(self) -> Event:
@@ -155,7 +164,7 @@ class OutputPlan:
 
     def guarantee(
         self,
-        delta: float,
+        delta: float | None = None,
         *,
         bound: Assumption | None = None,
         released: str = "the result, with noise added once",
@@ -169,8 +178,8 @@ class OutputPlan:
         law = "l2 K-norm noise (Gamma radius, uniform direction) of scale" if self.is_pure else "Gaussian noise of std"
         return Guarantee.of(
             self.event,
-            self.stability.adjacency,
-            delta,
+            self.adjacency,
+            delta_of(self, delta),
             released=released,
             assumptions=(bound, enforced(f"{law} {self.scale:.6g} is added once to the result")),
             unit=unit,

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privet.estimators import EstimatorChecks
-from privet.preprocessing.bounds import Bounds, canonical
+from privet.objectives.rows import stored_once
+from privet.preprocessing.bounds import Bounds
 from privet.saving import SavedEstimator
 
 
@@ -62,7 +63,8 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
                 f"{type(self).__name__} with center=True does not accept sparse rows, because subtracting a centre "
                 "from every zero would make them dense. Pass center=False, or X.toarray() if it fits into memory."
             )
-        return canonical(super()._validated(*data, reset=reset, **checks))
+        rows = super()._validated(*data, reset=reset, **checks)
+        return stored_once(rows) if sparse.issparse(rows) else rows
 
     def _declared(self, X: Any) -> Bounds:
         """Return the stated bounds for these columns, which for sparse rows must hold zero."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 Floats = NDArray[np.float64]
 
@@ -72,14 +71,6 @@ class Bounds:
         clipped -= self.middle[columns]
         clipped /= self.half[columns]
         return np.clip(clipped, -1.0, 1.0, out=clipped)  # the division may have rounded up
-
-
-def canonical(X: Any) -> Any:
-    """Return the matrix with each entry stored once: two halves of an entry would be clipped one by one."""
-    if sparse.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
 
 
 def _by_column(which: str, given: Any, names: Sequence[Any]) -> Floats:

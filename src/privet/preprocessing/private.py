@@ -142,7 +142,7 @@ class PrivateScaler(BoundedScaler):
         scale = np.sqrt(np.clip(variance, np.maximum(noise, self.min_scale**2), 1.0))
         released = f"noisy means and second moments of {X.shape[1]} columns"
         bound = enforced(plan.stability.in_words())
-        return mean, scale, plan.guarantee(budget.delta, bound=bound, released=released)
+        return mean, scale, plan.guarantee(bound=bound, released=released)
 
     def _by_quantiles(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
@@ -155,7 +155,7 @@ class PrivateScaler(BoundedScaler):
         spread = found[levels.index(high)] - found[levels.index(low)]
         scale = np.where(spread > 0, np.maximum(spread, self.min_scale), 1.0)
         center = found[levels.index(0.5)] if self.center else np.zeros(X.shape[1])
-        return center, scale, plan.guarantee(budget.delta)
+        return center, scale, plan.guarantee()
 
     def _check_settings(self) -> None:
         """Raise on an impossible setting, before the data is touched."""

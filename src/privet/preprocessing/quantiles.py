@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy import sparse
 from privet.checks import count, positive
 from privet.plans import PlanError
 from privet.plans.adaptive import selection_epsilon, selection_mu
+from privet.plans.base import delta_of
 from privet.preprocessing.bounds import Bounds, Floats
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
@@ -49,6 +50,8 @@ class QuantilePlan:
         What one quantile of one column costs.
     is_pure : bool
         Whether the queries count as their sum, pure epsilon, rather than as Gaussian DP.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
@@ -69,6 +72,7 @@ class QuantilePlan:
     resolution: int
     query_epsilon: float
     is_pure: bool = True
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 
@@ -95,8 +99,8 @@ class QuantilePlan:
         if not budget.is_pure:
             gaussian = selection_epsilon(gdp_mu(budget) / math.sqrt(queries) * (1 - 1e-12))
             if gaussian > share:
-                return cls(*fields, gaussian, is_pure=False)
-        return cls(*fields, share, is_pure=True)
+                return cls(*fields, gaussian, is_pure=False, delta=budget.delta)
+        return cls(*fields, share, is_pure=True, delta=budget.delta)
 
     @property
     def n_queries(self) -> int:
@@ -110,12 +114,12 @@ class QuantilePlan:
             return _sum(self.query_epsilon, self.n_queries)
         return GaussianRelease(selection_mu(self.query_epsilon) * math.sqrt(self.n_queries))
 
-    def guarantee(self, delta: float) -> Guarantee:
+    def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of :meth:`release`."""
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta,
+            delta_of(self, delta),
             released=f"{len(self.quantiles)} noisy quantiles of each of {self.n_columns} columns",
             assumptions=(
                 enforced(

@@ -3,6 +3,7 @@
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.run import Run
 from privet.solvers.base.steps import AlignedStep, ConstantStep, DecayingStep, StepSize
 from privet.solvers.centred_gradient import centred_gradient_descent
 from privet.solvers.frank_wolfe import frank_wolfe
@@ -15,7 +16,7 @@ from privet.solvers.output_perturbation import output_perturbation
 from privet.solvers.projected_sgd import descent_of, projected_sgd
 from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
-from privet.solvers.two_stage import two_stage
+from privet.solvers.two_stage import two_stage, two_stage_plan
 
 __all__ = [
     "AlignedStep",
@@ -25,6 +26,7 @@ __all__ = [
     "Progress",
     "PublicFeatures",
     "Release",
+    "Run",
     "StepSize",
     "adaptive_gradient_descent",
     "centred_gradient_descent",
@@ -43,4 +45,5 @@ __all__ = [
     "student_of",
     "transfer_stability",
     "two_stage",
+    "two_stage_plan",
 ]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 
 _STRETCH = 1.1  # the longest candidate of a period, over the longest step that was chosen in the one before
 _SHORTEST = 1e-6  # and the least that it may come to, as a share of max_step
@@ -26,10 +26,8 @@ _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sum
 
 def adaptive_gradient_descent(
     problem: Problem,
-    plan: AdaptivePlan,
+    run: Run[AdaptivePlan],
     *,
-    delta: float,
-    source: NoiseSource,
     clip_norm: float | None = None,
     loss_clip: float | None = None,
     expected_steps: int = 60,
@@ -38,7 +36,6 @@ def adaptive_gradient_descent(
     max_step: float | None = None,
     period: int = 10,
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Descend along noisy gradients by privately chosen steps, until the plan is spent.
 
@@ -46,12 +43,8 @@ def adaptive_gradient_descent(
     ----------
     problem : Problem
         What to minimise.
-    plan : AdaptivePlan
-        The budget.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of noise.
+    run : Run of an AdaptivePlan
+        The budget. Progress is reported as the percentage of the budget that is spent.
     clip_norm : float or None
         Bound on one record's gradient. None takes the one that bounded rows imply.
     loss_clip : float or None
@@ -73,8 +66,6 @@ def adaptive_gradient_descent(
         at most ``max_step``): tau in the paper.
     keep_iterates : bool
         Whether the trace holds the weights after every step.
-    progress : callable or None
-        Called with the percentage of the budget that is spent, and 100.
 
     Formal guarantees
     -----------------
@@ -87,7 +78,7 @@ def adaptive_gradient_descent(
     bound = _gradient_bound(problem, clip_norm)
     search = _LineSearch(problem, loss_clip, candidates, max_step, period)
     expected_steps, growth = count("expected_steps", expected_steps), positive("growth", growth)
-    guarantee = _guarantee(plan, delta, bound)
+    guarantee, plan = _guarantee(run, bound), run.plan
 
     weights = problem.start()
     iterates, paid = [weights], list[float]()
@@ -95,7 +86,7 @@ def adaptive_gradient_descent(
     gradient_mu = choice_mu = plan.mu * math.sqrt((1 - 1e-9) / (2 * expected_steps))
     gradient, price = None, gradient_mu
     total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, bound)
-    with plan.open(source) as purse:
+    with plan.open(run.source) as purse:
         while purse.affords(price, choice_mu):
             fresh = purse.noisy(total, bound, price)
             paid.append(price)
@@ -110,10 +101,8 @@ def adaptive_gradient_descent(
                     iterates.append(weights)
                 gradient, price = None, gradient_mu
                 total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, bound)
-            if progress is not None:
-                progress(int(100 * (1 - (purse.left / plan.mu) ** 2)), 100)
-    if progress is not None:
-        progress(100, 100)
+            run.report(int(100 * (1 - (purse.left / plan.mu) ** 2)), 100)
+    run.report(100, 100)
     trace: dict[str, Any] = {
         "steps": len(search.taken),
         "step_sizes": tuple(search.taken),
@@ -123,7 +112,7 @@ def adaptive_gradient_descent(
     }
     if keep_iterates:
         trace["iterates"] = tuple(iterates)
-    return Release(weights, guarantee.assuming(source.assumption()), trace)
+    return Release(weights, guarantee, trace)
 
 
 class _LineSearch:
@@ -201,16 +190,13 @@ def _gradient_bound(problem: Problem, clip_norm: float | None) -> float:
     return problem.lipschitz
 
 
-def _guarantee(plan: AdaptivePlan, delta: float, bound: float) -> Guarantee:
+def _guarantee(run: Run[AdaptivePlan], bound: float) -> Guarantee:
     clips = enforced(
         f"each record's gradient has l2 norm at most {bound:.6g}, by bounded rows or by clipping; the losses that it "
         "brings to the choice of a step lie within a public width, by clipping"
     )
     released = "every noisy gradient, every chosen step, all iterates and the final weights"
-    guarantee = plan.guarantee(delta, bound=clips, released=released)
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
-    return guarantee
+    return run.guarantee(bound=clips, released=released)
 
 
 def _unit(vector: NDArray[Any]) -> NDArray[Any]:

@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 from privet.solvers.noisy_gradient import check_run, noisy_gradient_descent
 from privet.solvers.projected_sgd import check_last_iterate, projected_sgd
 
 
-def centred_gradient_descent(
-    problem: Problem, plan: CentredPlan, *, delta: float, source: NoiseSource, **options: Any
-) -> Release:
+def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options: Any) -> Release:
     """Release a noisy mean of the rows, centre them on it, and descend.
 
     ``options`` are those of :func:`~privet.solvers.noisy_gradient.noisy_gradient_descent`, or of
@@ -36,14 +34,15 @@ def centred_gradient_descent(
     -----------------
     The plan's. The centre is released, so it is a public vector to the descent, whose gradients are clipped anew.
     """
-    rows = problem.rows
+    rows, plan, source = problem.rows, run.plan, run.source
     if plan.mean.clip_norm < rows.weight_in_total:
         raise ValueError(f"rows are bounded by {rows.weight_in_total:.6g}, the plan covers {plan.mean.clip_norm:.6g}")
     if not rows.intercept:
         raise ValueError("rows can be centred only beside a constant column: fit an intercept")
     plan.mean.divisor(rows.n)
     is_last = plan.descent.release == "last"
-    _check(problem, plan.descent, delta, options)
+    _check(problem, plan.descent, options)
+    guarantee = _guarantee(run)
     for step in plan.mean.run(rows.n, source):  # one
         centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
     row_norm = rows.row_norm if is_last else None
@@ -52,15 +51,15 @@ def centred_gradient_descent(
         options["public"] = replace(public, rows=public.rows.centred(centre, row_norm))
     centred = replace(problem, rows=rows.centred(centre, row_norm))
     solve = projected_sgd if is_last else noisy_gradient_descent
-    release = solve(centred, plan.descent, delta=delta, source=source, **options)
+    release = solve(centred, Run(replace(plan.descent, delta=guarantee.delta), source, run.progress), **options)
     trace = dict(release.trace)
     if "iterates" in trace:
         trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
     weights = _uncentred(release.weights, rows, centre)
-    return Release(weights, _guarantee(plan, delta).assuming(source.assumption()), trace)
+    return Release(weights, guarantee, trace)
 
 
-def _check(problem: Problem, descent: GradientPlan, delta: float, options: Mapping[str, Any]) -> None:
+def _check(problem: Problem, descent: GradientPlan, options: Mapping[str, Any]) -> None:
     """Raise on what cannot be run, before any noise is drawn for it."""
     if descent.release == "last":
         public = options.get("public")
@@ -70,19 +69,20 @@ def _check(problem: Problem, descent: GradientPlan, delta: float, options: Mappi
         anywhere[0] = problem.rows.row_norm
         for part in filter(None, (problem, public)):
             centred = part.rows.centred(anywhere, problem.rows.row_norm)
-            check_last_iterate(replace(part, rows=centred), descent, delta, n=n)
+            check_last_iterate(replace(part, rows=centred), descent, n=n)
         return
     checked = {name: options[name] for name in ("step_size", "momentum", "averaged") if name in options}
-    check_run(problem.rows.n, descent, delta=delta, **checked)
+    check_run(problem.rows.n, descent, **checked)
 
 
-def _guarantee(plan: CentredPlan, delta: float) -> Guarantee:
+def _guarantee(run: Run[CentredPlan]) -> Guarantee:
+    plan = run.plan
     bounds = (
         enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
         enforced(f"each record's gradient is clipped to l2 norm {plan.descent.clip_norm:.6g}"),
     )
     contracts = None if plan.descent.descent is None else enforced(plan.descent.descent.in_words())
-    return plan.guarantee(delta, bounds=bounds, contracts=contracts)
+    return run.guarantee(bounds=bounds, contracts=contracts)
 
 
 def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

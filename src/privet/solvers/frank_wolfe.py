@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 from privet.solvers.base.sparsity import (
-    check_finite,
     check_one_score,
     checked_entry_bound,
     clipped_total,
@@ -29,16 +28,13 @@ from privet.solvers.base.sparsity import (
 
 def frank_wolfe(
     problem: Problem,
-    plan: AdaptivePlan,
+    run: Run[AdaptivePlan],
     *,
     l1_radius: float,
     steps: int,
     entry_bound: float,
     residual_clip: float,
-    delta: float,
-    source: NoiseSource,
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Walk towards privately chosen corners of the l1 ball: one more weight a step, and none is ever measured.
 
@@ -50,7 +46,7 @@ def frank_wolfe(
     problem : Problem
         What to minimise, with one score a record. An intercept is one more coordinate of the ball: its weight is chosen
         and bounded like the others, so its column should be no larger than ``entry_bound``, which the noise follows.
-    plan : AdaptivePlan
+    run : Run of an AdaptivePlan
         The budget.
     l1_radius : float
         Of the ball: bound on the sum of absolute weights.
@@ -60,14 +56,8 @@ def frank_wolfe(
         Bound on the absolute value of every entry of the rows, which is checked.
     residual_clip : float
         Residuals are clipped to it; those of a logistic loss lie within 1 anyway.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of noise.
     keep_iterates : bool
         Whether the trace holds every iterate; they are all covered by the guarantee.
-    progress : callable or None
-        Called with steps done and planned.
 
     Formal guarantees
     -----------------
@@ -83,10 +73,10 @@ def frank_wolfe(
     largest = max(checked_entry_bound(problem, entry_bound), abs(problem.rows.intercept))
     bound = enforced(f"entries are bounded by {largest:.6g} and residuals clipped to {clip:.6g}")
     released = "the corners chosen, all iterates and the final weights"
-    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
-    epsilon = selection_epsilon(plan.mu / math.sqrt(steps) * (1 - 1e-12))
+    guarantee = run.guarantee(bound=bound, released=released)
+    epsilon = selection_epsilon(run.plan.mu / math.sqrt(steps) * (1 - 1e-12))
     weights, iterates = problem.start(), []
-    with plan.open(source) as purse:
+    with run.plan.open(run.source) as purse:
         for done in range(1, steps + 1):
             place, sign = _corner(problem, purse, weights, clip, largest, epsilon)
             share = 2 / (done + 2)
@@ -94,10 +84,9 @@ def frank_wolfe(
             weights[place] += sign * share * radius
             if keep_iterates:
                 iterates.append(weights)
-            if progress is not None:
-                progress(done, steps)
+            run.report(done, steps)
     trace: dict[str, Any] = {"steps": steps, "l1_radius": radius, "residual_clip": clip, "epsilon_of_a_choice": epsilon}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
+    return Release(weights, guarantee, trace | kept(iterates))
 
 
 def _corner(

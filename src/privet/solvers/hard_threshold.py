@@ -18,11 +18,10 @@ from privet.checks import count, positive
 from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
 from privet.solvers.base.sparsity import (
-    check_finite,
     check_support,
     checked_entry_bound,
     clipped_total,
@@ -41,14 +40,11 @@ _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sum
 
 def hard_threshold(
     problem: Problem,
-    plan: GradientPlan,
+    run: Run[GradientPlan],
     *,
     n_nonzero: int,
     step_size: float | StepSize,
-    delta: float,
-    source: NoiseSource,
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Descend along noisy gradients, and keep the largest weights after each step: DP-IGHT.
 
@@ -56,20 +52,14 @@ def hard_threshold(
     ----------
     problem : Problem
         What to minimise, with one score a record.
-    plan : GradientPlan
+    run : Run of a GradientPlan
         Batches, clip, noise and number of steps.
     n_nonzero : int
         How many features keep a weight. An intercept has one besides.
     step_size : float or StepSize
         A constant, or a rule that looks at noisy gradients only.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of batches and noise.
     keep_iterates : bool
         Whether the trace holds every iterate; they are all covered by the guarantee.
-    progress : callable or None
-        Called with steps done and planned.
 
     Formal guarantees
     -----------------
@@ -77,39 +67,33 @@ def hard_threshold(
     threshold comes after the noise, so it is post-processing. It is no contraction, so that amplification by iteration
     does not hold, and a plan of ``release="last"`` is refused: all iterates count as released.
     """
-    rows, n = problem.rows, problem.rows.n
+    rows, n, plan = problem.rows, problem.rows.n, run.plan
     check_support(problem, n_nonzero)
-    check_run(n, plan, delta=delta, step_size=step_size)
+    check_run(n, plan, step_size=step_size)
     divisor = plan.divisor(n)
-    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
-    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
+    guarantee = run.guarantee(bound=gradients_bounded_by(plan.clip_norm), released=ALL_ITERATES)
     choose = as_step_size(step_size).start(plan.noise_std / divisor)
     weights, iterates = problem.start(), []
-    for done, step in enumerate(plan.run(n, source), start=1):
+    for step in run.steps(n):
         batch, targets = rows.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, batch, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         weights = thresholded(weights - choose(gradient) * gradient, n_nonzero, rows.n_features)
         if keep_iterates:
             iterates.append(weights)
-        if progress is not None:
-            progress(done, plan.steps)
     trace: dict[str, Any] = {"steps": plan.steps, "clip_norm": plan.clip_norm, "noise_std": plan.noise_std / divisor}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
+    return Release(weights, guarantee, trace | kept(iterates))
 
 
 def peeled_threshold(
     problem: Problem,
-    plan: AdaptivePlan,
+    run: Run[AdaptivePlan],
     *,
     n_nonzero: int,
     entry_bound: float,
     residual_clips: Sequence[float],
     shares: tuple[float, float, float] = SHARES,
-    delta: float,
-    source: NoiseSource,
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Choose features privately, then measure the gradient of those alone, round by round.
 
@@ -124,7 +108,7 @@ def peeled_threshold(
     ----------
     problem : Problem
         What to minimise, with one score a record.
-    plan : AdaptivePlan
+    run : Run of an AdaptivePlan
         The budget.
     n_nonzero : int
         How many features keep a weight. An intercept has one besides.
@@ -136,14 +120,8 @@ def peeled_threshold(
     shares : three floats
         How the squared price of a round is shared by its releases; at most 1 together. Small budgets gain by a larger
         first share: features that are wrong are worse than values that are.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of noise.
     keep_iterates : bool
         Whether the trace holds every iterate; they are all covered by the guarantee.
-    progress : callable or None
-        Called with rounds done and planned.
 
     Formal guarantees
     -----------------
@@ -155,7 +133,7 @@ def peeled_threshold(
     check_support(problem, n_nonzero)
     entry_bound = checked_entry_bound(problem, entry_bound)
     clips = [min(positive("a residual clip", clip), problem.objective.residual_bound) for clip in residual_clips]
-    price = plan.mu / math.sqrt(count("the number of rounds", len(clips))) * (1 - 1e-12)
+    price = run.plan.mu / math.sqrt(count("the number of rounds", len(clips))) * (1 - 1e-12)
     first, second, third = (price * math.sqrt(positive("a share", share)) for share in shares)
     if sum(shares) > 1 + 1e-12:
         raise ValueError(f"the shares of a round may come to 1 together, not to {sum(shares):g}")
@@ -164,17 +142,16 @@ def peeled_threshold(
         f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
     )
     released = "the features chosen, their noisy gradients, all iterates and the final weights"
-    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
+    guarantee = run.guarantee(bound=bound, released=released)
     weights, step, iterates = problem.start(), math.inf, []
-    with plan.open(source) as purse:
+    with run.plan.open(run.source) as purse:
         for done, clip in enumerate(clips, start=1):
             weights, step = _round(problem, purse, weights, step, clip, entry_bound, n_nonzero, (first, second, third))
             if keep_iterates:
                 iterates.append(weights)
-            if progress is not None:
-                progress(done, len(clips))
+            run.report(done, len(clips))
     trace: dict[str, Any] = {"steps": len(clips), "step_size": step, "residual_clips": clips}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | kept(iterates))
+    return Release(weights, guarantee, trace | kept(iterates))
 
 
 def _round(

@@ -21,11 +21,11 @@ from privet.objectives.rows import LARGEST_NORM
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.minimise import minimise
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
-from privet.solvers.base.sparsity import check_finite, check_support
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
+from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
 from privet.solvers.minimiser_perturbation import minimiser_stability
 
@@ -65,15 +65,12 @@ class PublicFeatures:
 
 def knowledge_transfer(
     problem: Problem,
-    plan: OutputPlan,
+    run: Run[OutputPlan],
     *,
     features: PublicFeatures,
     n_nonzero: int,
-    delta: float,
-    source: NoiseSource,
     steps: int = 100,
     unsafe_paper_calibration: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Release a teacher's scores of public rows with noise, once, and the sparse weights that fit them.
 
@@ -81,24 +78,18 @@ def knowledge_transfer(
     ----------
     problem : Problem
         Of the teacher: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
-    plan : OutputPlan
+    run : Run of an OutputPlan
         Of a :class:`~privet.plans.stabilities.transfer.TransferStability`, which :func:`transfer_stability` makes.
     features : PublicFeatures
         What is scored. With the unit matrix, this is a thresholded :func:`minimiser_perturbation`.
     n_nonzero : int
         How many features of the student have a weight. An intercept has one besides.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of noise.
     steps : int
         At most so many of the student.
     unsafe_paper_calibration : bool
         Whether the teacher is sparse, as in the paper, and the plan that of its
         :class:`~privet.plans.stabilities.transfer.PaperTransferStability`. There are tables for which that guarantee is
         false.
-    progress : callable or None
-        Called with models learnt and planned.
 
     Formal guarantees
     -----------------
@@ -107,20 +98,19 @@ def knowledge_transfer(
     public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student sees noisy scores and public rows
     only. With ``unsafe_paper_calibration`` the guarantee is conditional on a claim about the data that may be false.
     """
+    plan = run.plan
     check_support(problem, n_nonzero)
     count("steps", steps)
     _check_features(problem, features)
     bound = _checked_stability(problem, plan, features, n_nonzero, unsafe_paper_calibration)
     released = "the teacher's scores of public rows, with noise added once, and the student that learnt from them"
-    guarantee = check_finite(plan.guarantee(delta, bound=bound, released=released))
-    labels = plan.noisy(features.rows.scores(_teacher(problem, plan, n_nonzero)), source)
-    if progress is not None:
-        progress(1, 2)
+    guarantee = run.guarantee(bound=bound, released=released)
+    labels = plan.noisy(features.rows.scores(_teacher(problem, plan, n_nonzero)), run.source)
+    run.report(1, 2)
     weights = _student(features, labels, n_nonzero, steps)
-    if progress is not None:
-        progress(2, 2)
+    run.report(2, 2)
     trace = {"noise_scale": plan.scale, "sensitivity": plan.stability.sensitivity, "labels": labels}
-    return Release(weights, guarantee.assuming(source.assumption()), trace)
+    return Release(weights, guarantee, trace)
 
 
 def student_of(teacher: Release, features: PublicFeatures, *, n_nonzero: int, steps: int = 100) -> Release:

@@ -4,26 +4,17 @@ Algorithm 1 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, 
 convex loss, pure or Gaussian noise, and the minimisers that computers find.
 """
 
-import math
-
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 
 
-def minimiser_perturbation(
-    problem: Problem,
-    plan: OutputPlan,
-    *,
-    delta: float,
-    source: NoiseSource,
-    progress: Progress | None = None,
-) -> Release:
-    """Minimise up to the tolerance that ``plan`` allows, then add its noise.
+def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
+    """Minimise up to the tolerance that the plan allows, then add its noise.
 
     Formal guarantees
     -----------------
@@ -31,21 +22,18 @@ def minimiser_perturbation(
     refused, and so is a tolerance that could be out of reach for some data. The gradient at the computed minimiser is
     certified to be within the tolerance. Only the noisy result is released.
     """
-    stability = plan.stability
+    plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, MinimiserStability):
         raise TypeError(f"minimiser_perturbation runs a MinimiserStability plan, not {type(stability).__name__}")
     check_minimisable(problem)
     if minimiser_stability(problem, stability.tolerance) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
     bound = enforced(f"rows are bounded and the minimiser is certified, so that {stability.in_words()}")
-    guarantee = plan.guarantee(delta, bound=bound, released="the minimiser, with noise added once")
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
+    guarantee = run.guarantee(bound=bound, released="the minimiser, with noise added once")
     weights = minimise(problem, tolerance=stability.tolerance)
-    if progress is not None:
-        progress(1, 1)
+    run.report(1, 1)
     trace = {"tolerance": stability.tolerance, "noise_scale": plan.scale}
-    return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
+    return Release(plan.noisy(weights, run.source), guarantee, trace)
 
 
 def minimiser_stability(problem: Problem, tolerance: float | None = None) -> MinimiserStability:

@@ -12,25 +12,21 @@ from numpy.typing import NDArray
 
 from privet.denoise import Denoiser
 from privet.plans import GradientPlan
-from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
 from privet.solvers.base.steps import StepSize, as_step_size
 
 
 def noisy_gradient_descent(
     problem: Problem,
-    plan: GradientPlan,
+    run: Run[GradientPlan],
     *,
     step_size: float | StepSize,
-    delta: float,
-    source: NoiseSource,
     denoiser: Denoiser | None = None,
     momentum: float = 0.0,
     averaged: float = 0.0,
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Descend along noisy sums of bounded gradients.
 
@@ -38,14 +34,10 @@ def noisy_gradient_descent(
     ----------
     problem : Problem
         What to minimise; it need not be convex.
-    plan : GradientPlan
+    run : Run of a GradientPlan
         Batches, clip, noise and number of steps.
     step_size : float or StepSize
         A constant, or a rule that looks at noisy gradients only.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of batches and noise.
     denoiser : Denoiser or None
         Applied to each noisy gradient, for instance :class:`~privet.denoise.LaplacianSmoothing`, to the features of
         one class at a time.
@@ -55,8 +47,6 @@ def noisy_gradient_descent(
         Share of the last iterates whose average is returned; 0 returns the last iterate.
     keep_iterates : bool
         Whether the trace holds every iterate; they are all covered by the guarantee.
-    progress : callable or None
-        Called with steps done and planned.
 
     Formal guarantees
     -----------------
@@ -65,18 +55,18 @@ def noisy_gradient_descent(
     post-processing, so all iterates are covered. The sum is divided by a public constant
     (:meth:`GradientPlan.divisor`).
     """
-    check_run(problem.rows.n, plan, delta=delta, step_size=step_size, momentum=momentum, averaged=averaged)
+    plan = run.plan
+    check_run(problem.rows.n, plan, step_size=step_size, momentum=momentum, averaged=averaged)
     rule, n = as_step_size(step_size), problem.rows.n
     divisor = plan.divisor(n)
-    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
-    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
+    guarantee = run.guarantee(bound=gradients_bounded_by(plan.clip_norm), released=ALL_ITERATES)
     noise_std = plan.noise_std / divisor
     choose = rule.start(noise_std)
     weights = problem.start()
     direction, tail = np.zeros_like(weights), np.zeros_like(weights)
     n_tail = max(1, math.ceil(averaged * plan.steps))
     iterates = []
-    for done, step in enumerate(plan.run(n, source), start=1):
+    for done, step in enumerate(run.steps(n), start=1):
         rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
@@ -89,8 +79,6 @@ def noisy_gradient_descent(
             tail += weights
         if keep_iterates:
             iterates.append(weights)
-        if progress is not None:
-            progress(done, plan.steps)
     trace: dict[str, Any] = {
         "steps": plan.steps,
         "step_size": size,
@@ -99,14 +87,13 @@ def noisy_gradient_descent(
     }
     if keep_iterates:
         trace["iterates"] = iterates
-    return Release(tail / n_tail, guarantee.assuming(source.assumption()), trace)
+    return Release(tail / n_tail, guarantee, trace)
 
 
 def check_run(
     n: int,
     plan: GradientPlan,
     *,
-    delta: float,
     step_size: float | StepSize,
     momentum: float = 0.0,
     averaged: float = 0.0,
@@ -122,8 +109,6 @@ def check_run(
             'this plan accounts for release="last", the last of hidden iterates: use projected_sgd. Averages, momentum '
             "and steps that gradients choose show more than the last iterate does"
         )
-    if not math.isfinite(plan.guarantee(delta).epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
 
 
 def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:

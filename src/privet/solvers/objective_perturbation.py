@@ -10,22 +10,15 @@ from typing import Any
 
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
-from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
+from privet.privacy.guarantees.guarantee import Assumption, enforced
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 
 
-def objective_perturbation(
-    problem: Problem,
-    plan: ObjectivePlan,
-    *,
-    delta: float,
-    source: NoiseSource,
-    progress: Progress | None = None,
-) -> Release:
-    """Minimise the randomly tilted objective that ``plan`` describes, and add its noise to the minimiser.
+def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release:
+    """Minimise the randomly tilted objective that the plan describes, and add its noise to the minimiser.
 
     Formal guarantees
     -----------------
@@ -33,25 +26,14 @@ def objective_perturbation(
     refused, and so is a tolerance that could be out of reach for some data. The gradient at the computed minimiser is
     certified to be within the tolerance. Only the noisy minimiser is released; neither the tilt nor the exact one is.
     """
-    _check(problem, plan.added_alpha)
-    if _constants(problem) != {name: getattr(plan, name) for name in _constants(problem)}:
-        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
-    size = problem.start().size
-    least = _least_tolerance(problem, plan)
-    if plan.tolerance < least:
-        raise ValueError(
-            f"a gradient of {plan.tolerance:.3g} cannot be certified in floating point: with these constants and this "
-            f"noise the least is {least:.3g}. Make the plan with objective_plan, or with a larger tolerance or alpha"
-        )
-    bound = enforced(f"rows are bounded and the minimiser is certified: {plan.in_words()}")
-    guarantee = plan.guarantee(delta, bound=bound)
-    n = problem.rows.n
-    tilt = plan.linear_term((size,), source) / n
+    plan = run.plan
+    check_objective_plan(problem, plan)
+    guarantee = run.guarantee(bound=certified_losses(plan))
+    tilt = plan.linear_term((problem.start().size,), run.source) / problem.rows.n
     weights = minimise(problem, tolerance=plan.tolerance, tilt=tilt, ridge=plan.added_alpha)
-    if progress is not None:
-        progress(1, 1)
+    run.report(1, 1)
     trace = {"tolerance": plan.tolerance, "noise_scale": plan.scale, "output_scale": plan.output_scale}
-    return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
+    return Release(plan.noisy(weights, run.source), guarantee, trace)
 
 
 def objective_plan(
@@ -64,6 +46,24 @@ def objective_plan(
     if tolerance is None and plan.tolerance < (least := _least_tolerance(problem, plan)):
         return ObjectivePlan.for_budget(budget, **fields, tolerance=least)
     return plan
+
+
+def check_objective_plan(problem: Problem, plan: ObjectivePlan) -> None:
+    """Raise unless the plan was made for this problem, and its tolerance can be certified."""
+    _check(problem, plan.added_alpha)
+    if _constants(problem) != {name: getattr(plan, name) for name in _constants(problem)}:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    least = _least_tolerance(problem, plan)
+    if plan.tolerance < least:
+        raise ValueError(
+            f"a gradient of {plan.tolerance:.3g} cannot be certified in floating point: with these constants and this "
+            f"noise the least is {least:.3g}. Make the plan with objective_plan, or with a larger tolerance or alpha"
+        )
+
+
+def certified_losses(plan: ObjectivePlan) -> Assumption:
+    """Return the condition of the plan's guarantee, which :func:`objective_perturbation` enforces."""
+    return enforced(f"rows are bounded and the minimiser is certified: {plan.in_words()}")
 
 
 def _constants(problem: Problem) -> dict[str, Any]:

@@ -8,44 +8,34 @@ import math
 
 from privet.plans import DescentStability, OutputPlan
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 
 
-def output_perturbation(
-    problem: Problem,
-    plan: OutputPlan,
-    *,
-    delta: float,
-    source: NoiseSource,
-    progress: Progress | None = None,
-) -> Release:
-    """Run the descent that ``plan`` bounds, then add its noise.
+def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
+    """Run the descent that the plan bounds, then add its noise.
 
     Formal guarantees
     -----------------
     The plan's, for a convex problem whose constants are those of the plan's :class:`DescentStability`; a mismatch is
     refused. Only the noisy result is released; the iterates are not.
     """
-    stability = plan.stability
+    plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, DescentStability):
         raise TypeError(f"output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
     if descent_stability(problem, stability.step_size, stability.steps, stability.lipschitz) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
     bound = enforced(f"rows are bounded and gradients too, so that {stability.in_words()}")
-    guarantee = plan.guarantee(delta, bound=bound, released="the final weights, with noise added once")
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
+    guarantee = run.guarantee(bound=bound, released="the final weights, with noise added once")
     weights = problem.start()
     for done in range(1, stability.steps + 1):
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, stability.lipschitz)
         gradient = total / stability.n + problem.regulariser.gradient(weights)
         weights = weights - stability.step_size * gradient
-        if progress is not None:
-            progress(done, stability.steps)
+        run.report(done, stability.steps)
     trace = {"steps": stability.steps, "step_size": stability.step_size}
-    return Release(plan.noisy(weights, source), guarantee.assuming(source.assumption()), trace)
+    return Release(plan.noisy(weights, run.source), guarantee, trace)
 
 
 def descent_stability(

@@ -8,6 +8,7 @@ runs of one plan.
 """
 
 import math
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -19,22 +20,19 @@ from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
 from privet.privacy.guarantees.guarantee import assumed, enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run, gradients_bounded_by
 
 _PUBLIC_RIDGE = 0.1  # over the square root of the number of public records, in units of the smoothness
 
 
 def projected_sgd(
     problem: Problem,
-    plan: GradientPlan,
+    run: Run[GradientPlan],
     *,
-    delta: float,
-    source: NoiseSource,
     public: Problem | None = None,
     start: NDArray[Any] | None = None,
-    progress: Progress | None = None,
 ) -> Release:
     """Take the steps of ``plan.descent`` and release the last iterate, nothing else.
 
@@ -42,20 +40,14 @@ def projected_sgd(
     ----------
     problem : Problem
         Convex and smooth, with constants no worse than the plan's.
-    plan : GradientPlan
-        Made with ``release="last"``.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of noise and secrets.
+    run : Run of a GradientPlan
+        The plan is made with ``release="last"``. Progress is not reported where the number of steps is a secret.
     public : Problem or None
         The same problem over the public records that the plan visits, if it visits any. None takes them to be the last
         records of ``problem``.
     start : array or None
         Where to start. It must owe nothing to the private records. None starts from what ``public`` records teach by
         themselves, or from zero.
-    progress : callable or None
-        Called with steps done and planned; not at all where the number of steps is a secret.
 
     Formal guarantees
     -----------------
@@ -65,36 +57,32 @@ def projected_sgd(
     again those of a convex loss; the regulariser is added after the clip. The trace holds public facts only, and no
     secret.
     """
+    plan = run.plan
     n = problem.rows.n + (0 if public is None else public.rows.n)
-    descent = check_last_iterate(problem, plan, delta, n=n)
+    descent = check_last_iterate(problem, plan, n=n)
     if public is not None:
-        check_last_iterate(public, plan, delta, n=n)
+        check_last_iterate(public, plan, n=n)
         order = plan.sampler
         if not isinstance(order, FixedOrder) or (order.n, order.public) != (problem.rows.n, public.rows.n):
             raise ValueError(
                 f"the data has {problem.rows.n} private and {public.rows.n} public records: the plan's sampler must be "
                 f"a FixedOrder({problem.rows.n}, public={public.rows.n}), or one with a secret, not {order!r}"
             )
+    bound = gradients_bounded_by(plan.clip_norm)
+    guarantee = run.guarantee(bound=bound, contracts=enforced(descent.in_words()))
     radius = math.inf if descent.diameter is None else descent.diameter / 2
     weights = _projected(_first(problem, public, start), radius)
-    has_secret = getattr(plan.sampler, "secret", Secret.NOTHING) is not Secret.NOTHING
-    steps = zip(plan.run(n, source, release="last"), cycle(descent.step_sizes), strict=False)
-    for done, (step, size) in enumerate(steps, start=1):
+    if plan.sampler.secret is not Secret.NOTHING:
+        run = replace(run, progress=None)
+    for step, size in zip(run.steps(n, release="last"), cycle(descent.step_sizes), strict=False):
         total = _gradient_sum(problem, public, weights, step.batch, plan)
         gradient = step.noisy(total) / plan.divisor(n) + problem.regulariser.gradient(weights)
         weights = _projected(weights - size * gradient, radius)
-        if progress is not None and not has_secret:
-            progress(done, plan.steps)
-    guarantee = plan.guarantee(
-        delta,
-        bound=enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or clipping"),
-        contracts=enforced(descent.in_words()),
-    )
     if start is not None:
         guarantee = guarantee.assuming(assumed("the starting point owes nothing to the private records"))
     trace = {"steps": plan.steps, "step_size": max(descent.step_sizes), "clip_norm": plan.clip_norm}
     noise = {"noise_std": plan.noise_std / plan.divisor(n)}
-    return Release(weights, guarantee.assuming(source.assumption()), trace | noise)
+    return Release(weights, guarantee, trace | noise)
 
 
 def _gradient_sum(
@@ -144,7 +132,7 @@ def descent_of(
     return Descent(step_size, problem.smoothness, problem.strong_convexity, diameter)
 
 
-def check_last_iterate(problem: Problem, plan: GradientPlan, delta: float, n: int | None = None) -> Descent:
+def check_last_iterate(problem: Problem, plan: GradientPlan, n: int | None = None) -> Descent:
     """Raise unless amplification by iteration holds for the plan on this problem; return the plan's descent."""
     if plan.descent is None:
         raise ValueError('projected_sgd releases the last iterate alone: make the plan with release="last"')
@@ -167,8 +155,6 @@ def check_last_iterate(problem: Problem, plan: GradientPlan, delta: float, n: in
     plan.sampler.check_n(n)
     if plan.public_n not in (None, n):
         raise ValueError(f"the plan was made for n = {plan.public_n} records, the data has {n}")
-    if not math.isfinite(plan.guarantee(delta).epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
     return descent
 
 

@@ -3,7 +3,6 @@
 Algorithm 2 of "Efficient Private ERM for Smooth Objectives", with the accountant's noise in the place of its Theorem 4.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +13,9 @@ from privet.checks import positive
 from privet.objectives import BoundedRows
 from privet.plans import GradientPlan
 from privet.plans.samplers import Batch
-from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
 
 _MOST_KEPT = 20_000_000  # numbers written out, 160 MB
 _NEIGHBOURS = 64
@@ -25,12 +23,9 @@ _NEIGHBOURS = 64
 
 def random_round(
     problem: Problem,
-    plan: GradientPlan,
+    run: Run[GradientPlan],
     *,
-    delta: float,
-    source: NoiseSource,
     step_size: float | Sequence[float] | NDArray[Any],
-    progress: Progress | None = None,
 ) -> Release:
     """Take a random number of noisy steps, at most those planned.
 
@@ -38,18 +33,12 @@ def random_round(
     ----------
     problem : Problem
         What to minimise; it need not be convex.
-    plan : GradientPlan
+    run : Run of a GradientPlan
         Batches, clip, noise and T_max = ``plan.steps``; in the paper ``OneUniform(n)`` and n^2 steps. No data large
         enough to learn from with privacy affords n^2 steps (10^9 at n = 30,000), so T_max is a parameter here: T_max =
         10 n takes seconds. Theorem 5 holds for any T_max, put in the place of n^2; its rate is that of n^2.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of the random round, of batches and noise.
     step_size : float or sequence of ``plan.steps`` floats
         eta, or eta_0, eta_1, ...: below 2/beta, beta being the smoothness of the regularised objective.
-    progress : callable or None
-        Called with steps done and steps that will be made.
 
     Notes
     -----
@@ -64,25 +53,19 @@ def random_round(
     whole one. So R may be known (it is in the trace), and all iterates are covered. The paper's own noise is not used:
     the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
     """
-    smoothness = problem.smoothness
+    plan, smoothness = run.plan, problem.smoothness
     etas = _etas(step_size, plan.steps, smoothness)
     n = problem.rows.n
     divisor = plan.divisor(n)
-    bound = enforced(f"each record's gradient has l2 norm at most {plan.clip_norm:.6g}, by bounded rows or by clipping")
-    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
-    rounds = 1 + source.index(etas * (2 - smoothness * etas))
+    guarantee = run.guarantee(bound=gradients_bounded_by(plan.clip_norm), released=ALL_ITERATES)
+    rounds = 1 + run.source.index(etas * (2 - smoothness * etas))
     weights, records = problem.start(), _Records(problem.rows)
-    steps = plan.run(n, source)
-    for done, (eta, step) in enumerate(zip(etas[:rounds].tolist(), steps, strict=False), start=1):
+    for step, eta in zip(run.steps(n, at_most=rounds), etas.tolist(), strict=False):
         rows, targets = records.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         weights = weights - eta * (step.noisy(total) / divisor + problem.regulariser.gradient(weights))
-        if progress is not None:
-            progress(done, rounds)
     trace = {"steps": plan.steps, "rounds": rounds, "step_size": step_size}
-    return Release(weights, guarantee.assuming(source.assumption()), trace)
+    return Release(weights, guarantee, trace)
 
 
 def _etas(step_size: float | Sequence[float] | NDArray[Any], steps: int, smoothness: float) -> NDArray[np.float64]:

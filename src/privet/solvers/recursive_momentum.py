@@ -12,25 +12,22 @@ from numpy.typing import NDArray
 
 from privet.checks import positive
 from privet.objectives.glm import clipped
-from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
+from privet.plans.step import Step
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 
 
 def recursive_momentum(
     problem: Problem,
-    plan: RecursivePlan,
+    run: Run[RecursivePlan],
     *,
-    delta: float,
-    source: NoiseSource,
     step_size: float | None = None,
     max_move: float | None = None,
     output: Literal["last", "random"] = "last",
     keep_iterates: bool = False,
-    progress: Progress | None = None,
 ) -> Release:
     """Descend along a private estimate of the gradient that remembers.
 
@@ -46,12 +43,8 @@ def recursive_momentum(
     ----------
     problem : Problem
         What to minimise; it need not be convex.
-    plan : RecursivePlan
+    run : Run of a RecursivePlan
         Batches, clips, noise and number of steps.
-    delta : float
-        At which the guarantee is stated.
-    source : NoiseSource
-        Of batches and noise.
     step_size : float or None
         The largest eta of a step. None takes 1/L, L being the smoothness of the regularised objective.
     max_move : float or None
@@ -63,8 +56,6 @@ def recursive_momentum(
         in the paper, whose Theorem 4.5.4 is about that one.
     keep_iterates : bool
         Whether ``trace["iterates"]`` holds the weights after each step; they are all covered by the guarantee.
-    progress : callable or None
-        Called with steps done and planned.
 
     Formal guarantees
     -----------------
@@ -72,27 +63,25 @@ def recursive_momentum(
     only through one noisy sum, whose summands have norm at most C1 in the first step and g C1 + (1 - g) C2 later, by
     clipping. All else is post-processing, so all estimates and iterates are covered, and any may be the output.
     """
+    plan = run.plan
     if output not in {"last", "random"}:
         raise ValueError(f"output must be 'last' or 'random', got {output!r}")
     step_size, max_move = _pace(problem, plan, step_size, max_move)
     n = problem.rows.n
     divisor, later_divisor = plan.first_plan.divisor(n), plan.later_plan.divisor(n)
-    guarantee = plan.guarantee(
-        delta,
+    guarantee = run.guarantee(
         bound=enforced(
             f"gradients are bounded by {plan.clip_norm:.6g} and their changes clipped to {plan.difference_norm:.6g}: a "
             f"record adds at most {plan.clip_norm:.6g} to the first sum and {plan.contribution_norm:.6g} to a later one"
         ),
         released="every noisy sum, all iterates and the final weights",
     )
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {delta:g}: set delta > 0")
-    chosen = source.index(np.ones(plan.steps)) if output == "random" else plan.steps
+    chosen = run.source.index(np.ones(plan.steps)) if output == "random" else plan.steps
     weights = result = problem.start()
     before: NDArray[Any] | None = None
     estimate = np.zeros_like(weights)
     iterates: list[NDArray[Any]] = []
-    for done, step in enumerate(plan.run(n, source), start=1):
+    for done, step in enumerate(run.steps(n), start=1):
         noisy = step.noisy(_total(problem, plan, step, weights, before))
         estimate = noisy / divisor + (1 - plan.refresh) * estimate
         direction = estimate + problem.regulariser.gradient(weights)
@@ -102,12 +91,10 @@ def recursive_momentum(
             result = weights
         if keep_iterates:
             iterates.append(weights)
-        if progress is not None:
-            progress(done, plan.steps)
     trace: dict[str, Any] = {"steps": plan.steps, "step_size": step_size, "max_move": max_move, "output": output}
     if keep_iterates:
         trace["iterates"] = iterates
-    return Release(result, guarantee.assuming(source.assumption()), trace)
+    return Release(result, guarantee, trace)
 
 
 def _total(

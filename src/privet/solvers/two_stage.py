@@ -13,32 +13,34 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan
 from privet.plans.objective import ObjectivePlan
+from privet.plans.two_stage import TwoStagePlan
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.budget import Budget
 from privet.privacy.events import Composition
-from privet.privacy.guarantees.guarantee import compose, enforced
-from privet.privacy.noise.source import NoiseSource
+from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.release import Release
+from privet.solvers.base.run import Run
 from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
-from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
+from privet.solvers.objective_perturbation import (
+    certified_losses,
+    check_objective_plan,
+    objective_perturbation,
+    objective_plan,
+)
 
 _HALVINGS = 12  # of the interval in which the second stage's epsilon is sought
 
 
 def two_stage(
     problem: Problem,
-    budget: Budget,
+    run: Run[TwoStagePlan],
     *,
     n_nonzero: int,
-    source: NoiseSource,
     blocks: int | None = None,
     vote_steps: int = 1,
-    selection_share: float = 0.5,
     entry_bound: float | None = None,
-    added_alpha: float = 0.0,
-    progress: Progress | None = None,
 ) -> Release:
     """Choose features by the noisy votes of blocks of records, then fit these by objective perturbation.
 
@@ -46,31 +48,24 @@ def two_stage(
     ----------
     problem : Problem
         What to minimise: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
-    budget : Budget
-        Of both stages together, with a delta above 0.
+    run : Run of a TwoStagePlan
+        The plan is made by :func:`two_stage_plan`, with the same ``n_nonzero`` and ``entry_bound``. Progress is
+        reported after each stage.
     n_nonzero : int
         How many features are chosen, and for how many a block votes. An intercept has a weight besides.
-    source : NoiseSource
-        Of noise, and of the division into blocks.
     blocks : int or None
         How many blocks vote. None takes the square root of the number of records.
     vote_steps : int
         How many steps of (non-private) iterative hard thresholding a block makes before it votes for the features with
         a weight. One step votes for those of the largest correlation with the targets.
-    selection_share : float
-        About which share of epsilon the choice takes.
     entry_bound : float or None
         Bound on the absolute value of entries. With it, rows of the chosen features are scaled down to
         entry_bound sqrt(n_nonzero) where that is less than the rows' bound: it need not hold, but does harm where it
         does not.
-    added_alpha : float
-        Further strong convexity for the sake of privacy, as in :class:`~privet.plans.ObjectivePlan`.
-    progress : callable or None
-        Called with stages done and planned.
 
     Formal guarantees
     -----------------
-    At most the budget, under replace-one. Records are divided into blocks at random, whatever they say. A replaced
+    The plan's, under replace-one. Records are divided into blocks at random, whatever they say. A replaced
     record is in one block, and may change all votes of that block, but each feature has at most one vote of it: every
     count moves by at most 1, some up and some down, which is the sensitivity that
     :meth:`~privet.plans.adaptive.Purse.noisy_top` is told (a bound of 1/2 on what one record contributes). Given the
@@ -83,28 +78,62 @@ def two_stage(
     if blocks > number:
         raise ValueError(f"{number} records cannot be divided into {blocks} blocks")
     count("vote_steps", vote_steps)
-    row_norm = problem.rows.row_norm
-    if entry_bound is not None:
-        row_norm = min(row_norm, positive("entry_bound", entry_bound) * math.sqrt(n_nonzero))
-    # Any features will do for a plan: it is made of constants that all have in common.
-    anybody = _restricted(problem, np.arange(n_nonzero), row_norm)
-    selection, plan = _plans(anybody, budget, selection_share, added_alpha)
+    selection, fit, source = run.plan.selection, run.plan.fit, run.source
+    check_objective_plan(_any_features(problem, n_nonzero, entry_bound), fit)
+    one_vote = enforced(f"each of {blocks} blocks of records has at most one vote for a feature")
+    guarantee = run.guarantee(bounds=(one_vote, certified_losses(fit)))
 
     counts = _votes(problem, source.permutation(number), blocks, n_nonzero, vote_steps)
     with selection.open(source) as purse:
         chosen = purse.noisy_top(counts, 0.5, selection.mu, n_nonzero)
-    if progress is not None:
-        progress(1, 2)
-    fitted = objective_perturbation(_restricted(problem, chosen, row_norm), plan, delta=budget.delta / 2, source=source)
-    if progress is not None:
-        progress(2, 2)
-    bound = enforced(f"each of {blocks} blocks of records has at most one vote for a feature")
-    choice = selection.guarantee(budget.delta / 2, bound=bound, released="the features chosen by noisy votes")
-    guarantee = compose([choice, fitted.guarantee], budget.delta)
+    run.report(1, 2)
+    row_norm = _row_norm(problem, n_nonzero, entry_bound)
+    fitted = objective_perturbation(_restricted(problem, chosen, row_norm), Run(fit, source))
+    run.report(2, 2)
     weights = problem.start()
     weights[np.append(chosen, np.arange(problem.rows.n_features, problem.rows.dimension))] = fitted.weights
     trace = {"chosen": chosen, "blocks": blocks, "selection_mu": selection.mu, **fitted.trace}
     return Release(weights, guarantee, trace)
+
+
+def two_stage_plan(
+    problem: Problem,
+    budget: Budget,
+    *,
+    n_nonzero: int,
+    entry_bound: float | None = None,
+    selection_share: float = 0.5,
+    added_alpha: float = 0.0,
+) -> TwoStagePlan:
+    """Return the plan of :func:`two_stage` for a budget, made of the problem's public constants only.
+
+    Parameters
+    ----------
+    problem, n_nonzero, entry_bound
+        As for :func:`two_stage`.
+    budget : Budget
+        Of both stages together, with a delta above 0.
+    selection_share : float
+        The approximate share of epsilon that the choice takes.
+    added_alpha : float
+        Further strong convexity for the sake of privacy, as in :class:`~privet.plans.ObjectivePlan`.
+    """
+    check_support(problem, n_nonzero)
+    count("the number of records", problem.rows.n)
+    anybody = _any_features(problem, n_nonzero, entry_bound)
+    return TwoStagePlan(*_plans(anybody, budget, selection_share, added_alpha), delta=budget.delta)
+
+
+def _row_norm(problem: Problem, n_nonzero: int, entry_bound: float | None) -> float:
+    """Return the bound on rows of the chosen features."""
+    if entry_bound is None:
+        return problem.rows.row_norm
+    return min(problem.rows.row_norm, positive("entry_bound", entry_bound) * math.sqrt(n_nonzero))
+
+
+def _any_features(problem: Problem, n_nonzero: int, entry_bound: float | None) -> Problem:
+    """Return the problem of the second stage with some features: a plan uses only constants that all choices share."""
+    return _restricted(problem, np.arange(n_nonzero), _row_norm(problem, n_nonzero, entry_bound))
 
 
 def _restricted(problem: Problem, chosen: NDArray[np.int64], row_norm: float) -> Problem:

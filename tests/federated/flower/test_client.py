@@ -8,7 +8,8 @@ from flwr.app import Message
 
 from privet.federated.flower import client_app
 from privet.federated.flower.encoding import instruction, weights_of
-from privet.federated.local_training import order_source, trained_weights
+from privet.federated.local_training import order_source
+from privet.networks import trained_weights
 
 
 def trained(grid, weights, rounds_done=2):

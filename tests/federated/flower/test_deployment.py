@@ -21,8 +21,9 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, order_source, simulate, trained_weights
-from privet.federated.parameters import Layers, clipped
 from privet.federated.saving import read
+from privet.federated.updates import clipped
+from privet.networks import ParameterShapes
 from privet.privacy import Guarantee, Unit
 
 APP = Path(__file__).parent / "app"
@@ -143,7 +144,7 @@ def answers(port):
 
 def samples(seed):
     """Return the set of clients that each round samples."""
-    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, seed=seed)
+    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, random_state=seed)
     found = []
     while not server.is_done:
         found.append({int(client) for client in server.sample()})
@@ -205,7 +206,7 @@ def moved(folder, rounds):
 
 
 def vector(layers):
-    return Layers.of(layers).vector(layers)
+    return ParameterShapes.of(layers).vector(layers)
 
 
 # ------------------------------------------------------------------------------------------------------------ tests
@@ -224,9 +225,9 @@ def test_the_deployed_model_equals_the_simulated_one(trial):
             delta=DELTA,
             denoiser=denoiser(),
             evaluate=lambda made: seen.append(trained_weights(made)) or 0.0,
-            seed=seed,
+            random_state=seed,
             engine="sequential",
-            progress=False,
+            verbose=False,
         )
     deployed = model_after(folder, 1)
     assert deployed.keys() == seen[0].keys()
@@ -239,7 +240,7 @@ def test_faulty_clients_change_the_sum_by_at_most_one_clipped_update(trial):
     """NaN, wrong shapes and a killed node count as zero. The huge update is clipped."""
     folder, _, sampled = trial
     assert sampled[FAULTY] >= set(range(NODES))
-    shapes = Layers.of(model_after(folder, FAULTY))
+    shapes = ParameterShapes.of(model_after(folder, FAULTY))
     huge = shapes.split(clipped(np.full(shapes.size, 1e200), CLIP))
     for name, layer in moved(folder, FAULTY + 1).items():
         assert np.allclose(layer, laplacian_smoothing(huge[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-12)

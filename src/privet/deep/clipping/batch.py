@@ -1,6 +1,6 @@
 """One forward and one backward pass over a batch, and from them the clipped sum of its examples' gradients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from privet.deep.clipping.gradients import PerExample, together
 from privet.deep.clipping.recording import changed_in_place, recorded
 from privet.deep.clipping.rules import has_rule, own_parameters
+from privet.networks import Loss, check_losses, refuse_batch_norm, trained_parameters
 
-_MIXES_EXAMPLES = (nn.modules.batchnorm._BatchNorm,)
 _TRANSFORMERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _TINY = 1e-12
 
@@ -62,14 +62,12 @@ class BatchGradients:
         return (clip_norm / (norms + _TINY)).clamp_max(1.0).to(self.losses.dtype), parts
 
 
-def batch_gradients(
-    model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: tuple[Any, ...], targets: Any
-) -> BatchGradients:
-    """Return the per-example gradients of ``loss(model(*inputs), targets)``, which has one number an example."""
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targets: Any) -> BatchGradients:
+    """Return the per-example gradients of ``loss(model(*inputs), targets)``, which must be one value per example."""
+    trained = trained_parameters(model)
     with recorded(layers_of(model)) as record, torch.enable_grad():
         losses = loss(_outputs(model, inputs), targets)
-        _check_losses(losses, targets)
+        check_losses(losses, len(targets))
         record.check_in_place()
         calls = tuple(record.calls)  # those so far: checkpoints run layers again in the backward pass
         grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
@@ -92,6 +90,9 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
     A layer that mixes examples is refused: no clip of one example's gradient would bound what the example does.
     """
+    refuse_batch_norm(
+        model, "normalises over the batch, so each output depends on all examples, and clipping cannot bound that"
+    )
     for layer in model.modules():
         _check_layer(layer)
     found: dict[int, nn.Module] = {}  # each once, wherever else in the model it is
@@ -132,22 +133,8 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
 
 def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
-    if isinstance(layer, _MIXES_EXAMPLES):
-        raise ValueError(
-            f"{name} normalises over the batch, so every example's output depends on all others, "
-            "and no clip bounds that: use nn.GroupNorm(min(32, channels), channels) or nn.LayerNorm instead"
-        )
     if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
         raise ValueError(f"{name} gives its linear layers times before examples: set batch_first=True")
-
-
-def _check_losses(losses: Tensor, targets: Any) -> None:
-    size = len(targets)
-    if losses.shape != (size,):
-        raise ValueError(
-            f"the loss must be one number an example, of shape ({size},), got {tuple(losses.shape)}: use "
-            "reduction='none'; a mean over the batch hides how much one example did"
-        )
 
 
 def _check_outside(names: list[str]) -> None:

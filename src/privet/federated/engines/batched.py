@@ -21,10 +21,10 @@ from torch.func import grad, vmap
 from privet.federated.clients import Data, Fetching
 from privet.federated.engines.base import Answer, Engine, Fetch, one_by_one
 from privet.federated.engines.softmax_regression import trained_in_span
-from privet.federated.local_training import ClientTrainer, Named, order_source
-from privet.federated.parameters import Weights
+from privet.federated.local_training import ClientTrainer, order_source
+from privet.networks import LocalSGD, TensorDict, TensorDisplacement, Weights
 
-Slopes = Callable[[Named, tuple[Tensor, ...], Tensor, Tensor], Named]
+Slopes = Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDict]
 """Gradients of stacked models: parameters, inputs, targets and weights of examples, each with a client a row."""
 
 _STACKED = 1 << 24  # parameters that are stacked at most: 64 MB in float32, and a few times that in all
@@ -37,8 +37,8 @@ class Batched(Engine):
     name = "batched"
     keeps_apart = False
 
-    def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
-        super().__init__(trainer, seed)
+    def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
+        super().__init__(trainer, random_state)
         self._softmax = softmax_layer(trainer)
         self._slopes = _any_slopes(trainer) if self._softmax is None else _softmax_slopes(self._softmax)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -77,7 +77,7 @@ class Batched(Engine):
         """Return the updates of clients, longest training first, so that those still at it are the first rows."""
         local = self.trainer.local
         plans = {
-            client: local.schedule(data[-1].shape[0], order_source(self.seed, rounds_done, client))
+            client: local.schedule(data[-1].shape[0], order_source(self.random_state, rounds_done, client))
             for client, data in fetched.items()
         }
         clients = sorted(plans, key=lambda client: -len(plans[client]))
@@ -85,7 +85,7 @@ class Batched(Engine):
             return []
         *inputs, targets = _stacked([fetched[client] for client in clients])
         runs = _runs([plans[client] for client in clients])
-        moved = self._moved(self.trainer.start(weights), inputs, targets, runs, local.rate(rounds_done))
+        moved = self._moved(self.trainer.start(weights), inputs, targets, runs, self.trainer.sgd(rounds_done))
         arrays = {name: value.numpy() for name, value in moved.items()}
         return [
             (client, {name: array[place] for name, array in arrays.items()}) for place, client in enumerate(clients)
@@ -113,59 +113,26 @@ class Batched(Engine):
         low, high = targets.aminmax()
         return int(low) >= 0 and int(high) < self._softmax.classes
 
-    def _moved(self, begun: Named, inputs: list[Tensor], targets: Tensor, runs: Sequence[Tensor], rate: float) -> Named:
-        """Return how far each client gets, with a client a row."""
-        local, layer = self.trainer.local, self._softmax
+    def _moved(
+        self, begun: TensorDict, inputs: list[Tensor], targets: Tensor, runs: Sequence[Tensor], sgd: LocalSGD
+    ) -> TensorDict:
+        """Return how far each client moves from the global model, one row per client."""
+        layer = self._softmax
         if layer is not None and self._has_few((inputs[0][0], targets[0])):
             weight, bias = f"{layer.prefix}weight", f"{layer.prefix}bias"
             X = inputs[0].flatten(2) if layer.is_flattened else inputs[0]
-            in_span = trained_in_span(
-                X, targets, begun[weight], begun.get(bias), runs, local, rate, self.trainer.clip_norm
-            )
+            in_span = trained_in_span(X, targets, begun[weight], begun.get(bias), runs, sgd)
             return {name: value for name, value in zip((weight, bias), in_span, strict=True) if value is not None}
         here = {name: value.expand(len(targets), *value.shape).clone() for name, value in begun.items()}
-        moved = {name: torch.zeros_like(value) for name, value in here.items()}
-        speed = {name: torch.zeros_like(value) for name, value in here.items()} if local.momentum else {}
+        moved = TensorDisplacement.zero(begun, len(targets))
+        velocity = TensorDisplacement.zero(begun, len(targets)) if sgd.momentum else None
         for rows in chain.from_iterable(runs):
             busy = len(rows)
-            self._step(
-                {name: value[:busy] for name, value in here.items()},
-                {name: value[:busy] for name, value in moved.items()},
-                {name: value[:busy] for name, value in speed.items()},
-                begun,
-                _batch([*inputs, targets], rows, self.trainer.kind),
-                rate,
-            )
-        return moved
-
-    def _step(
-        self,
-        here: Named,
-        moved: Named,
-        speed: Named,
-        begun: Named,
-        batch: tuple[tuple[Tensor, ...], Tensor, Tensor],
-        rate: float,
-    ) -> None:
-        """Take one step of stacked models, in place."""
-        local = self.trainer.local
-        for name, slope in self._slopes(here, *batch).items():
-            change = slope.add(here[name], alpha=local.weight_decay) if local.weight_decay else slope
-            if speed:
-                change = speed[name].mul_(local.momentum).add_(change)
-            moved[name].sub_(change, alpha=rate)
-        self._pull_back(moved)
-        for name, value in here.items():
-            torch.add(begun[name], moved[name], out=value)
-
-    def _pull_back(self, moved: Named) -> None:
-        """Project each client onto the ball around the global model."""
-        lengths = torch.stack([torch.linalg.vector_norm(value.flatten(1), dim=1) for value in moved.values()])
-        factors = self.trainer.clip_norm / lengths.norm(dim=0)
-        if math.isfinite(self.trainer.clip_norm) and bool((factors < 1).any()):
-            factors = factors.clamp_max(1.0)
-            for value in moved.values():
-                value.mul_(factors.view(-1, *[1] * (value.ndim - 1)))
+            weights, so_far = {name: value[:busy] for name, value in here.items()}, moved.first(busy)
+            slopes = self._slopes(weights, *_batch([*inputs, targets], rows, self.trainer.kind))
+            sgd.step(so_far, None if velocity is None else velocity.first(busy), slopes)
+            so_far.write_weights(weights)
+        return moved.values
 
 
 def _fetched(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], list[Answer]]:
@@ -241,7 +208,7 @@ def _batch(data: Sequence[Tensor], rows: Tensor, kind: torch.dtype) -> tuple[tup
 def _any_slopes(trainer: ClientTrainer) -> Slopes:
     """Return gradients by vmap, for any model."""
 
-    def mean(parameters: Named, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Tensor:
+    def mean(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Tensor:
         return (trainer.objective(parameters, inputs, targets) * weights).sum()
 
     slopes: Slopes = vmap(grad(mean), randomness="different")
@@ -261,7 +228,7 @@ class SoftmaxLayer:
 def _softmax_slopes(layer: SoftmaxLayer) -> Slopes:
     """Return gradients of softmax regression by two products of matrices."""
 
-    def slopes(parameters: Named, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Named:
+    def slopes(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
         (X,) = inputs
         X = X.flatten(2) if layer.is_flattened else X
         scores = torch.bmm(X, parameters[f"{layer.prefix}weight"].mT)

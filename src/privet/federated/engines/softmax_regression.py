@@ -9,7 +9,6 @@ Rows are classes and columns are examples throughout: products of matrices that 
 fast ones.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,11 +16,13 @@ import torch
 from torch import Tensor
 
 from privet.federated.engines.threads import one_thread
-from privet.federated.local_training import LocalTraining
+from privet.networks import LocalSGD
 
 
 class Moved:
     """How far stacked layers have moved: coefficients of examples and of the global model, and the scores they make.
+
+    It is a :class:`~privet.networks.Displacement`, whose gradients are pairs of coefficients and a batch.
 
     Attributes
     ----------
@@ -33,43 +34,63 @@ class Moved:
         The coefficient c, which stays 0 without weight decay.
     """
 
-    def __init__(self, both: Tensor, share: Tensor, is_decaying: bool) -> None:
+    def __init__(self, both: Tensor, share: Tensor, begun: Tensor, square: Tensor, is_decaying: bool) -> None:
         self._both, self.share, self._is_decaying = both, share, is_decaying
+        self._begun, self._square = begun, square
         self.examples, self.scores = both
 
     @classmethod
-    def none(cls, like: Tensor, is_decaying: bool) -> "Moved":
-        """Return no move at all."""
-        return cls(like.new_zeros(2, *like.shape), like.new_zeros(len(like), 1, 1), is_decaying)
+    def none(cls, begun: Tensor, square: Tensor, is_decaying: bool) -> "Moved":
+        """Return no move at all, given the scores and the squared norm of the global model."""
+        both, share = begun.new_zeros(2, *begun.shape), begun.new_zeros(len(begun), 1, 1)
+        return cls(both, share, begun, square, is_decaying)
 
     def first(self, clients: int) -> "Moved":
         """Return the rows of the first clients, which share memory with these."""
-        return Moved(self._both[:, :clients], self.share[:clients], self._is_decaying)
+        both, share, begun = self._both[:, :clients], self.share[:clients], self._begun[:clients]
+        return Moved(both, share, begun, self._square, self._is_decaying)
 
     def scale(self, factor: float | Tensor) -> None:
-        """Multiply all in place."""
+        """Multiply by a number, or by one number per client."""
         self._both.mul_(factor)
         if self._is_decaying:
             self.share.mul_(factor)
 
     def add(self, other: "Moved", factor: float) -> None:
-        """Add a multiple of another move in place."""
+        """Add a multiple of another move."""
         self._both.add_(other._both, alpha=factor)
         if self._is_decaying:
             self.share.add_(other.share, alpha=factor)
 
-    def add_batch(self, pull: Tensor, batch: "Batch") -> None:
-        """Add a combination of the examples of a batch in place."""
+    def add_weights(self, moved: "Moved", factor: float) -> None:
+        """Add a multiple of the weights, which are those of the global model plus ``moved``."""
+        self.add(moved, factor)
+        self.share.add_(factor)
+
+    def add_gradient(self, gradient: "tuple[Tensor, Batch]", factor: float) -> None:
+        """Add a multiple of a combination of the examples of a batch."""
+        pull, batch = gradient
+        if factor != 1:
+            pull.mul_(factor)
         self.examples.scatter_add_(2, batch.places, pull)
         self.scores.baddbmm_(pull, batch.products)
 
-    def squared_lengths(self, begun: Tensor, square: Tensor) -> Tensor:
-        """Return the squared norm of each client's move, given the global model's scores and squared norm."""
+    def lengths(self) -> Tensor:
+        """Return the norm of each client's move, of shape (clients, 1, 1)."""
         found = (self.examples * self.scores).sum((1, 2), keepdim=True)
         if self._is_decaying:
-            along = (self.examples * begun).sum((1, 2), keepdim=True)
-            found += self.share * (2 * along + self.share * square)
-        return found
+            along = (self.examples * self._begun).sum((1, 2), keepdim=True)
+            found += self.share * (2 * along + self.share * self._square)
+        return found.clamp_min_(0.0).sqrt_()
+
+    def gradient(self, batch: "Batch") -> "tuple[Tensor, Batch]":
+        """Return the gradient of the mean loss over a batch: coefficients of its examples."""
+        scores = self._begun.gather(2, batch.places)
+        if self._is_decaying:
+            scores.addcmul_(scores, self.share)
+        scores += self.scores.gather(2, batch.places)
+        pull = torch.softmax(scores, dim=1).mul_(batch.shares).scatter_add_(1, batch.labels, -batch.shares)
+        return pull, batch
 
 
 class Batch(NamedTuple):
@@ -97,9 +118,7 @@ def trained_in_span(
     weight: Tensor,
     bias: Tensor | None,
     runs: Sequence[Tensor],
-    local: LocalTraining,
-    rate: float,
-    clip_norm: float,
+    sgd: LocalSGD,
 ) -> tuple[Tensor, Tensor | None]:
     """Return how far the layer of each client moves, weights and biases.
 
@@ -113,15 +132,15 @@ def trained_in_span(
         Of the global model.
     runs : sequence of tensors of shape (steps, clients still at it, batch)
         The examples of all steps; -1 where a batch is not full. Who ends first is among the last clients.
-    local, rate, clip_norm
-        How the clients train.
+    sgd : LocalSGD
+        The rule of their steps.
     """
     with one_thread():
         products, begun = _prepared(X, weight, bias)
-        moved = _moved(products, begun, targets, _square(weight, bias), runs, local, rate, clip_norm)
+        moved = _moved(products, begun, targets, _square(weight, bias), runs, sgd)
         weights = torch.bmm(moved.examples, X)
     biases = None if bias is None else moved.examples.sum(2)
-    if local.weight_decay:
+    if sgd.weight_decay:
         weights += moved.share * weight
         if bias is not None and biases is not None:
             biases += moved.share[:, 0] * bias
@@ -141,27 +160,17 @@ def _square(weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _moved(
-    products: Tensor,
-    begun: Tensor,
-    targets: Tensor,
-    square: Tensor,
-    runs: Sequence[Tensor],
-    local: LocalTraining,
-    rate: float,
-    clip_norm: float,
+    products: Tensor, begun: Tensor, targets: Tensor, square: Tensor, runs: Sequence[Tensor], sgd: LocalSGD
 ) -> Moved:
-    """Take all steps."""
-    is_decaying = local.weight_decay > 0
-    moved = Moved.none(begun, is_decaying)
-    speed = Moved.none(begun, is_decaying) if local.momentum else None
+    """Return how far each client has moved after all steps."""
+    is_decaying = sgd.weight_decay > 0
+    moved = Moved.none(begun, square, is_decaying)
+    velocity = Moved.none(begun, square, is_decaying) if sgd.momentum else None
     for run in runs:
         clients = run.shape[1]
-        here, at_first = moved.first(clients), begun[:clients]
-        faster = None if speed is None else speed.first(clients)
-        for batch in _batches(run, targets[:clients], products, at_first):
-            _step(here, faster, at_first, batch, local, rate)
-            if math.isfinite(clip_norm):
-                _pull_back(here, at_first, square, clip_norm)
+        here, faster = moved.first(clients), None if velocity is None else velocity.first(clients)
+        for batch in _batches(run, targets[:clients], products, begun[:clients]):
+            sgd.step(here, faster, here.gradient(batch))
     return moved
 
 
@@ -189,28 +198,3 @@ def _batches(run: Tensor, targets: Tensor, products: Tensor, like: Tensor) -> It
         places[:, :, None].expand(-1, -1, classes, -1), labels[:, :, None], shares[:, :, None], rows, strict=True
     ):
         yield Batch(where, label, share, of_all.index_select(0, row).view(clients, -1, n))
-
-
-def _step(here: Moved, speed: Moved | None, begun: Tensor, batch: Batch, local: LocalTraining, rate: float) -> None:
-    """Take one step in place, with momentum if there is a speed."""
-    scores = begun.gather(2, batch.places)
-    if local.weight_decay:
-        scores.addcmul_(scores, here.share)
-    scores += here.scores.gather(2, batch.places)
-    into, factor = (here, -rate) if speed is None else (speed, 1.0)
-    shares = factor * batch.shares
-    pull = torch.softmax(scores, dim=1).mul_(shares).scatter_add_(1, batch.labels, -shares)
-    if speed is not None:
-        speed.scale(local.momentum)
-    if local.weight_decay:  # of the whole layer: the global model's, and what it has moved by
-        into.add(here, factor * local.weight_decay)
-        into.share.add_(factor * local.weight_decay)
-    into.add_batch(pull, batch)
-    if speed is not None:
-        here.add(speed, -rate)
-
-
-def _pull_back(here: Moved, begun: Tensor, square: Tensor, clip_norm: float) -> None:
-    """Project each client onto the ball around the global model; 1 is the factor inside."""
-    lengths = here.squared_lengths(begun, square).clamp_min_(0.0).sqrt_()
-    here.scale(torch.div(clip_norm, lengths).clamp_max_(1.0))

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from privet.plans import Plan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Progress, Release
+from privet.solvers import Problem, Progress, Release, Run
 from privet.solvers.knowledge_transfer import PublicFeatures
+
+P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,9 @@ class Task:
     entry_bound: float = math.inf
     progress: Progress | None = None
 
-    @property
-    def common(self) -> dict[str, Any]:
-        """The arguments that every solver takes."""
-        return {"delta": self.budget.delta, "source": self.source, "progress": self.progress}
+    def run(self, plan: P) -> Run[P]:
+        """Return a run of the plan, with the noise source and progress of the task."""
+        return Run(plan, self.source, self.progress)
 
     def clip(self, default: float) -> float:
         """Return the bound to which each record's gradient is clipped, at most the bound that the loss has."""

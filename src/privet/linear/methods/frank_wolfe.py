@@ -20,11 +20,10 @@ def train(task: Task) -> Release:
     scores = (_CLASS_SCORES if task.has_bounded_loss else _NUMBER_SCORES) * task.scale
     release = frank_wolfe(
         task.problem,
-        AdaptivePlan.for_budget(task.budget),
+        task.run(AdaptivePlan.for_budget(task.budget)),
         l1_radius=math.sqrt(task.n_nonzero) * scores / max(task.entry_bound, rows.intercept),
         steps=task.max_iter or task.n_nonzero,
         entry_bound=task.entry_bound,
         residual_clip=task.problem.objective.residual_bound if task.has_bounded_loss else FIRST_CLIP * task.scale,
-        **task.common,
     )
     return replace(release, weights=thresholded(release.weights, task.n_nonzero, rows.n_features))

@@ -37,7 +37,7 @@ def train(task: Task) -> Release:
     steps = task.max_iter or gradient_steps(reached)
     clip_norm = task.clip(default_clip(rows.row_norm, task.scale, reached))
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm}
-    options: dict[str, Any] = {"averaged": AVERAGED, **task.common}
+    options: dict[str, Any] = {"averaged": AVERAGED}
     if task.smoothing:
         options["denoiser"] = LaplacianSmoothing(task.smoothing)
 
@@ -47,9 +47,9 @@ def train(task: Task) -> Release:
 
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        return centred_gradient_descent(problem, centred, step_size=rule(centred.descent), **options)
+        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.descent), **options)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
-    return noisy_gradient_descent(problem, plan, step_size=rule(plan), **options)
+    return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:

@@ -28,4 +28,4 @@ def train(task: Task) -> Release:
         first=1 / (problem.objective.curvature_bound * task.sparse_norm**2 + problem.regulariser.smoothness),
         longest=longest_step(largest, steps, task.sparse_norm, task.worth),
     )
-    return hard_threshold(problem, plan, n_nonzero=task.n_nonzero, step_size=rule, **task.common)
+    return hard_threshold(problem, task.run(plan), n_nonzero=task.n_nonzero, step_size=rule)

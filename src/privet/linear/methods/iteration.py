@@ -14,7 +14,6 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, default_clip, precision
 from privet.plans import CentredPlan, FixedOrder, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
 
 BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
@@ -42,13 +41,12 @@ def train(task: Task) -> Release:
     order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), 0 if public is None else public.rows.n)
     descent = descent_of(problem, decaying(step_size, order.implied_steps))
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
-    options: dict[str, Any] = {"public": public, **task.common}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = centred_gradient_descent(problem, centred, **options), centred.descent
+        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.descent
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, plan, **options)
+        release = projected_sgd(problem, task.run(plan), public=public)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 
@@ -72,8 +70,8 @@ def _clip(task: Task) -> float:
 
 def _amplification(plan: GradientPlan, n: int) -> str:
     """Return how much noise hiding the iterates saved, and whether a descent that releases them would do better."""
-    hidden = unsampled_mu(plan.event, plan.adjacency)
-    shown = unsampled_mu(plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency), plan.adjacency)
+    hidden = plan.event.unsampled(plan.adjacency).mu
+    shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
     # As many full-batch steps with the same noise on the mean: their composition costs the square root of their number.
     full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))
     saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"

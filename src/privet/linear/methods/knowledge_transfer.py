@@ -31,6 +31,6 @@ def train(task: Task) -> Release:
     problem = bounded_problem(task, alpha=moved / (gdp_mu(task.budget) * _LABEL_NOISE * task.scale))
     plan = OutputPlan.for_budget(task.budget, stability=transfer_stability(problem, public))
     steps = task.max_iter or _STUDENT_STEPS
-    release = knowledge_transfer(problem, plan, features=public, n_nonzero=task.n_nonzero, steps=steps, **task.common)
+    release = knowledge_transfer(problem, task.run(plan), features=public, n_nonzero=task.n_nonzero, steps=steps)
     remark = f"the teacher's alpha is {problem.strong_convexity:.3g}, computed from public numbers and public rows"
     return replace(release, trace={**release.trace, "remark": remark})

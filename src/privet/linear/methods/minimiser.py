@@ -10,4 +10,4 @@ from privet.solvers.minimiser_perturbation import minimiser_stability
 def train(task: Task) -> Release:
     """Find the minimum, then add noise once. The noise is inversely proportional to ``alpha``."""
     plan = OutputPlan.for_budget(task.budget, stability=minimiser_stability(task.problem))
-    return minimiser_perturbation(task.problem, plan, **task.common)
+    return minimiser_perturbation(task.problem, task.run(plan))

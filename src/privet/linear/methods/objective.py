@@ -39,7 +39,7 @@ def train(task: Task) -> Release:
         smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
     plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
-    return objective_perturbation(problem, plan, **task.common)
+    return objective_perturbation(problem, task.run(plan))
 
 
 def objective_alpha(

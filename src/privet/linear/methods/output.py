@@ -39,7 +39,7 @@ def train(task: Task) -> Release:
         scale=task.worth / problem.rows.row_norm,
     )
     plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
-    return output_perturbation(problem, plan, **task.common)
+    return output_perturbation(problem, task.run(plan))
 
 
 def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float, scale: float) -> int:

@@ -40,7 +40,7 @@ def train(task: Task) -> Release:
     With an intercept, a noisy mean of the targets is released first, and scores start there: features are chosen by
     their correlation with residuals, and if residuals have a mean, the largest features look like the best.
     """
-    problem, rows, mu = task.problem, task.problem.rows, gdp_mu(task.budget)
+    problem, rows, delta, mu = task.problem, task.problem.rows, task.budget.delta, gdp_mu(task.budget)
     reached = legibility(task.budget, rows.n, rows.n_features, task.n_nonzero, rows.row_norm / task.entry_bound)
     rounds = task.max_iter or peeling_rounds(reached, task.has_bounded_loss)
     bound = problem.objective.residual_bound
@@ -48,17 +48,17 @@ def train(task: Task) -> Release:
         "n_nonzero": task.n_nonzero,
         "entry_bound": task.entry_bound,
         "residual_clips": [bound] * rounds if task.has_bounded_loss else residual_clips(rounds, task.scale),
-        **task.common,
     }
     if not rows.intercept:
-        return peeled_threshold(problem, AdaptivePlan(mu), **options)
-    first, rest = (AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12)) for share in (_MEAN_SHARE, 1 - _MEAN_SHARE))
+        return peeled_threshold(problem, task.run(AdaptivePlan(mu, delta=delta)), **options)
+    shares = (_MEAN_SHARE, 1 - _MEAN_SHARE)
+    first, rest = (AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12), delta=delta) for share in shares)
     offset, guarantee = _noisy_start(task, first)
     shifted = replace(problem, objective=Shifted(problem.objective, offset))
-    release = peeled_threshold(shifted, rest, **options)
+    release = peeled_threshold(shifted, task.run(rest), **options)
     weights = release.weights.copy()
     weights[-1] += offset / rows.intercept
-    return replace(release, weights=weights, guarantee=compose([guarantee, release.guarantee], task.budget.delta))
+    return replace(release, weights=weights, guarantee=compose([guarantee, release.guarantee], delta))
 
 
 def _noisy_start(task: Task, plan: AdaptivePlan) -> tuple[float, Guarantee]:
@@ -72,7 +72,7 @@ def _noisy_start(task: Task, plan: AdaptivePlan) -> tuple[float, Guarantee]:
     share = min(max(float(total[0]) / (2 * half * n) + 0.5, _RAREST), 1 - _RAREST)
     offset = math.log(share / (1 - share)) if task.has_bounded_loss else low + 2 * half * share
     bound = enforced(f"targets lie in an interval of width {2 * half:g}")
-    return offset, plan.guarantee(task.budget.delta, bound=bound, released="a noisy mean of the targets")
+    return offset, plan.guarantee(bound=bound, released="a noisy mean of the targets")
 
 
 def peeling_rounds(reached: float, has_bounded_loss: bool) -> int:

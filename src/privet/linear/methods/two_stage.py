@@ -1,11 +1,13 @@
 """Method ``two_stage``: blocks of records vote on the features, then noise in the objective of the chosen ones."""
 
+from typing import Any
+
 from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import bounded_problem
 from privet.linear.methods.objective import objective_alpha
 from privet.privacy import Budget
 from privet.solvers import Release
-from privet.solvers.two_stage import two_stage
+from privet.solvers.two_stage import two_stage, two_stage_plan
 
 
 @method(
@@ -26,13 +28,7 @@ def train(task: Task) -> Release:
         scale=task.scale,
         row_norm=task.sparse_norm,
     )
-    return two_stage(
-        problem,
-        task.budget,
-        n_nonzero=task.n_nonzero,
-        entry_bound=task.entry_bound,
-        vote_steps=task.max_iter or 1,
-        added_alpha=max(wanted - problem.strong_convexity, 0.0),
-        source=task.source,
-        progress=task.progress,
-    )
+    features: dict[str, Any] = {"n_nonzero": task.n_nonzero, "entry_bound": task.entry_bound}
+    added_alpha = max(wanted - problem.strong_convexity, 0.0)
+    plan = two_stage_plan(problem, task.budget, added_alpha=added_alpha, **features)
+    return two_stage(problem, task.run(plan), vote_steps=task.max_iter or 1, **features)

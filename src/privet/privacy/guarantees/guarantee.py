@@ -159,7 +159,7 @@ class Guarantee:
         lines += [line for paragraph in shown for line in paragraph]
         if further := len(held) - len(shown):
             noun = "detail" if further == 1 else "details"
-            lines.append(f"  ({further} further {noun}: statement(verbose=True))")
+            lines.append(f"  ({further} further {noun} in the verbose statement)")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

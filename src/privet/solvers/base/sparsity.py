@@ -1,13 +1,11 @@
 """What solvers of sparse models share: thresholds, and checks before any budget is spent."""
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.privacy.guarantees.guarantee import Guarantee
 from privet.solvers.base.problem import Problem
 
 
@@ -39,13 +37,6 @@ def checked_entry_bound(problem: Problem, entry_bound: float) -> float:
     if problem.rows.largest_entry > positive("entry_bound", entry_bound):
         raise ValueError(f"an entry of the rows exceeds entry_bound = {entry_bound:g}: clip entries to it first")
     return min(entry_bound, problem.rows.row_norm)
-
-
-def check_finite(guarantee: Guarantee) -> Guarantee:
-    """Return the guarantee, or raise where it has no finite epsilon."""
-    if not math.isfinite(guarantee.epsilon):
-        raise ValueError(f"the plan has no finite epsilon at delta = {guarantee.delta:g}: set delta > 0")
-    return guarantee
 
 
 def clipped_total(problem: Problem, weights: NDArray[Any], clip: float) -> NDArray[Any]:

@@ -1,0 +1,51 @@
+"""Options that several commands share, and the names of options for parameters of the library."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
+Delta = Annotated[float | None, typer.Option(help="Default: 1/n^1.1. Use 0 for pure epsilon.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
+Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
+
+_HINTS = {
+    "clip_norm": "clip_norm is --clip-norm",
+    "max_iter": "max_iter is --max-iter",
+    "random_state": "random_state is --seed",
+    "target_bounds": "target_bounds is --target-bounds LOW:HIGH",
+    "no target": "name the column to predict with --target",
+}
+
+
+class DescribedCommand(TyperCommand):
+    """A command whose help lists the models and methods that the library offers.
+
+    The library is imported only when this help is shown, because that takes longer than ``privet --help`` may.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in the names of models and methods, then show the help."""
+        from privet.commands.fit import MODELS
+        from privet.linear.defaults import METHODS
+
+        names = {"models": ", ".join(MODELS), "methods": ", ".join(METHODS)}
+        for parameter in self.params:
+            if text := getattr(parameter, "help", None):
+                vars(parameter)["help"] = text.format(**names)
+        super().format_help(ctx, formatter)
+
+
+def with_options(message: str) -> str:
+    """Return an error message of the library, followed by the options that set the parameters it names."""
+    hints = dict(_HINTS)
+    if "Private" in message:
+        from privet.commands.fit import MODELS
+
+        hints |= {kind.__name__: f"{kind.__name__} is --model {name}" for name, kind in MODELS.items()}
+    found = [hint for name, hint in hints.items() if re.search(rf"\b{name}\b", message)]
+    return f"{message.rstrip('.')}. On the command line: {'; '.join(found)}." if found else message

@@ -1,0 +1,80 @@
+"""One step of a run: the batch that the plan drew, and the noise for one sum over it."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from privet.plans.samplers import Batch
+from privet.privacy.noise.source import NoiseSource
+
+
+class Step:
+    """One step of a run: a batch, and noise for one sum over it."""
+
+    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
+        self.batch = batch
+        self._noise_std = noise_std
+        self._source = source
+        self._is_open = True
+        self._noise: _Drawn | None = None
+
+    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
+        """Begin to draw the noise in another thread: it owes nothing to the sum, which may be computed meanwhile."""
+        if self._is_open and self._noise is None:
+            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
+
+    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for."""
+        if not self._is_open:
+            raise PlanError("the plan accounts for one noisy sum a step, while the step lasts; this asks for another")
+        self._is_open = False
+        drawn = self._noise
+        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
+        if noise.shape != total.shape or noise.dtype != total.dtype:
+            raise PlanError(
+                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, not for "
+                f"{total.shape} and {total.dtype}"
+            )
+        noise += total
+        return noise
+
+    def close(self) -> None:
+        """End the step: its noise can no longer be drawn."""
+        self._is_open = False
+        if self._noise is not None:
+            self._noise.wait()  # the next batch comes from the same source
+
+
+class _Drawn:
+    """Noise that is being drawn in a thread of its own."""
+
+    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
+        self._outcome: NDArray[Any] | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
+        self._thread.start()
+
+    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
+        try:
+            self._outcome = draw()
+        except BaseException as error:
+            self._outcome = error
+
+    def wait(self) -> None:
+        """Return when it is there."""
+        self._thread.join()
+
+    def result(self) -> NDArray[Any]:
+        """Return it, once; what went wrong in the thread is raised here."""
+        self.wait()
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+
+class PlanError(RuntimeError):
+    """A run asked for more than its plan accounts for."""
