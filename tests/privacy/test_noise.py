@@ -237,7 +237,10 @@ def test_a_place_without_weight_does_not_come_up_at_the_ends_either(monkeypatch,
     "weights", [[], [0.0, 0.0], [1.0, -1e-9], [-1.0, 3.0], [1.0, math.nan], [1.0, math.inf], [1e308, 1e308]], ids=str
 )
 def test_impossible_weights_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must be a nonempty list of finite, nonnegative"), np.errstate(over="ignore"):
+    with (
+        pytest.raises(ValueError, match="weights must be a nonempty list"),
+        np.errstate(over="ignore"),
+    ):
         NoiseSource().index(np.array(weights))
 
 

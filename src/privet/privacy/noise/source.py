@@ -7,8 +7,8 @@ Seeded sources exist for tests and repeatable experiments; the guarantee then sa
 Normal variates are drawn in float64 by the ziggurat method and rounded to the requested type: by numpy if there are
 few, and by :mod:`privet.privacy.noise.ziggurat`, which is four times as fast, if there are many. The latter uses the
 ChaCha20 of OpenSSL (through cryptography) with a 256-bit key that the source's stream provides for this one draw. The
-variates are floating-point numbers, so the attack of Mironov ("On Significance of the Least Significant Bits for Differential
-Privacy") on the exact bits of a release is not prevented here. See docs/sharp_edges.md for the consequences.
+variates are floating-point numbers, so the attack of Mironov ("On Significance of the Least Significant Bits for
+Differential Privacy") on the exact bits of a release is not prevented here. See docs/sharp_edges.md.
 """
 
 import hashlib
