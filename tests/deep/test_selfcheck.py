@@ -47,9 +47,8 @@ def prepared(model=None, dataset=None, *, loss=None, rate=0.3, steps=6, **option
         model,
         options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1),
         dataset,
-        plan=GradientPlan(Poisson(rate), steps, 1.0, 1.0, public_n=len(dataset)),
+        plan=GradientPlan(Poisson(rate), steps, 1.0, 1.0, public_n=len(dataset), delta=1e-5),
         loss=loss or nn.CrossEntropyLoss(),
-        delta=1e-5,
         random_state=options.pop("seed", 0),
         **options,
     )
