@@ -96,7 +96,7 @@ def privet_run(folder: Path, rounds: int) -> tuple[float, float]:
         local=LocalTraining(LEARNING_RATE, batch_size=BATCH, epochs=EPOCHS),
         plan=GradientPlan(FixedSize(PER_ROUND, CLIENTS), rounds, CLIP_NORM, NOISE_MULTIPLIER),
         delta=DELTA,
-        progress=False,
+        verbose=False,
     )
     seconds = time.perf_counter() - begin
     return rounds / seconds, public_score(folder)(result.model)
@@ -114,7 +114,7 @@ def be_many(folder: Path, rounds: int) -> None:
         local=LocalTraining(LEARNING_RATE, batch_size=BATCH, epochs=EPOCHS),
         plan=GradientPlan(FixedSize(10 * PER_ROUND, MANY), rounds, CLIP_NORM, NOISE_MULTIPLIER),
         delta=DELTA,
-        progress=False,
+        verbose=False,
     )
     (folder / "peak.json").write_text(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 

@@ -137,8 +137,8 @@ def train(task: Task, setting: Setting, seed: int, watch: Score | None = None) -
         average=None if setting.tail_share is None else tail(setting.rounds, setting.tail_share),
         evaluate=watch,
         engine=task.engine,
-        seed=seed,
-        progress=False,
+        random_state=seed,
+        verbose=False,
     )
     return Outcome(
         task.test(result.model),

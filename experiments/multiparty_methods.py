@@ -2,7 +2,7 @@
 
 Each has the plan, and with it the noise, of ``privet.multiparty``: ``gradient_plan`` and ``output_plan`` of the
 protocol itself, with each party's rounding and the exact law of the jointly drawn noise; and the plans of
-``privet.multiparty.comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
+``multiparty_comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
 together (multiparty_minimisers.py), and where a sum of independent Gaussian noises of the parties is all that matters,
 it is drawn at once. The tests hold each method against its counterpart in the package.
 """
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from multiparty_comparisons import AveragedMinimisers, afforded_alpha
 from multiparty_data import Study
 from multiparty_minimisers import minimisers
 from numpy.typing import NDArray
 
-from privet.multiparty.comparisons import AveragedMinimisers, afforded_alpha
-from privet.multiparty.gradient import gradient_plan
-from privet.multiparty.output import output_plan
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.gradient import gradient_plan
+from privet.multiparty.protocol.output import output_plan
+from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, BoundedRows
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan

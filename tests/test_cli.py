@@ -341,7 +341,7 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT, "--target-bounds", "0:1"), "'visited'"),  # its cells are words
         ((*FIT, "--target-bounds", "1:0"), "below"),
         ((*FIT, "--target-bounds", "0:inf"), "finite"),
-        ((*FIT, "--target-bounds", "01"), "write low:high"),
+        ((*FIT, "--target-bounds", "01"), "Write low:high"),
         ((*FIT, "--target-bounds", "0:1", "--bounds", "visited=0:1"), "more than once"),
         (("fit", "data.csv", "--bounds", "age=0:120", "--target-bounds", "0:1"), "no target"),
         (("fit", "data.csv", "--target", "age", "--levels", "sex=female,male"), "or the bounds of a number"),

@@ -127,7 +127,7 @@ class Rounds:
         """Return one that is about to begin, for so many runs one after the other."""
         first = {name: np.zeros_like(layer) for name, layer in _model(self.pair).items()}
         plan = replace(self.plan, steps=runs * self.plan.steps)
-        return Server(plan, first, len(clients), delta=self.delta, seed=seed, **self.options)
+        return Server(plan, first, len(clients), delta=self.delta, random_state=seed, **self.options)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -334,9 +334,9 @@ class Simulation:
                 plan=replace(self.plan, steps=runs * self.plan.steps),
                 delta=self.delta,
                 engine=self.engine,
-                seed=seed,
+                random_state=seed,
                 evaluate=look,
-                progress=False,
+                verbose=False,
             )
         return result, models
 

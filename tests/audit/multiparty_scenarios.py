@@ -8,10 +8,12 @@ many runs at once.
 import inspect
 import math
 import pkgutil
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,13 +24,16 @@ from scenarios import BUDGET, CLIP, DELTA, LAX, Key, Scenario
 from privet import multiparty
 from privet.audit import pairs
 from privet.multiparty import JointProblem, SimulatedAggregator, gradient_plan, output_plan
-from privet.multiparty.aggregation import Summand
+from privet.multiparty.protocol.aggregation import Summand
 from privet.objectives import L2, BoundedRows, GeneralisedLinear, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.events import GaussianRelease, NearlyGaussian
 from privet.privacy.noise.lattice import LatticeLaw
 from privet.solvers import Problem, Release
+
+sys.path.append(str(Path(__file__).parents[2] / "experiments"))
+import multiparty_comparisons
 
 Parties = Sequence[Problem]
 Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
@@ -40,8 +45,9 @@ OVER_A_NETWORK = {"take_part"}  # one of the methods below, between processes: a
 
 
 def modules() -> list[Any]:
-    """Return all modules of the package."""
-    return [import_module(f"privet.multiparty.{each.name}") for each in pkgutil.iter_modules(multiparty.__path__)]
+    """Return all modules of the package, and the comparison methods of the experiments."""
+    found = pkgutil.walk_packages(multiparty.__path__, "privet.multiparty.")
+    return [multiparty_comparisons, *(import_module(each.name) for each in found)]
 
 
 def methods_of(found: Iterable[Any]) -> set[Key]:
@@ -265,7 +271,7 @@ def _averages() -> list[Scenario]:
 def _comparison(
     name: str, pair: tuple[Parties, Parties], share: float, why: str = "", budget: Budget = BUDGET, **options: Any
 ) -> Scenario:
-    method = getattr(import_module("privet.multiparty.comparisons"), name)
+    method = getattr(multiparty_comparisons, name)
 
     def run(parties: Parties, source: NoiseSource) -> Release:
         release: Release = method(parties, budget, source=source, **options)

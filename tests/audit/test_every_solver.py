@@ -19,8 +19,7 @@ from privet.audit.distinguish import summary
 from privet.linear.sparse_training import SPARSE_METHODS
 from privet.linear.training import TRAINERS
 from privet.privacy import NoiseSource
-from privet.privacy.analyses.accounting import merged
-from privet.privacy.analyses.unsampled import is_gaussian
+from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.events import ApproximateRelease
 from privet.solvers import Release
 
@@ -76,7 +75,7 @@ def stated(guarantee):
 
     At other deltas such a claim may well be held against rates, but a share of it is then a share of next to nothing.
     """
-    if guarantee.delta == 0 or is_gaussian(merged(guarantee.event, guarantee.adjacency)):
+    if guarantee.delta == 0 or gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
         return guarantee
     return replace(guarantee, event=ApproximateRelease(guarantee.epsilon, guarantee.delta))
 

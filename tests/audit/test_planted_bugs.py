@@ -31,7 +31,7 @@ from privet.plans import (
     RandomStop,
     SecretOrder,
 )
-from privet.plans.descent import Descent
+from privet.plans.contraction import Descent
 from privet.plans.recursive import RecursivePlan
 from privet.plans.step import Step
 from privet.privacy import Adjacency, Budget, NoiseSource

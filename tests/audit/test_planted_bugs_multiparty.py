@@ -28,11 +28,20 @@ if any(find_spec(name) is None for name in ("mpyc", "gmpy2", "cryptography")):
     pytest.skip("several parties need MPyC: pip install 'privet[multiparty]'", allow_module_level=True)
 
 from games import Bugs, Game, fixed_seed
-from multiparty_scenarios import Joint, Witness, all_rounded_at_once, averages, descent, finished, spread
+from multiparty_scenarios import (
+    Joint,
+    Witness,
+    all_rounded_at_once,
+    averages,
+    descent,
+    finished,
+    multiparty_comparisons,
+    spread,
+)
 from scenarios import CLIP, DELTA
 
-from privet.multiparty import JointProblem, SimulatedAggregator, gradient, output
-from privet.multiparty.comparisons import rajkumar_agarwal
+from privet.multiparty import JointProblem, SimulatedAggregator
+from privet.multiparty.protocol import gradient, output
 from privet.solvers import Problem
 
 plans = importlib.import_module("privet.plans.aggregation")
@@ -338,7 +347,7 @@ def test_rajkumar_and_agarwal_fail_at_the_budget_of_a_step():
     source = NoiseSource(3, purpose="the budget of a step")
 
     def run(parties: Any) -> Any:
-        return rajkumar_agarwal(parties, budget, steps=STEPS, source=source, clip_norm=CLIP)
+        return multiparty_comparisons.rajkumar_agarwal(parties, budget, steps=STEPS, source=source, clip_norm=CLIP)
 
     outputs = [np.array([run(parties).weights for _ in range(600)]) for parties in pair]
     honest = run(pair[0]).guarantee

@@ -24,6 +24,7 @@ from privet.cli import main
 from privet.commands import party as commands
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.multiparty import make_keys
+from privet.multiparty.protocol.result import to_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease
@@ -296,12 +297,12 @@ def half_a_signature(fields):
         (missing_signature, "is not signed by all of north, south, west"),
         (missing_party, "the signed text was changed"),
         (swapped_signatures, "the signed text was changed"),
-        (one_signs_for_all, "that of party 0 (north), not of party 1"),
+        (one_signs_for_all, "belongs to party 0 (north), not to party 1"),
         (no_base64, "the signed text was changed"),
-        (no_signatures, "is not signed: its study was run without keys"),
-        (no_study, "is no result of a study"),
-        (half_a_study, "is no result of a study"),
-        (half_a_signature, "is no result of a study"),
+        (no_signatures, "is not signed, because its study was run without keys"),
+        (no_study, "is not the result of a study"),
+        (half_a_study, "is not the result of a study"),
+        (half_a_signature, "is not the result of a study"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -320,7 +321,7 @@ def test_verify_needs_the_authority_of_the_study(signed, unsigned, tmp_path, mon
     other = make_keys(tmp_path / "other", list(NAMES)) / "ca.crt"
     model = signed.model("north")
     assert "another authority" in privet(monkeypatch, capsys, "party", "verify", model, "--ca", other)[2]
-    assert "give --ca, the ca.crt of the study" in privet(monkeypatch, capsys, "party", "verify", model)[2]
+    assert "Give --ca, the ca.crt of the study" in privet(monkeypatch, capsys, "party", "verify", model)[2]
     code, _, err = privet(monkeypatch, capsys, "party", "verify", model, "--ca", tmp_path / "none.crt")
     assert code == 2
     assert "none.crt" in err
@@ -336,7 +337,7 @@ def test_keygen_never_overwrites(signed, monkeypatch, capsys):
     study = signed.folder / "north" / "study.toml"
     code, _, err = privet(monkeypatch, capsys, "party", "keygen", study, "-o", keys)
     assert code == 2
-    assert "keys are never overwritten: name a new folder" in err
+    assert "keys are never overwritten. Choose a new folder" in err
     assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
 
 
@@ -443,7 +444,7 @@ def test_one_that_is_killed_before_anything_is_opened_costs_nothing(run):
 def test_one_that_never_comes_is_named_after_the_timeout(run):
     broken = run().start("north", "south", **{"connect-timeout": 2})
     for name in ("north", "south"):
-        assert "party 2 did not arrive within 2 s" in broken.refused(name)
+        assert "party 2 did not connect within 2 s" in broken.refused(name)
         assert not broken.ledger(name)
     assert "Waiting for south, west" in broken.parties["north"].out
 
@@ -454,9 +455,9 @@ def test_another_study_is_noticed_before_any_table_is_opened(run):
     broken.start(*NAMES, data="there is none.csv")
     for name in NAMES:
         line = broken.refused(name)
-        assert "holds another study than" in line
+        assert "has a different study than" in line
         assert "2 (west)" in line
-        assert "no data was touched; compare the study files" in line
+        assert "No data was read. Compare the study files." in line
         assert not broken.ledger(name)
 
 
@@ -468,7 +469,7 @@ def test_a_table_that_does_not_fit_stops_all_and_tells_others_nothing_of_it(run)
     assert "no column 'bmi'" in broken.refused("south")
     for name in ("north", "west"):
         line = broken.refused(name)
-        assert line == "privet: party 1: the table of south does not fit the study's columns, bounds or levels"
+        assert line == "privet: party 1: the table of south does not match the study's columns, bounds or levels"
     assert not any(broken.ledger(name) for name in NAMES)
 
 
@@ -480,10 +481,10 @@ def test_values_beyond_the_bounds_stop_all_and_stay_untold(run):
     broken.start(*NAMES)
     own = broken.refused("north")
     assert "column 'age' has values beyond the bounds that the study declares" in own
-    assert "All parties were stopped; nothing was released" in own
+    assert "All parties were stopped. Nothing was released." in own
     for name in ("south", "west"):
         line = broken.refused(name)
-        assert line == "privet: party 0: the table of north does not fit the study's columns, bounds or levels"
+        assert line == "privet: party 0: the table of north does not match the study's columns, bounds or levels"
         assert "120.7" not in line + broken.parties[name].out
     assert not any(broken.ledger(name) for name in NAMES)
 
@@ -493,8 +494,8 @@ def test_an_expired_certificate_keeps_its_owner_out(run, tmp_path):
     keys = make_keys(tmp_path / "keys", list(NAMES))
     old = make_keys(tmp_path / "old", list(NAMES), days=5, start=datetime.now(UTC) - timedelta(days=10))
     broken.start("north", "west", keys=keys, **{"connect-timeout": 2}).start("south", keys=old)
-    assert "the certificate of party 1 (south) expired on" in broken.refused("south")
-    assert "make new keys for all parties" in broken.refused("south")
+    assert "The certificate of party 1 (south) expired on" in broken.refused("south")
+    assert "Make new keys for all parties" in broken.refused("south")
     for name in ("north", "west"):
         assert "party 1" in broken.refused(name)
         assert not broken.ledger(name)
@@ -508,7 +509,7 @@ def test_nothing_is_opened_unless_all_could_book(run):
     broken.start(*NAMES)
     assert "cannot compose add-or-remove with replace-one" in broken.refused("south")
     for name in ("north", "west"):
-        assert "party 1: ended with ValueError; its own messages say more" in broken.refused(name)
+        assert "party 1: ended with ValueError. Its own messages say more." in broken.refused(name)
     assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
 
 
@@ -537,7 +538,7 @@ def test_a_try_out_that_fails_tells_who_and_why(tmp_path, monkeypatch, capfd):
             console=console,
         )
     assert "south: privet: the table has no column 'sex'" in console.file.getvalue()
-    assert "party 1: the table of south does not fit" in capfd.readouterr().err
+    assert "party 1: the table of south does not match" in capfd.readouterr().err
     assert not any((tmp_path / "results").iterdir())
 
 
@@ -554,7 +555,7 @@ def test_the_result_predicts_as_the_weights_do(scaling, tmp_path):
     (tmp_path / "study.toml").write_text(study_text([1, 2, 3], intercept_scaling=scaling))
     study = Study.read(tmp_path / "study.toml")
     weights = [1.5, -2.0, 0.25, 0.5] + [0.75] * (scaling > 0)
-    result = commands.as_result(study, release(weights))
+    result = to_result(study, release(weights))
     assert result["study"]["digest"] == study.digest
     (tmp_path / "model.json").write_text(json.dumps(result))
     model = TableModel.load(tmp_path / "model.json")
@@ -577,6 +578,6 @@ def test_weights_of_another_study_are_refused(tmp_path):
     (tmp_path / "study.toml").write_text(study_text([1, 2, 3]))
     study = Study.read(tmp_path / "study.toml")
     with pytest.raises(ValueError, match="weights for 4 features and the intercept"):
-        commands.as_result(study, release([1.0, 2.0]))
+        to_result(study, release([1.0, 2.0]))
     with pytest.raises(ValueError, match="weights for 4 features and the intercept"):
-        commands.as_result(replace(study, intercept_scaling=0.0), release([1.0] * 5))
+        to_result(replace(study, intercept_scaling=0.0), release([1.0] * 5))

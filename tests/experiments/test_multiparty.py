@@ -14,10 +14,9 @@ from scipy import sparse
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
 
-from privet.multiparty import comparisons
-from privet.multiparty.aggregation import SimulatedAggregator
-from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
-from privet.multiparty.output import joint_output_perturbation, output_plan
+from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.objectives import L2, BoundedRows, Huber, Logistic
 from privet.privacy import Budget, NoiseSource, gdp_mu
 from privet.solvers import Problem
@@ -171,16 +170,16 @@ def test_mpc_out_p_is_the_simulated_protocol(experiment, methods, parties):
 
 
 @pytest.mark.parametrize(
-    ("name", "package"),
+    ("name", "function"),
     [
-        ("LOCAL_OUT", comparisons.local_output_perturbation),
-        ("LOCAL_OBJ", comparisons.local_objective_perturbation),
-        ("PATHAK", comparisons.pathak),
-        ("LOCAL_GRAD", comparisons.local_gradient_descent),
-        ("RAJKUMAR", comparisons.rajkumar_agarwal),
+        ("LOCAL_OUT", "local_output_perturbation"),
+        ("LOCAL_OBJ", "local_objective_perturbation"),
+        ("PATHAK", "pathak"),
+        ("LOCAL_GRAD", "local_gradient_descent"),
+        ("RAJKUMAR", "rajkumar_agarwal"),
     ],
 )
-def test_comparisons_have_the_noise_and_the_epsilon_of_the_package(experiment, methods, name, package):
+def test_shortened_methods_have_the_noise_and_the_epsilon_of_the_comparisons(experiment, methods, name, function):
     """On rows of zeros the weights are noise, here of 3000 coordinates."""
     parties, rows, alpha, steps = 4, 6, 0.03, 5
     study = of_zeros(experiment, parties * rows, 3000)
@@ -188,7 +187,8 @@ def test_comparisons_have_the_noise_and_the_epsilon_of_the_package(experiment, m
     knobs = methods.Knobs(alpha, steps, 1.0) if is_descent else methods.Knobs(alpha)
     options = {"steps": steps, "step_size": 1.0} if is_descent else {}
     found = methods.train(getattr(methods, name), methods.Deal(study, parties), BUDGET, knobs, NoiseSource(1))
-    release = package(problems_of(study, parties, alpha), BUDGET, source=NoiseSource(2), **options)
+    comparison = getattr(sys.modules["multiparty_comparisons"], function)
+    release = comparison(problems_of(study, parties, alpha), BUDGET, source=NoiseSource(2), **options)
     assert found.path[knobs.steps].std() == pytest.approx(release.weights.std(), rel=0.08)
     assert found.epsilon == pytest.approx(release.guarantee.epsilon, rel=1e-6)
 

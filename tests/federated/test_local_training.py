@@ -162,8 +162,8 @@ def test_weights_go_into_a_copy():
     [
         ({"learning_rate": 0.0, "batch_size": 5, "epochs": 1}, "learning_rate"),
         ({"learning_rate": 0.1, "batch_size": 0, "epochs": 1}, "batch_size"),
-        ({"learning_rate": 0.1, "batch_size": 5}, "one of the two"),
-        ({"learning_rate": 0.1, "batch_size": 5, "epochs": 1, "steps": 1}, "one of the two"),
+        ({"learning_rate": 0.1, "batch_size": 5}, "either epochs or steps"),
+        ({"learning_rate": 0.1, "batch_size": 5, "epochs": 1, "steps": 1}, "either epochs or steps"),
         ({"learning_rate": 0.1, "batch_size": 5, "epochs": 0}, "epochs"),
         ({"learning_rate": 0.1, "batch_size": 5, "steps": 0}, "steps"),
         ({"learning_rate": 0.1, "batch_size": 5, "steps": 1, "decay": 1.5}, "decay"),

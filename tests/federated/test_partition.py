@@ -58,14 +58,14 @@ def test_a_generator_decides(make):
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
-        (lambda: iid(3, 4, generator()), "some would have none"),
-        (lambda: dirichlet([0, 1], 3, 1.0, generator()), "some would have none"),
+        (lambda: iid(3, 4, generator()), "each client needs at least one"),
+        (lambda: dirichlet([0, 1], 3, 1.0, generator()), "each client needs at least one"),
         (lambda: dirichlet([0, 1], 2, 0.0, generator()), "concentration"),
         (lambda: dirichlet([[0, 1]], 1, 1.0, generator()), "one label"),
         (lambda: by_key([]), "one key"),
         (lambda: by_key([1, 1, 2], minimum=3), "largest has 2"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(make, cause):
+def test_invalid_partitions_are_refused(make, cause):
     with pytest.raises(ValueError, match=cause):
         make()

@@ -27,7 +27,7 @@ DELTA = 1e-5
 def server(rounds=6, seed=None, average=None, **options):
     weights = {"w": np.zeros((2, 3)), "b": np.zeros(2)}
     plan = options.pop("plan", GradientPlan(FullBatch(), rounds, 1.0, 3.0))
-    return Server(plan, weights, 5, delta=DELTA, seed=seed, average=average, **options)
+    return Server(plan, weights, 5, delta=DELTA, random_state=seed, average=average, **options)
 
 
 def make(one, rounds):
@@ -227,7 +227,7 @@ def evaluate(model):
 
 result = simulate(
     nn.Linear(3, 2), clients, loss=nn.CrossEntropyLoss(), local=LocalTraining(0.1, 3, epochs=1),
-    plan=GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), delta=1e-3, evaluate=evaluate, progress=False,
+    plan=GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), delta=1e-3, evaluate=evaluate, verbose=False,
     save=sys.argv[1], resume=True,
 )
 last = result.history[-1]

@@ -28,7 +28,7 @@ def model(d=5):
 
 
 def server(plan=None, n=4, weights=None, **options):
-    return Server(plan or everybody(), weights or model(), n, delta=DELTA, seed=11, **options)
+    return Server(plan or everybody(), weights or model(), n, delta=DELTA, random_state=11, **options)
 
 
 def vector(weights):
@@ -74,7 +74,7 @@ EXTREMES = {
 
 @pytest.mark.parametrize("others", ["zero", "on the ball", "largest"])
 @pytest.mark.parametrize("name", EXTREMES)
-def test_adding_a_client_moves_the_sum_by_no_more_than_the_clip(name, others):
+def test_adding_a_client_changes_the_sum_by_at_most_the_clipping_norm(name, others):
     """The neighbour without the client: the same draw in which it gives nothing."""
     company = dict.fromkeys(range(3), EXTREMES[others])
     moved = after_one_round(company | {3: EXTREMES[name]}) - after_one_round(company)
@@ -82,20 +82,20 @@ def test_adding_a_client_moves_the_sum_by_no_more_than_the_clip(name, others):
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(EXTREMES, 2)))
-def test_replacing_a_client_moves_the_sum_by_no_more_than_twice_the_clip(one, other):
+def test_replacing_a_client_changes_the_sum_by_at_most_twice_the_clipping_norm(one, other):
     company = dict.fromkeys(range(3), EXTREMES["ties"])
     moved = after_one_round(company | {3: EXTREMES[one]}) - after_one_round(company | {3: EXTREMES[other]})
     assert 4 * np.linalg.norm(moved) <= 2 * CLIP * (1 + 1e-12)
 
 
-def test_the_bounds_are_reached():
+def test_the_bounds_on_the_sum_are_attained():
     company = dict.fromkeys(range(3), EXTREMES["ties"])
     there, here, gone = (after_one_round(company | {3: EXTREMES[name]}) for name in ("huge", "minus largest", "none"))
     assert np.isclose(4 * np.linalg.norm(there - gone), CLIP)
     assert np.isclose(4 * np.linalg.norm(there - here), 2 * CLIP)
 
 
-def test_the_sum_of_any_set_of_clients_is_the_sum_of_its_parts():
+def test_the_sum_over_clients_is_additive():
     """All 16 sets of four clients: nobody's share depends on who else is there (errata (k))."""
     generator = np.random.default_rng(0)
     updates = {client: {"w": generator.normal(size=5), "b": generator.normal(size=1)} for client in range(4)}
@@ -120,7 +120,7 @@ def test_the_sum_of_any_set_of_clients_is_the_sum_of_its_parts():
         (GradientPlan(FullBatch(), 200, CLIP, 1.3, Adjacency.ADD_OR_REMOVE, public_n=50), 40, 50),
     ],
 )
-def test_the_noise_is_that_of_the_plan_over_its_fixed_divisor(plan, n, divisor):
+def test_the_noise_is_that_of_the_plan_divided_by_its_constant(plan, n, divisor):
     made = Server(plan, {"w": np.zeros(5000)}, n, delta=DELTA)
     before = made.weights["w"]
     for _ in range(20):
@@ -133,9 +133,9 @@ def test_the_noise_is_that_of_the_plan_over_its_fixed_divisor(plan, n, divisor):
     assert abs(drawn.mean()) < 4 * np.sqrt(20 / 5000) * 1.3 * CLIP / divisor
 
 
-def test_a_poisson_round_divides_by_its_constant_however_many_came():
+def test_a_poisson_round_divides_by_the_same_constant_for_any_sample_size():
     plan = GradientPlan(Poisson(0.5), 60, 1e3, QUIET, public_n=20)
-    made = Server(plan, {"w": np.zeros(1)}, 20, delta=DELTA, seed=4)
+    made = Server(plan, {"w": np.zeros(1)}, 20, delta=DELTA, random_state=4)
     sizes = []
     for _ in range(40):
         before, chosen = made.weights["w"][0], made.sample()
@@ -145,7 +145,7 @@ def test_a_poisson_round_divides_by_its_constant_however_many_came():
     assert len(set(sizes)) > 4
 
 
-def test_a_round_without_clients_is_noise_alone_and_counts():
+def test_a_round_without_clients_adds_noise_and_is_spent():
     plan = GradientPlan(Poisson(1e-9), 2, CLIP, 1.0, public_n=10**9)
     made = Server(plan, model(), 5, delta=DELTA)
     assert made.sample().size == 0
@@ -155,8 +155,8 @@ def test_a_round_without_clients_is_noise_alone_and_counts():
     assert made.rounds_spent == 1
 
 
-def test_samples_are_of_the_plan():
-    fixed = Server(GradientPlan(FixedSize(3, 9), 40, CLIP, 1.0), model(), 9, delta=DELTA, seed=0)
+def test_samples_follow_the_plan():
+    fixed = Server(GradientPlan(FixedSize(3, 9), 40, CLIP, 1.0), model(), 9, delta=DELTA, random_state=0)
     seen = set()
     for _ in range(40):
         chosen = fixed.sample()
@@ -167,7 +167,7 @@ def test_samples_are_of_the_plan():
     assert server().sample().tolist() == [0, 1, 2, 3]
 
 
-def test_no_two_servers_share_their_noise():
+def test_two_servers_have_different_noise():
     unseeded = [Server(everybody(), model(), 4, delta=DELTA) for _ in range(2)]
     for each in unseeded:
         each.sample()
@@ -204,7 +204,7 @@ class Unreadable(UserDict):
         (Unreadable(), "cannot be read"),
     ],
 )
-def test_a_client_that_fails_counts_as_zero_and_the_round_goes_on(bad, cause):
+def test_a_failed_client_counts_as_zero_and_the_round_continues(bad, cause):
     good = {client: update(0.1) for client in range(3)}
     expected = after_one_round(good | {3: update(0.0)})
     one = server()
@@ -215,19 +215,19 @@ def test_a_client_that_fails_counts_as_zero_and_the_round_goes_on(bad, cause):
     assert one.guarantee.epsilon < server().guarantee.epsilon  # one round of three, paid in full
 
 
-def test_a_client_that_was_not_sampled_or_answers_twice_adds_nothing():
+def test_only_the_first_answer_of_a_sampled_client_counts():
     plan = GradientPlan(FixedSize(2, 4), 3, CLIP, 1.0)
     one, other = server(plan), server(plan)
     chosen = [int(client) for client in one.sample()]
     assert chosen == other.sample().tolist()
     (stranger, *_) = set(range(4)) - set(chosen)
     one.aggregate({client: update(0.1) for client in chosen})
-    with pytest.warns(UserWarning, match="3 sent twice, or by a client that was not sampled"):
+    with pytest.warns(UserWarning, match="3 sent twice or by a client that was not sampled"):
         other.aggregate([(client, update(0.1)) for client in [*chosen, *chosen, stranger]])
     assert np.array_equal(vector(one.weights), vector(other.weights))
 
 
-def test_answers_that_break_off_release_nothing():
+def test_an_error_while_reading_answers_releases_nothing():
     def answers():
         yield 0, update(0.1)
         raise ConnectionError("the network is gone")
@@ -240,13 +240,13 @@ def test_answers_that_break_off_release_nothing():
     assert np.array_equal(vector(one.weights), vector(model()))
 
 
-def test_a_round_that_broke_off_is_made_up_with_the_same_clients():
+def test_an_interrupted_round_is_repeated_with_the_same_clients():
     plan = GradientPlan(FixedSize(2, 4), 3, CLIP, 1.0)
     one = server(plan)
     chosen = one.sample().tolist()
     with pytest.raises(ZeroDivisionError):
         one.aggregate((client, 1 / 0) for client in chosen)
-    with pytest.raises(PlanError, match="are drawn"):
+    with pytest.raises(PlanError, match="called twice in one round"):
         one.sample()  # or else clients would be drawn until a round succeeds
     one.aggregate({client: update(0.1) for client in chosen})
     other = server(plan)
@@ -254,7 +254,7 @@ def test_a_round_that_broke_off_is_made_up_with_the_same_clients():
     assert np.array_equal(vector(one.weights), vector(other.weights))
 
 
-def test_nobody_can_write_into_the_global_model():
+def test_the_global_model_cannot_be_modified_from_outside():
     one = server()
     one.weights["w"][:] = 99
     one.output["w"][:] = 99
@@ -265,7 +265,7 @@ def test_nobody_can_write_into_the_global_model():
 
 
 @pytest.mark.parametrize("denoiser", [LaplacianSmoothing(2.0), JamesStein(), SoftThreshold(0.5)])
-def test_the_denoiser_sees_layers_of_the_noisy_mean_and_the_level_of_their_noise(denoiser):
+def test_the_denoiser_is_given_layers_of_the_noisy_mean_and_their_noise_level(denoiser):
     updates = {client: update(0.1) for client in range(4)}
     noisy = after_one_round(updates) - vector(model())
     found = after_one_round(updates, denoiser=denoiser) - vector(model())
@@ -273,10 +273,10 @@ def test_the_denoiser_sees_layers_of_the_noisy_mean_and_the_level_of_their_noise
     assert np.allclose(found, expected, atol=1e-13)
 
 
-def test_the_order_reaches_the_smoothing():
+def test_the_order_of_weights_is_passed_to_the_denoiser():
     weights = {"conv": np.zeros((2, 3, 4, 5))}
     plain, smoothed = (
-        Server(everybody(), weights, 4, delta=DELTA, seed=1, order="OHWI", denoiser=denoiser)
+        Server(everybody(), weights, 4, delta=DELTA, random_state=1, order="OHWI", denoiser=denoiser)
         for denoiser in (None, LaplacianSmoothing(1.0))
     )
     for each in (plain, smoothed):
@@ -286,7 +286,7 @@ def test_the_order_reaches_the_smoothing():
     assert np.allclose(smoothed.weights["conv"], expected, atol=1e-13)
 
 
-def test_the_global_step_scales_and_may_follow_the_rounds():
+def test_the_step_size_scales_updates_and_may_depend_on_the_round():
     updates = {client: update(0.1) for client in range(4)}
     one = after_one_round(updates) - vector(model())
     assert np.allclose(after_one_round(updates, step_size=2.5) - vector(model()), 2.5 * one)
@@ -318,20 +318,20 @@ def test_the_output_is_the_average_of_the_models():
 # ------------------------------------------------------------------------------------------ guarantees and refusals
 
 
-def test_the_guarantee_speaks_of_clients_and_of_what_was_enforced():
-    text = server(assumptions=[assumed("the moon is round")]).guarantee.statement(verbose=True)
+def test_the_guarantee_names_the_unit_and_what_is_enforced():
+    text = server(assumptions=[assumed("the auditor is independent")]).guarantee.statement(verbose=True)
     assert "for each client" in text
     assert "replacing one client by any other" in text
     assert "the global model of every round" in text
     assert "Enforced: the server clips each client's update to l2 norm 0.7" in text
-    assert "Enforced: sums are divided by 4" in text
-    assert "Assumed:  the moon is round" in text
+    assert "Enforced: sums are divided by the constant 4" in text
+    assert "Assumed:  the auditor is independent" in text
     assert "seed stays secret" in text
     unseeded = Server(everybody(), model(), 4, delta=DELTA).guarantee
     assert not unseeded.is_conditional
 
 
-def test_the_guarantee_grows_to_that_of_the_plan():
+def test_the_guarantee_grows_until_it_equals_that_of_the_plan():
     one = server(everybody(rounds=3))
     whole = one.guarantee.epsilon
     assert whole == one.plan.guarantee(DELTA).epsilon
@@ -343,7 +343,7 @@ def test_the_guarantee_grows_to_that_of_the_plan():
     assert spent[0] < spent[1] < spent[2] == whole
 
 
-def test_no_more_rounds_than_planned():
+def test_the_server_makes_only_the_planned_rounds():
     one = server(everybody(rounds=1))
     one.sample()
     with pytest.raises(PlanError, match="aggregate"):
@@ -352,14 +352,14 @@ def test_no_more_rounds_than_planned():
     with pytest.raises(PlanError, match="once"):
         one.aggregate({})
     assert one.is_done
-    with pytest.raises(PlanError, match="they are spent"):
+    with pytest.raises(PlanError, match="are spent"):
         one.sample()
 
 
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ({"weighting": "samples"}, "move the sum by more than the clip"),
+        ({"weighting": "samples"}, "change the sum by more than the clipping norm"),
         ({"plan": GradientPlan(FixedSize(2, 5), 3, CLIP, 1.0)}, "made for n = 5"),
         ({"plan": GradientPlan(Poisson(0.5), 3, CLIP, 1.0)}, "public_n"),
         ({"n": 0}, "n_clients"),
@@ -368,19 +368,19 @@ def test_no_more_rounds_than_planned():
         ({"step_size": 0.0}, "step_size"),
     ],
 )
-def test_what_would_break_the_guarantee_is_refused_before_anything_is_spent(options, cause):
+def test_invalid_arguments_are_refused_before_anything_is_spent(options, cause):
     with pytest.raises(ValueError, match=cause):
         server(**options)
 
 
 @pytest.mark.parametrize("delta", [1.0, -0.1, float("nan")])
-def test_a_bad_delta_is_refused_at_once(delta):
+def test_an_invalid_delta_is_refused_before_the_first_round(delta):
     with pytest.raises(ValueError, match="delta"):
         Server(everybody(), model(), 4, delta=delta)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_server_is_refused():
+def test_a_server_in_a_forked_process_is_refused():
     one = server()
     one.sample()
     child = os.fork()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from privet.denoise import LaplacianSmoothing
-from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, simulate, tail
+from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, client_plan, simulate, tail
 from privet.federated.local_training import order_source
 from privet.federated.partition import iid
 from privet.networks import trained_weights
@@ -21,7 +21,7 @@ QUIET = 1e-3  # the least noise multiplier that is accounted for
 
 
 def run(model, clients, local, plan=None, **options):
-    options = {"loss": nn.CrossEntropyLoss(), "delta": DELTA, "seed": 5, "progress": False} | options
+    options = {"loss": nn.CrossEntropyLoss(), "delta": DELTA, "random_state": 5, "verbose": False} | options
     return simulate(model, clients, local=local, plan=plan or GradientPlan(FixedSize(6, 20), 4, 0.5, 0.5), **options)
 
 
@@ -29,7 +29,7 @@ def same(one, other, atol=0.0):
     return all(np.allclose(one.weights[name], other.weights[name], rtol=0, atol=atol) for name in one.weights)
 
 
-# ------------------------------------------------------------------------------------------------- what comes out
+# ------------------------------------------------------------------------------------------------- results
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "uniform"])
@@ -48,7 +48,7 @@ def test_a_federation_learns_within_its_budget(sampling, blobs, softmax, local):
         sampling=sampling,
         denoiser=LaplacianSmoothing(0.1),
         evaluate=accuracy(X, y),
-        progress=False,
+        verbose=False,
     )
     assert result.history[-1].score > 0.85
     assert result.history[-1].score == accuracy(X, y)(result.model)
@@ -58,14 +58,14 @@ def test_a_federation_learns_within_its_budget(sampling, blobs, softmax, local):
     assert result.history[0].epsilon < result.history[7].epsilon < result.history[14].epsilon
     text = result.guarantee.statement(verbose=True)
     assert "for each client" in text
-    assert ("the number of clients, from which the rate and the divisor are made, is public" in text) == (
+    assert ("the number of clients, which determines the sampling rate and the divisor, is public" in text) == (
         sampling == "poisson"
     )
-    assert torch.equal(softmax.weight, torch.zeros(3, 6))  # the given model is left as it is
+    assert torch.equal(softmax.weight, torch.zeros(3, 6))  # the given model is not modified
 
 
-def test_one_round_without_noise_is_the_mean_of_the_clients(clients, softmax, local):
-    """At full participation, a wide ball and hardly any noise: plain federated averaging, by hand."""
+def test_one_round_without_noise_averages_the_clients(clients, softmax, local):
+    """With full participation, a large clipping norm and little noise, a round is plain federated averaging."""
     plan = GradientPlan(FullBatch(), 1, 50.0, QUIET)
     result = run(softmax, clients, local, plan)
     trainer = ClientTrainer(softmax, nn.CrossEntropyLoss(), local, 50.0)
@@ -78,14 +78,14 @@ def test_one_round_without_noise_is_the_mean_of_the_clients(clients, softmax, lo
     assert np.abs(result.weights["weight"]).max() > 0.2
 
 
-def test_the_output_average_reaches_the_model(clients, softmax, local):
+def test_the_average_determines_the_released_model(clients, softmax, local):
     last, averaged = run(softmax, clients, local), run(softmax, clients, local, average=tail(4))
     assert not same(last, averaged)
     one = run(softmax, clients, local, average=lambda t: float(t == 4))
     assert same(last, one)
 
 
-def test_scores_are_of_the_rounds_that_are_due(clients, softmax, local):
+def test_evaluate_every_selects_the_rounds_with_a_score(clients, softmax, local):
     seen = []
     result = run(softmax, clients, local, evaluate=lambda model: seen.append(model) or 1.0, evaluate_every=3)
     assert [report.score for report in result.history] == [None, None, 1.0, 1.0]
@@ -113,10 +113,10 @@ def test_all_engines_give_the_same_model(clients, local):
     assert same(found[0], found[2], atol=1e-5)
 
 
-def test_a_seed_repeats_a_run_and_none_does_not(clients, softmax, local):
+def test_random_state_makes_a_run_repeatable(clients, softmax, local):
     assert same(run(softmax, clients, local), run(softmax, clients, local))
-    assert not same(run(softmax, clients, local), run(softmax, clients, local, seed=6))
-    unseeded = [run(softmax, clients, local, seed=None) for _ in range(2)]
+    assert not same(run(softmax, clients, local), run(softmax, clients, local, random_state=6))
+    unseeded = [run(softmax, clients, local, random_state=None) for _ in range(2)]
     assert not same(*unseeded)
     assert "seed stays secret" in run(softmax, clients, local).guarantee.statement(verbose=True)
     assert "ChaCha20" in unseeded[0].guarantee.statement(verbose=True)
@@ -126,7 +126,7 @@ def test_a_seed_repeats_a_run_and_none_does_not(clients, softmax, local):
 
 
 class Guarded:
-    """Clients that tell who was asked, some of which fail."""
+    """Clients that record which of them were accessed, and some of which fail."""
 
     def __init__(self, clients, faults=None):
         self.clients, self.faults, self.asked = clients, faults or {}, []
@@ -143,9 +143,9 @@ class Guarded:
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "processes"])
-def test_the_data_of_a_client_that_is_not_sampled_is_never_touched(engine, clients, softmax, local):
+def test_only_sampled_clients_are_accessed(engine, clients, softmax, local):
     plan = GradientPlan(FixedSize(3, 20), 2, 0.5, 1.0)
-    drawn = Server(plan, trained_weights(softmax), 20, delta=DELTA, seed=5)
+    drawn = Server(plan, trained_weights(softmax), 20, delta=DELTA, random_state=5)
     sampled = []
     for _ in range(2):
         sampled += [int(client) for client in drawn.sample()]
@@ -155,7 +155,7 @@ def test_the_data_of_a_client_that_is_not_sampled_is_never_touched(engine, clien
     forbidden = {client: AssertionError("touched") for client in range(20) if client not in sampled}
     guarded = Guarded(clients, forbidden)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # an error of a client would be told
+        warnings.simplefilter("error")  # an error of a client would cause a warning
         run(softmax, guarded, local, plan, engine=engine, workers=1)
     assert sorted(guarded.asked) == sorted(sampled)
 
@@ -174,7 +174,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_client_that_fails_leaves_the_round_as_if_it_had_moved_nothing(fault, engine, clients, softmax, local):
+def test_a_failed_client_counts_as_a_zero_update(fault, engine, clients, softmax, local):
     plan = GradientPlan(FullBatch(), 2, 0.5, 0.5)
     empty = (torch.zeros(0, 6), torch.zeros(0, dtype=torch.long))
     expected = run(softmax, Guarded(clients, {7: empty}), local, plan, engine=engine)
@@ -194,33 +194,33 @@ def test_a_huge_update_is_clipped(clients, softmax, local):
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])
-def test_an_error_of_all_clients_is_the_programs(engine, clients, local):
-    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="all 6 clients of a round failed"):
+def test_an_error_of_all_clients_in_the_first_round_is_raised(engine, clients, local):
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="All 6 clients of a round failed"):
         warnings.simplefilter("ignore")
         run(nn.Linear(7, 3), clients, local, engine=engine)
 
 
-def test_later_rounds_go_on_even_if_all_clients_fail(clients, softmax, local):
+def test_later_rounds_continue_even_if_all_clients_fail(clients, softmax, local):
     class Ends(Guarded):
         def __getitem__(self, client):
             if len(self.asked) >= 20:
                 self.faults = {client: OSError("unreachable") for client in range(20)}
             return super().__getitem__(client)
 
-    with pytest.warns(UserWarning, match="all 20 clients of a round failed; the first: OSError"):
+    with pytest.warns(UserWarning, match=r"All 20 clients of a round failed\. The first error was OSError"):
         result = run(softmax, Ends(clients), local, GradientPlan(FullBatch(), 3, 0.5, 0.5))
     assert result.history[-1].spent == 3
 
 
-def test_what_is_assumed_does_not_tell_how_many_clients_there_are(clients, softmax, local):
-    """The guarantee is published: it must not say whether a public guess was right."""
+def test_assumptions_do_not_reveal_the_number_of_clients(clients, softmax, local):
+    """The guarantee is published, so it must not say whether ``public_n`` is exact."""
     plans = [GradientPlan(Poisson(0.3), 2, 0.5, 0.5, public_n=n) for n in (20, 21)]
     first, second = ([each.text for each in run(softmax, clients, local, plan).guarantee.assumptions] for plan in plans)
     assert [text for text in first if "divided by" not in text] == [text for text in second if "divided by" not in text]
     assert not any("number of clients" in text for text in first)
 
 
-def test_a_guarantee_says_where_clients_are_not_kept_apart(clients, softmax, local):
+def test_the_guarantee_of_the_batched_engine_assumes_stable_rounding(clients, softmax, local):
     together, apart = (run(softmax, clients, local, engine=engine) for engine in ("batched", "sequential"))
     assert "rounding errors" in together.guarantee.statement(verbose=True)
     assert "rounding errors" not in apart.guarantee.statement(verbose=True)
@@ -229,7 +229,7 @@ def test_a_guarantee_says_where_clients_are_not_kept_apart(clients, softmax, loc
 # ------------------------------------------------------------------------------------------------ files and display
 
 
-def test_a_run_is_saved_and_taken_up(clients, softmax, local, tmp_path):
+def test_a_saved_run_is_resumed(clients, softmax, local, tmp_path):
     path = tmp_path / "run"
     result = run(softmax, clients, local, save=path, evaluate=lambda model: 0.5)
     again = run(softmax, clients, local, save=path, resume=True)
@@ -240,8 +240,8 @@ def test_a_run_is_saved_and_taken_up(clients, softmax, local, tmp_path):
         run(softmax, clients, local, save=path)
 
 
-def test_the_bar_tells_round_score_and_epsilon(clients, softmax, local, capsys):
-    result = run(softmax, clients, local, evaluate=lambda model: 0.875, progress=True)
+def test_the_bar_shows_round_score_and_epsilon(clients, softmax, local, capsys):
+    result = run(softmax, clients, local, evaluate=lambda model: 0.875, verbose=True)
     shown = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "4/4" in shown
     assert "score 0.875" in shown
@@ -254,30 +254,61 @@ def test_the_bar_tells_round_score_and_epsilon(clients, softmax, local, capsys):
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ({"weighting": "samples"}, "weights by number of examples"),
+        ({"weighting": "samples"}, "Weights by number of examples"),
         ({"engine": "gpu"}, "engine must be"),
-        ({"rounds": 3}, "leave those out"),
-        ({"delta": None}, "comes with a delta"),
+        ({"rounds": 3}, "plan already determines rounds"),
+        ({"delta": None}, "has no delta"),
         ({"resume": True}, "save="),
         ({"plan": GradientPlan(FixedSize(6, 30), 4, 0.5, 0.5)}, "made for n = 30"),
         ({"evaluate_every": 0}, "evaluate_every"),
         ({"order": "abc"}, "order must be"),
     ],
 )
-def test_bad_arguments_are_refused(options, cause, clients, softmax, local):
+def test_invalid_arguments_are_refused(options, cause, clients, softmax, local):
     plan = options.pop("plan", None)
     with pytest.raises(ValueError, match=cause):
         run(softmax, clients, local, plan, **options)
 
 
-def test_no_clients_and_half_a_plan_are_refused(clients, softmax, local):
+def test_missing_clients_or_arguments_are_refused(clients, softmax, local):
     with pytest.raises(ValueError, match="no clients"):
         run(softmax, [], local)
-    with pytest.raises(ValueError, match="clients_per_round, clip_norm missing"):
+    with pytest.raises(ValueError, match="also needs clients_per_round, clip_norm"):
         simulate(softmax, clients, loss=nn.CrossEntropyLoss(), local=local, budget=Budget(1.0, DELTA), rounds=3)
 
 
-def test_inputs_of_several_parts(local):
+@pytest.mark.parametrize("given", [{"budget": (8.0, DELTA)}, {"epsilon": 8.0, "delta": DELTA}])
+def test_a_budget_may_be_a_pair_or_epsilon_and_delta(given, clients, softmax, local):
+    settings = {"loss": nn.CrossEntropyLoss(), "local": local, "rounds": 2, "clients_per_round": 4, "clip_norm": 0.5}
+    results = [
+        simulate(softmax, clients, **settings, **each, random_state=5, verbose=False)
+        for each in ({"budget": Budget(8.0, DELTA)}, given)
+    ]
+    assert results[0].plan == results[1].plan
+    assert results[0].guarantee == results[1].guarantee
+
+
+def test_a_plan_made_for_a_budget_brings_its_delta(clients, softmax, local):
+    plan = client_plan(8.0, n_clients=20, clients_per_round=4, rounds=2, clip_norm=0.5)
+    result = run(softmax, clients, local, plan, delta=None)
+    assert result.guarantee.delta == plan.delta
+
+
+def test_deprecated_names_still_work(clients, softmax, local):
+    with pytest.warns(DeprecationWarning, match="'random_state'"):
+        seeded = run(softmax, clients, local, random_state=None, seed=5)
+    assert same(seeded, run(softmax, clients, local))
+    with pytest.warns(DeprecationWarning, match="verbose"):
+        run(softmax, clients, local, progress=False)
+
+
+def test_progress_is_called_after_each_round(clients, softmax, local):
+    calls = []
+    run(softmax, clients, local, progress=lambda spent, planned: calls.append((spent, planned)))
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_model_may_have_several_inputs(local):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -293,7 +324,7 @@ def test_inputs_of_several_parts(local):
     assert same(*(run(model, data, local, plan, engine=engine) for engine in ("sequential", "batched")), atol=1e-5)
 
 
-def test_regression_with_a_loss_of_ones_own():
+def test_any_callable_loss_works():
     generator = torch.Generator().manual_seed(0)
     data = [(x := torch.randn(20, 2, generator=generator), x @ torch.tensor([1.0, -1.0])) for _ in range(10)]
     model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Flatten(0))
@@ -304,7 +335,7 @@ def test_regression_with_a_loss_of_ones_own():
         local=LocalTraining(0.1, batch_size=5, epochs=1),
         plan=GradientPlan(FullBatch(), 15, 0.5, 0.01),
         delta=DELTA,
-        progress=False,
+        verbose=False,
         engine="sequential",
     )
     assert np.allclose(result.weights["0.weight"], [[1.0, -1.0]], atol=0.05)

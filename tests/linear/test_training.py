@@ -16,7 +16,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Smo
 from privet.plans import OutputPlan
 from privet.plans.step import Step
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.events import LastIterate, leaves
+from privet.privacy.events import LastIterate
 from privet.solvers import Problem
 
 KINDS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
@@ -119,7 +119,7 @@ def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_t
         moved = [float(np.linalg.norm(a - b)) for a, b in zip(one.exact, other.exact, strict=True)]
         of_mean, steps = (moved[:1], moved[1:]) if fit_intercept else ([], moved)
         visits = steps[:: len(steps) // 6]  # the first record, in six passes
-        multiplier = next(leaf for leaf in leaves(first.guarantee_.event) if isinstance(leaf, LastIterate))
+        multiplier = next(leaf for leaf in first.guarantee_.event.leaves() if isinstance(leaf, LastIterate))
         clip = one.stds[-1] / multiplier.noise_multiplier
         assert max(visits) <= 2 * clip * (1 + 1e-9)
         assert sum(size > 0 for size in steps) == sum(size > 0 for size in visits)

@@ -3,6 +3,6 @@
 import pytest  # noqa: F401  the program that a forked process finds as its main module
 
 import privet.commands.party  # noqa: F401
-from privet.multiparty import engine
+from privet.multiparty.protocol import mpyc_runtime
 
-engine.description()  # loads MPyC
+mpyc_runtime.description()  # loads MPyC

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.multiparty.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.aggregation import SimulatedAggregator
 from privet.objectives import L2, BoundedRows
 from privet.solvers.base.problem import Problem
 

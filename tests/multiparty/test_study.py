@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.problem import JointProblem
 from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.privacy.budget import default_delta
@@ -245,7 +245,7 @@ def without(table, *keys):
         ({"table": without(TABLE, "target")}, "has target_levels but no target"),
         ({"table": {**TABLE, "columns": 3}}, r"\[table\] of the study has an unknown key 'columns'"),
         ({"table": {**TABLE, "numeric": {"age": [120, 0]}}}, "'age': the low bound"),
-        ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': bounds 120 are not a pair"),
+        ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': the bounds 120 are not a pair"),
         ({"table": NUMBERS}, "logistic needs a target of two declared classes"),
         ({"model": "ridge"}, r"model ridge needs a target that is a number: add target_bounds = \[low, high\]"),
         ({"model": "huber"}, "model huber needs a target that is a number"),

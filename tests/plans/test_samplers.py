@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chisquare
 
-from privet.plans import FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
+from privet.plans import (
+    Descent,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    GradientPlan,
+    OneUniform,
+    Poisson,
+    RandomSkip,
+    RandomStop,
+    SecretOrder,
+)
 from privet.privacy import Adjacency, NoiseSource
 from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
 
@@ -226,3 +237,56 @@ def test_a_field_can_be_replaced(sampler):
 def test_impossible_samplers_are_refused(make):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         make()
+
+
+# ------------------------------------------------------------------------------------------- runs that end early
+
+
+@pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.25), FixedSize(3, 12), OneUniform(12)], ids=repr)
+def test_samplers_without_implied_steps_need_no_truncation(sampler):
+    assert sampler.truncated(3) is sampler
+
+
+@pytest.mark.parametrize("order", [FixedOrder(12, passes=3, size=5, public=2), SecretOrder(12, passes=3, size=5)])
+def test_a_truncated_order_makes_the_first_steps_and_pays_for_the_passes_it_began(order):
+    per_pass = order.implied_steps // 3
+    whole = [list(batch) for batch in drawn(order, order.expected_n, order.implied_steps)]
+    for steps in range(1, order.implied_steps + 1):
+        short = order.truncated(steps)
+        assert short.implied_steps == steps
+        assert [list(batch) for batch in drawn(short, order.expected_n, steps)] == whole[:steps]
+        begun = math.ceil(steps / per_pass)
+        assert short.event(2.0, steps, REPLACE) == dataclasses.replace(order, passes=begun).event(2.0, steps, REPLACE)
+    assert order.truncated(order.implied_steps) == order
+
+
+def test_the_plan_of_a_truncated_order_states_a_guarantee():
+    plan = GradientPlan(FixedOrder(8, passes=4), None, 1.0, 2.0, delta=1e-5)
+    first = dataclasses.replace(plan, sampler=plan.sampler.truncated(1), steps=1)
+    assert first.guarantee().epsilon == GradientPlan(FixedOrder(8), None, 1.0, 2.0, delta=1e-5).guarantee().epsilon
+    assert first.guarantee().epsilon < plan.guarantee().epsilon
+    assert "on the sum" in first.guarantee().statement(verbose=True)
+
+
+def test_a_truncated_order_is_shown_as_such_and_cannot_hide_its_iterates():
+    order = FixedOrder(8)
+    assert repr(order) == "FixedOrder(n=8, passes=1, size=1, public=0)"
+    assert repr(order.truncated(3)) == "FixedOrder(n=8, passes=1, size=1, public=0, stop=3)"
+    with pytest.raises(ValueError, match="whole passes only"):
+        GradientPlan(order.truncated(3), None, 1.0, 2.0, release="last", descent=Descent(1.0, 1.0))
+    with pytest.raises(ValueError, match="stop = 9 exceeds the 8 batches"):
+        order.truncated(9)
+
+
+# ---------------------------------------------------------------------------------------------------------- names
+
+
+def test_every_sampler_has_a_name_of_its_own():
+    kinds = [FullBatch, Poisson, FixedSize, OneUniform, FixedOrder, RandomStop, RandomSkip, SecretOrder]
+    assert len({kind.name for kind in kinds}) == len(kinds)
+
+
+def test_one_sum_is_not_called_each_of_several():
+    for steps, words in ((1, "on the sum (noise multiplier"), (60, "on each of 60 sums (noise multiplier")):
+        plan = GradientPlan(FullBatch(), steps, 1.0, 2.0)
+        assert words in plan.guarantee(1e-5).statement(verbose=True).replace("\n", " ").replace("  ", " ")

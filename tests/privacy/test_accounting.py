@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, logsumexp
 from privet.privacy import Adjacency, Budget, calibrate, gdp_delta, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.analyses.loss_distribution import COARSE, Precision, fourier_floor, loss_distribution_epsilon
-from privet.privacy.analyses.renyi import ORDERS, rdp
+from privet.privacy.analyses.renyi import ORDERS
 from privet.privacy.events import (
     ApproximateRelease,
     Composition,
@@ -270,7 +270,7 @@ def test_fixed_size_is_never_worse_than_no_sampling_per_order_and_as_a_whole(noi
     assert epsilon(event, REPLACE, delta) <= epsilon(full, REPLACE, delta)
     assert epsilon(event, REPLACE, delta, analysis="rdp") <= epsilon(full, REPLACE, delta, analysis="rdp")
     orders = np.asarray(ORDERS, dtype=float)
-    assert np.all(rdp(event, REPLACE, orders) <= rdp(full, REPLACE, orders))
+    assert np.all(event.renyi(REPLACE, orders) <= full.renyi(REPLACE, orders))
 
 
 # --- composition --------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_gaussian_with_poisson_agrees_with_dp_accounting(mu, delta):
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 def test_gaussian_with_fixed_size_adds_renyi_divergences(mu):
     orders = np.asarray(ORDERS, dtype=float)
-    divergences = rdp(FIXED, REPLACE, orders) + orders * mu**2 / 2
+    divergences = FIXED.renyi(REPLACE, orders) + orders * mu**2 / 2
     by_hand = np.min(divergences + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1))
     both = together(FIXED, GaussianRelease(mu))
     assert epsilon(both, REPLACE, 1e-5, analysis="rdp") == pytest.approx(by_hand, rel=1e-9)
@@ -336,7 +336,7 @@ def test_pure_and_black_box_divergences_are_those_of_randomised_response():
     p, q = 1 / (1 + math.exp(-e)), 1 / (1 + math.exp(e))
     exact = np.log(p**order * q ** (1 - order) + q**order * p ** (1 - order)) / (order - 1)
     for part in (PureRelease(e), ApproximateRelease(e, 1e-3)):
-        np.testing.assert_allclose(rdp(part, REPLACE, order), exact, rtol=1e-12)
+        np.testing.assert_allclose(part.renyi(REPLACE, order), exact, rtol=1e-12)
 
 
 @pytest.mark.parametrize("analysis", ["tightest", "rdp", "unsampled"])

@@ -14,16 +14,9 @@ from scipy.special import expit, ndtr
 
 from privet.privacy import Adjacency, gdp_delta, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon, merged
+from privet.privacy.analyses.gaussian import averaged_epsilon
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, PureRelease, Secret, event_from_dict
-from privet.privacy.iteration import (
-    averaged_epsilon,
-    epsilons,
-    last_iterate_mu,
-    mixture,
-    per_record_epsilon,
-    place_mus,
-    worst_mu,
-)
+from privet.privacy.iteration import last_iterate_mu, per_record_epsilon
 
 REPLACE = Adjacency.REPLACE_ONE
 ROUNDED_UP = 1 + 3e-10  # by how much a mu may exceed the truth
@@ -41,7 +34,7 @@ def rounded_up_from(exact):
 @pytest.mark.parametrize(
     ("passes", "first", "last"), [(1, 0.045, 1.993), (10, 0.160, 2.003), (100, 0.561, 2.101), (1000, 1.993, 2.942)]
 )
-def test_the_figures_of_the_errata(passes, first, last):
+def test_the_figures_of_docs_corrections(passes, first, last):
     """n = 1000, L = beta = eta = 1, sigma = 4, delta = 1e-5."""
     found = per_record_epsilon(1000, passes, noise_multiplier=4.0, delta=1e-5)
     assert found.shape == (1000,)
@@ -70,7 +63,7 @@ def test_theorem_23_at_every_index(n, bound, sigma):
     """mu_t^2 = 4 L^2 / (sigma^2 (n - t + 1)), whatever the step size."""
     exact = 2 * bound / sigma / np.sqrt(n - np.arange(n))
     for step_size in (1.0, 0.013):
-        mus = place_mus(LastIterate(sigma / bound, n=n, step_size=step_size))
+        mus = LastIterate(sigma / bound, n=n, step_size=step_size).place_mus()
         np.testing.assert_allclose(mus, exact, rtol=1e-9)
         assert np.all(mus >= exact)
     for t in {0, n // 2, n - 1}:
@@ -84,7 +77,7 @@ def test_theorem_35_at_every_index(n, passes):
     """mu_i^2 = (4 L^2 / sigma^2) ((E - 1)/n + 1/(n - i + 1)), which is optimal; the theorem has E = n, i = n."""
     sigma = 4.0
     exact = 2 / sigma * np.sqrt((passes - 1) / n + 1 / (n - np.arange(n)))
-    mus = place_mus(LastIterate(sigma, n=n, passes=passes))
+    mus = LastIterate(sigma, n=n, passes=passes).place_mus()
     np.testing.assert_allclose(mus, exact, rtol=1e-9)
     assert np.all(mus >= exact)
     if n * passes <= 20_000:
@@ -112,7 +105,7 @@ def noisy_cgd(c, length, passes):
 def test_strongly_convex_noisy_descent_has_its_closed_form(c, steps):
     with mp.workdps(60):
         exact = noisy_gd(c, steps)
-    assert place_mus(LastIterate(1.0, n=1, passes=steps, contraction=c))[0] == pytest.approx(float(exact), rel=1e-9)
+    assert LastIterate(1.0, n=1, passes=steps, contraction=c).place_mus()[0] == pytest.approx(float(exact), rel=1e-9)
     if steps <= 3000 or (steps == 10**6 and c in {0.5, 0.999}):  # weights of 0.5^(10^6) underflow
         assert last_iterate_mu(np.ones(steps), 0.5, c) == pytest.approx(float(exact), rel=1e-9)
 
@@ -125,22 +118,22 @@ def test_strongly_convex_cyclic_descent_has_its_closed_form_at_the_last_batch(c,
         exact = noisy_cgd(c, length, passes)
     for size in (1, 10):
         event = LastIterate(1.0, n=length * size, size=size, passes=passes, contraction=c)
-        assert place_mus(event)[-1] == pytest.approx(float(exact), rel=1e-9)
+        assert event.place_mus()[-1] == pytest.approx(float(exact), rel=1e-9)
     if length * passes <= 5000:
         shifts = np.zeros(length * passes)
         shifts[length - 1 :: length] = 1.0
         assert last_iterate_mu(shifts, 0.5, c) == pytest.approx(float(exact), rel=1e-9)
 
 
-def test_the_diameter_values_of_the_errata():
+def test_the_diameter_values_of_docs_corrections():
     """T = 1e5, n = 1000, L = 2, eta = D = 1, sigma = 0.02; L/b = 0.5, l = 20, eta = 0.02, D = 1, sigma = 3."""
     shifts = np.full(10**5, 2 / 1000)
     assert last_iterate_mu(shifts, 0.02, diameter=1.0) == pytest.approx(4.472, abs=5e-4)
     assert last_iterate_mu(shifts, 0.02) == pytest.approx(31.62, abs=5e-3)
     event = LastIterate(0.02 * 1000, n=1, passes=10**5, diameter=1000 / 2)  # C = 1, differences 2C/n
-    assert place_mus(event)[0] == pytest.approx(4.472, abs=2e-3)
+    assert event.place_mus()[0] == pytest.approx(4.472, abs=2e-3)
     cyclic = LastIterate(3.0 / 0.25, n=20, passes=2000, step_size=0.02, diameter=1 / 0.5)
-    assert place_mus(cyclic)[-1] == pytest.approx(0.760, abs=5e-4)
+    assert cyclic.place_mus()[-1] == pytest.approx(0.760, abs=5e-4)
     shifts = np.zeros(20 * 400)
     shifts[19::20] = 0.5 * 0.02
     assert last_iterate_mu(shifts, 3 * 0.02, diameter=1.0) == pytest.approx(0.760, abs=5e-4)
@@ -415,7 +408,7 @@ def test_descent_on_quadratics_attains_the_bound(steps, ridge):
     c = abs(1 - step_size * ridge)
     mu = last_iterate_mu(np.full(steps, step_size * 0.6), noise, c)
     event = LastIterate(noise / (step_size * 0.3), n=1, passes=steps, contraction=c)
-    assert place_mus(event)[0] == pytest.approx(mu, rel=1e-9)
+    assert event.place_mus()[0] == pytest.approx(mu, rel=1e-9)
     for eps in PROFILE:
         assert profile(eps) == pytest.approx(gdp_delta(mu, eps), abs=1e-6)
 
@@ -461,10 +454,10 @@ def test_fixed_orders_of_several_passes_stay_below_the_bound(passes, place, othe
         contraction=1 - step_size * ridge,  # the losses' curvature, at most 2, keeps steps of 0.5 from overshooting
         diameter=None if math.isinf(radius) else radius,  # 2 radius over what a unit moves, 2
     )
-    mu = place_mus(event)[place]
+    mu = event.place_mus()[place]
     for eps in PROFILE:
         assert profile(eps) <= gdp_delta(mu, eps) + 1e-7
-    assert profile(epsilons(event, 0.01)[place]) <= 0.01 + 1e-7
+    assert profile(event.record_epsilons(0.01)[place]) <= 0.01 + 1e-7
     if others[0] is up and math.isinf(radius) and (passes, place) == (1, 0):
         assert profile(0.0) == pytest.approx(gdp_delta(mu, 0.0), abs=1e-6)  # all noise comes after the visit
 
@@ -505,10 +498,10 @@ def test_runs_with_a_secret_stay_below_the_average_claimed(secret, passes, publi
         noise_multiplier, n=4, passes=passes, public=public, contraction=1 - step_size * ridge, secret=secret
     )
     for eps in PROFILE:
-        claimed = sum(chance * gdp_delta(mu, eps) for mu, chance in zip(*mixture(event), strict=True))
+        claimed = sum(chance * gdp_delta(mu, eps) for mu, chance in zip(*event.mixture(), strict=True))
         assert profile(eps) <= claimed + 1e-7
     for delta in (0.3, 0.1, 1e-2, 1e-3):
-        certified, own = epsilon(event, REPLACE, delta), epsilons(event, delta)[unit]
+        certified, own = epsilon(event, REPLACE, delta), event.record_epsilons(delta)[unit]
         assert own <= certified * (1 + 1e-6) + 1e-9
         assert profile(own) <= delta + 1e-7
         assert profile(certified) <= delta + 1e-7
@@ -517,7 +510,7 @@ def test_runs_with_a_secret_stay_below_the_average_claimed(secret, passes, publi
 def test_the_stop_itself_must_stay_secret():
     """Were it told, the first unit would have the mu of a run of one step with chance 1/n: the claim is for less."""
     event = LastIterate(1.0, n=4, secret=Secret.STOP)
-    mus, chances = mixture(event)
+    mus, chances = event.mixture()
     assert chances == pytest.approx([0.25] * 4)
     np.testing.assert_allclose(np.sort(mus), 2 / np.sqrt([4, 3, 2, 1]), rtol=1e-9)
 
@@ -553,7 +546,7 @@ def test_uniform_steps_need_no_schedule(contraction, diameter):
             step_size=0.4,
             diameter=diameter,
         )
-        np.testing.assert_allclose(place_mus(event), explicit(event), rtol=1e-9, atol=1e-14, err_msg=repr(event))
+        np.testing.assert_allclose(event.place_mus(), explicit(event), rtol=1e-9, atol=1e-14, err_msg=repr(event))
 
 
 @pytest.mark.parametrize("contraction", [0.5, 1.0])
@@ -561,13 +554,13 @@ def test_uniform_steps_need_no_schedule(contraction, diameter):
 def test_a_tuple_of_one_size_is_that_size(contraction, diameter):
     event = LastIterate(1.7, n=5, passes=3, public=2, contraction=contraction, step_size=0.4, diameter=diameter)
     for fields in ({"step_size": (0.4,) * 21}, {"contraction": (contraction,) * 21}, {"step_size": [0.4] * 21}):
-        np.testing.assert_allclose(place_mus(replace(event, **fields)), place_mus(event), rtol=1e-9)
+        np.testing.assert_allclose(replace(event, **fields).place_mus(), event.place_mus(), rtol=1e-9)
 
 
 def test_steps_of_falling_size_are_those_of_the_schedule():
     sizes, factors = tuple(1 / k for k in range(1, 13)), tuple(np.linspace(0.5, 1, 12))
     event = LastIterate(3.0, n=4, passes=3, step_size=sizes, contraction=factors, diameter=0.8)
-    for place, mu in enumerate(place_mus(event)):
+    for place, mu in enumerate(event.place_mus()):
         shifts = np.zeros(12)
         shifts[place::4] = 2 * np.array(sizes)[place::4]
         assert mu == pytest.approx(last_iterate_mu(shifts, 3 * np.array(sizes), factors, diameter=1.6), rel=1e-12)
@@ -575,7 +568,7 @@ def test_steps_of_falling_size_are_those_of_the_schedule():
 
 def test_very_many_passes_within_a_ball_stop_costing():
     events = [LastIterate(5.0, n=3, passes=passes, diameter=4.0) for passes in (50, 256, 257, 10**4, 10**9)]
-    mus = [worst_mu(event) for event in events]
+    mus = [event.unsampled(REPLACE).mu for event in events]
     assert max(mus[1:]) <= mus[1] * 1.001
     assert mus[0] <= mus[1] * ROUNDED_UP
 
@@ -583,7 +576,7 @@ def test_very_many_passes_within_a_ball_stop_costing():
 @pytest.mark.parametrize("secret", Secret)
 def test_the_mu_falls_as_one_over_the_noise(secret):
     one = LastIterate(1.0, n=6, secret=secret, contraction=0.9, diameter=0.5)
-    assert np.array_equal(place_mus(one) / 8, place_mus(replace(one, noise_multiplier=8.0)))
+    assert np.array_equal(one.place_mus() / 8, replace(one, noise_multiplier=8.0).place_mus())
 
 
 @settings(max_examples=100, deadline=None)
@@ -596,13 +589,13 @@ def test_the_mu_falls_as_one_over_the_noise(secret):
 )
 def test_later_places_are_worse_and_more_of_anything_that_hides_is_better(n, passes, size, public, contraction):
     event = LastIterate(2.0, n=n, passes=passes, size=min(size, n), public=public, contraction=contraction)
-    mus, slack = place_mus(event), 1 + 1e-9
+    mus, slack = event.place_mus(), 1 + 1e-9
     assert np.all(np.diff(mus) >= -1e-9 * mus[:-1])
-    assert worst_mu(event) == mus.max()
-    assert np.all(place_mus(replace(event, public=public + 5)) <= mus * slack)
-    assert np.all(place_mus(replace(event, contraction=contraction / 2)) <= mus * slack + 1e-150)
-    assert np.all(place_mus(replace(event, diameter=0.5)) <= mus * slack)
-    assert np.all(place_mus(replace(event, passes=passes + 1)) >= mus / slack)
+    assert event.unsampled(REPLACE).mu == mus.max()
+    assert np.all(replace(event, public=public + 5).place_mus() <= mus * slack)
+    assert np.all(replace(event, contraction=contraction / 2).place_mus() <= mus * slack + 1e-150)
+    assert np.all(replace(event, diameter=0.5).place_mus() <= mus * slack)
+    assert np.all(replace(event, passes=passes + 1).place_mus() >= mus / slack)
     assert mus.max() <= math.sqrt(passes) * ROUNDED_UP
 
 
@@ -613,7 +606,7 @@ def test_later_places_are_worse_and_more_of_anything_that_hides_is_better(n, pas
 def test_runs_without_a_secret_compose_as_gaussians(secret):
     event = LastIterate(4.0, n=10, secret=secret, runs=9)
     assert epsilon(event, REPLACE, 1e-5) == pytest.approx(gdp_epsilon(2 / 4 * 3, 1e-5), rel=1e-8)
-    assert merged(event, REPLACE) == (GaussianRelease(worst_mu(event)),)
+    assert merged(event, REPLACE) == (GaussianRelease(event.unsampled(REPLACE).mu),)
     whole = Composition((event, GaussianRelease(2.0), replace(event, runs=7)))
     mu = math.hypot(0.5 * 4, 2.0)
     assert epsilon(whole, REPLACE, 1e-5) == pytest.approx(gdp_epsilon(mu, 1e-5), rel=1e-8)
@@ -654,7 +647,7 @@ def test_more_runs_cost_more_but_less_than_their_sum(secret):
 def test_two_runs_with_a_secret_stop_by_convolution():
     """The exact law of the sum of two losses, each of a Gaussian whose mu is drawn and told."""
     event = LastIterate(4.0, n=5, secret=Secret.STOP, runs=2)
-    mus, chances = mixture(event)
+    mus, chances = event.mixture()
     for delta in (1e-5, 1e-2):
         found = epsilon(event, REPLACE, delta)
         pairs = itertools.product(zip(mus, chances, strict=True), repeat=2)
@@ -697,7 +690,7 @@ def test_the_epsilon_of_a_secret_is_the_root_of_the_average(n, log_noise, log_de
     delta = math.exp(log_delta)
     event = LastIterate(math.exp(log_noise), n=n, secret=secret)
     found = epsilon(event, REPLACE, delta)
-    mus, chances = mixture(event)
+    mus, chances = event.mixture()
 
     def average(eps):
         return sum(chance * gdp_delta(mu, eps) for mu, chance in zip(mus, chances, strict=True))
@@ -709,12 +702,12 @@ def test_the_epsilon_of_a_secret_is_the_root_of_the_average(n, log_noise, log_de
 
 def test_units_of_a_last_smaller_batch_are_less_likely_to_be_last():
     event = LastIterate(4.0, n=7, size=3, secret=Secret.ORDER)
-    assert mixture(event)[1] == pytest.approx([3 / 7, 3 / 7, 1 / 7])
+    assert event.mixture()[1] == pytest.approx([3 / 7, 3 / 7, 1 / 7])
 
 
 def test_skipped_units_have_their_chance_taken_into_account():
     event, delta = LastIterate(2.0, n=6, secret=Secret.SKIP), 0.01
-    found = epsilons(event, delta)
+    found = event.record_epsilons(delta)
     for place, mu in enumerate(2 / 2 / np.sqrt(6 - np.arange(6))):
         share = min((place + 1) / 4, 1.0)
         assert share * gdp_delta(mu, found[place]) <= delta * (1 + 1e-9)
@@ -725,7 +718,7 @@ def test_nothing_is_pure():
     for secret in Secret:
         event = LastIterate(4.0, n=5, secret=secret)
         assert epsilon(event, REPLACE, 0.0) == math.inf
-        assert np.all(np.isinf(epsilons(event, 0.0)))
+        assert np.all(np.isinf(event.record_epsilons(0.0)))
     assert averaged_epsilon(np.zeros(2), np.ones(2) / 2, 0.0) == 0.0
 
 
@@ -773,7 +766,7 @@ def test_a_diameter_of_zero_and_schedules_of_other_shapes_are_refused():
         ({"size": 6}, "batch of size 6 cannot be taken from n = 5"),
         ({"public": -1}, "^public"),
         ({"runs": 0}, "^runs"),
-        ({"contraction": 1.0000001}, "at most 1: steps that expand hide nothing"),
+        ({"contraction": 1.0000001}, "^contraction must be at most 1, got"),
         ({"contraction": (1.0, 1.0, 1.0, 1.0, 1.01)}, "at most 1"),
         ({"contraction": -0.1}, "^contraction must not be negative"),
         ({"contraction": math.nan}, "^contraction must be finite"),
@@ -820,7 +813,7 @@ def test_a_bad_delta_is_refused(delta, secret):
 def test_schedules_of_too_much_work_are_refused_with_the_way_out():
     event = LastIterate(4.0, n=10_001, step_size=(1.0,) * 10_001)
     with pytest.raises(ValueError, match="use one size"):
-        place_mus(event)
+        event.place_mus()
 
 
 def test_events_survive_a_round_trip():

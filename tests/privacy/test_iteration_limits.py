@@ -12,7 +12,7 @@ from privet.privacy import Adjacency, gdp_delta
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.analyses.gaussian import gdp_epsilons
 from privet.privacy.events import LastIterate, Secret
-from privet.privacy.iteration import epsilons, last_iterate_mu, mixture, per_record_epsilon, place_mus, worst_mu
+from privet.privacy.iteration import last_iterate_mu, per_record_epsilon
 
 REPLACE = Adjacency.REPLACE_ONE
 
@@ -42,9 +42,9 @@ def test_units_that_are_forgotten_altogether_do_not_break_the_average(contractio
     event = LastIterate(4.0, n=n, contraction=contraction, secret=secret, runs=runs)
     found = epsilon(event, REPLACE, 1e-5)
     if runs == 1:
-        mus, chances = mixture(event)
+        mus, chances = event.mixture()
         assert sum(p * gdp_delta(mu, found) for mu, p in zip(mus, chances, strict=True)) <= 1e-5 * (1 + 1e-9)
-        assert np.all(epsilons(event, 1e-5) <= found * (1 + 1e-6))
+        assert np.all(event.record_epsilons(1e-5) <= found * (1 + 1e-6))
     assert 0 < found <= epsilon(replace(event, secret=Secret.NOTHING), REPLACE, 1e-5)
 
 
@@ -56,14 +56,14 @@ def test_many_records_without_any_loss_are_found_quickly(takes_less_than):
 
 
 def test_a_secret_stop_for_many_records_is_analysed_quickly(takes_less_than):
-    assert takes_less_than(5.0, lambda: epsilons(LastIterate(4.0, n=20_000, secret=Secret.STOP), 1e-5))
+    assert takes_less_than(5.0, lambda: LastIterate(4.0, n=20_000, secret=Secret.STOP).record_epsilons(1e-5))
 
 
 @pytest.mark.parametrize("gap", [1e-7, 1e-8, 3e-9, 1e-9, 1e-10, 3e-11, 1e-11, 1e-12])
 @pytest.mark.parametrize("n", [10, 1000, 30_000])
 def test_factors_near_one_lose_no_digits(gap, n):
     """1 - c^(2k) over 1 - c^2 cancels: mus come out too small by up to some 1e-8."""
-    mus = place_mus(LastIterate(1.0, n=n, contraction=1 - gap))
+    mus = LastIterate(1.0, n=n, contraction=1 - gap).place_mus()
     with mp.workdps(60):
         c = mp.mpf(1 - gap)
         for place in range(0, n, max(1, n // 40)):
@@ -76,7 +76,7 @@ def test_factors_near_one_lose_no_digits(gap, n):
 def test_extreme_balls_are_borne(diameter):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mus = place_mus(LastIterate(1.0, n=5, passes=3, diameter=diameter))
+        mus = LastIterate(1.0, n=5, passes=3, diameter=diameter).place_mus()
     assert np.all(np.isfinite(mus))
 
 
@@ -84,7 +84,7 @@ def test_extreme_balls_are_borne(diameter):
 @pytest.mark.parametrize("secret", Secret)
 def test_every_bad_delta_is_refused(delta, secret):
     with pytest.raises(ValueError, match="delta must"):
-        epsilons(LastIterate(4.0, n=5, secret=secret), delta)
+        LastIterate(4.0, n=5, secret=secret).record_epsilons(delta)
 
 
 def test_many_huge_mus_have_the_promised_digits():
@@ -110,7 +110,7 @@ def test_a_late_shift_that_is_small_beside_early_noise_is_not_forgotten(shifts, 
 
 def test_steps_of_wildly_different_sizes_hide_nothing_of_the_last():
     event = LastIterate(1.0, n=2, step_size=(1e250, 1e-100))
-    assert place_mus(event) == pytest.approx([2.0, 2.0], rel=1e-8)
+    assert event.place_mus() == pytest.approx([2.0, 2.0], rel=1e-8)
 
 
 @pytest.mark.parametrize("contraction", [1.0, 0.999, 0.5, 0.0])
@@ -118,11 +118,11 @@ def test_steps_of_wildly_different_sizes_hide_nothing_of_the_last():
 @pytest.mark.parametrize("passes", [1, 2, 7])
 def test_the_last_place_is_the_worst(contraction, diameter, passes):
     event = LastIterate(1.0, n=23, size=2, passes=passes, public=3, contraction=contraction, diameter=diameter)
-    assert worst_mu(event) == place_mus(event).max() == place_mus(event)[-1]
+    assert event.unsampled(REPLACE).mu == event.place_mus().max() == event.place_mus()[-1]
 
 
 def test_the_worst_of_very_many_units_takes_no_room(takes_less_than):
     assert epsilon(LastIterate(4.0, n=10**12, passes=3), REPLACE, 1e-5) == pytest.approx(1.993, abs=1e-3)
     assert takes_less_than(1.0, lambda: epsilon(LastIterate(4.0, n=10**12, passes=4), REPLACE, 1e-5))
-    with pytest.raises(ValueError, match="places are more than"):
-        place_mus(LastIterate(4.0, n=10**9))
+    with pytest.raises(ValueError, match="places in the order are too many"):
+        LastIterate(4.0, n=10**9).place_mus()

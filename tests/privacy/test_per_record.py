@@ -9,7 +9,6 @@ from privet.plans import Descent, FixedOrder, FullBatch, GradientPlan, RandomSto
 from privet.privacy import Adjacency, Guarantee, compose, gdp_epsilon
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, PoissonGaussian, PureRelease, Secret
 from privet.privacy.guarantees.per_record import PerRecord
-from privet.privacy.iteration import place_mus
 
 REPLACE, DELTA = Adjacency.REPLACE_ONE, 1e-5
 
@@ -60,7 +59,7 @@ def test_each_record_has_the_epsilon_of_its_mu():
     event = LastIterate(3.0, n=400, passes=5, contraction=0.99, runs=2)
     records = guarantee_of(event).per_record
     for place in (0, 100, 399):
-        assert records[place] == pytest.approx(gdp_epsilon(place_mus(event)[place] * math.sqrt(2), DELTA), rel=1e-8)
+        assert records[place] == pytest.approx(gdp_epsilon(event.place_mus()[place] * math.sqrt(2), DELTA), rel=1e-8)
 
 
 def test_gaussian_releases_beside_it_count_for_all():

@@ -11,7 +11,7 @@ from privet.plans.adaptive import Purse
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.gaussian import gdp_epsilon
-from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease, leaves
+from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease
 from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
@@ -149,7 +149,7 @@ def test_the_total_keeps_within_the_budget_and_comes_near_it(easy, budget, share
     assert 0.99 * budget.epsilon < guarantee.epsilon <= budget.epsilon
     assert guarantee.delta == budget.delta
     assert guarantee.adjacency is Adjacency.REPLACE_ONE
-    choice, fit = leaves(guarantee.event)
+    choice, fit = guarantee.event.leaves()
     assert isinstance(choice, GaussianRelease)
     assert isinstance(fit, ApproximateRelease)
     assert choice.mu == release.trace["selection_mu"]
@@ -164,7 +164,7 @@ def test_the_noise_of_both_stages_by_hand(easy, n_nonzero):
     X, y, _ = easy
     source = Watched()
     release = solve(make(X, y), source=source, n_nonzero=n_nonzero)
-    choice, fit = leaves(release.guarantee.event)
+    choice, fit = release.guarantee.event.leaves()
     price = choice.mu / math.sqrt(n_nonzero)
     of_one = 2 * math.log(norm.cdf(price / 2) / norm.cdf(-price / 2))
     assert source.scales == [(30, pytest.approx(2 / of_one, rel=1e-6))]  # counts move by 1: scale 2/epsilon

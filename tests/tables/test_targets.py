@@ -209,7 +209,7 @@ class TestDescription:
 
     def test_options_that_disagree(self, tmp_path):
         read = TableSchema.from_options
-        fails(["no target", "--target"], read, bounds=["age=0:1"], target_bounds="0:1")
+        fails(["no target", "Name the column to predict"], read, bounds=["age=0:1"], target_bounds="0:1")
         twice = {"target": "y", "target_bounds": "0:1"}
         fails(["'y'", "more than once"], read, bounds=["age=0:1", "y=0:2"], **twice)
         fails(["'y'", "more than once"], read, bounds=["age=0:1"], levels=["y=a,b"], **twice)

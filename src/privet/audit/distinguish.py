@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from privet.audit.bounds import Rates, _mu_from_distance, epsilon_from_rates, mu_from_rates, standardised_distance
 from privet.checks import count, probability
 from privet.privacy import Guarantee, NoiseSource
-from privet.privacy.analyses.accounting import merged
+from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.analyses.gaussian import gdp_epsilon
-from privet.privacy.analyses.unsampled import is_gaussian
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, NoiseSource], ArrayLike]
@@ -168,8 +167,7 @@ def from_outputs(
         "false_positive_rate": rates.false_positives / rates.firsts,
         "name": name,
     }
-    parts = merged(guarantee.event, guarantee.adjacency)
-    if is_gaussian(parts):
+    if gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
         # The other half's attack, measured on this half, gives a second estimate: the two are averaged.
         crossed = _Scored(scores[1](attack_firsts), scores[1](attack_seconds))
         by_scores = _from_distances([held.distance(), crossed.distance()], confidence)

@@ -1,7 +1,6 @@
 """``privet party``: several data owners, one model; one process a party."""
 
 import asyncio
-import base64
 import subprocess
 import sys
 import tempfile
@@ -10,28 +9,20 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
-from typing import IO, Any
+from typing import IO
 
 from rich.console import Console
 
 from privet.files import check_writable, read_json, write_json
-from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
-from privet.linear.base import PrivateLinearModel
-from privet.multiparty import Network, NetworkError, make_keys, verify
-from privet.multiparty.party import Signature, Table, sign, signed_text, take_part
+from privet.linear import TableModel
+from privet.multiparty import Network, NetworkError, make_keys
+from privet.multiparty.protocol.participation import Table, sign, take_part
+from privet.multiparty.protocol.result import to_result, with_signatures
+from privet.multiparty.protocol.result import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar
-from privet.solvers import Release
-from privet.tables import NumericTarget, read_table
-
-_ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
-_SIGNED = ("schema", "model", "study")
-_METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation"}
+from privet.tables import read_table
 
 
 def run(
@@ -93,10 +84,10 @@ async def _run(
         console.print("All parties are connected", highlight=False)
         with progress_bar("Noisy sums", console.is_terminal, console) as progress:
             release = await take_part(session, study, load, book=book, progress=progress)
-        result = as_result(study, release)
+        result = to_result(study, release)
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
-    write_json(output, result | {"signatures": [_as_json(each) for each in signatures]})
+    write_json(output, with_signatures(result, signatures))
     console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
@@ -105,26 +96,6 @@ async def _run(
         highlight=False,
         soft_wrap=True,
     )
-
-
-def as_result(study: Study, release: Release) -> dict[str, Any]:
-    """Return what all parties sign: the model, in the form that ``privet predict`` reads, and the study."""
-    settings: dict[str, Any] = {
-        "epsilon": study.epsilon,
-        "delta": release.guarantee.delta,
-        "alpha": study.alpha,
-        "fit_intercept": study.intercept_scaling > 0,
-        "intercept_scaling": study.intercept_scaling,
-        "max_iter": study.steps,
-    }
-    if study.model == "huber" and study.threshold is not None:
-        assert isinstance(study.table.target, NumericTarget)
-        settings["threshold"] = study.table.target.encode_distance(study.threshold)
-    counts = release.trace["counts"]
-    reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
-    model = TableModel(study.table, _ESTIMATORS[study.model](**settings))
-    model.adopt(release, method=_METHODS[study.method], reason=reason)
-    return {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
 
 
 def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
@@ -173,25 +144,16 @@ def verify_result(
 ) -> None:
     """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
     fields = read_json(path)
-    try:
-        payload = signed_text({key: fields[key] for key in _SIGNED})
-        study = {key: str(fields["study"][key]) for key in ("name", "digest")}
-        names = [str(party["name"]) for party in fields["study"]["parties"]]
-        signatures = [_from_json(each) for each in fields["signatures"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no result of a study: `privet party` writes those") from error
-    if not signatures:
-        raise ValueError(f"{path} is not signed: its study was run without keys, on one machine")
-    if authority is None:
-        raise ValueError("give --ca, the ca.crt of the study: signatures prove nothing without it")
-    if [each.party for each in signatures] != names:
-        raise ValueError(f"{path} is not signed by all of {', '.join(names)}: take the file that the study wrote")
+    if authority is None and fields.get("signatures"):
+        raise ValueError("Give --ca, the ca.crt of the study. Signatures prove nothing without it.")
     day = None if on is None else on.replace(hour=12, tzinfo=UTC)
-    for index, each in enumerate(signatures):
-        verify(each.certificate, payload, each.signature, authority=authority.read_bytes(), party=index, at=day)
-    guarantee = TableModel.load(path).guarantee
+    try:
+        names = check_result(fields, authority.read_bytes() if authority else b"", day)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    study = fields["study"]
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(TableModel.load(path).guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:
@@ -204,12 +166,3 @@ def free_ports(number: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-def _as_json(each: Signature) -> dict[str, str]:
-    signature = base64.b64encode(each.signature).decode()
-    return {"party": each.party, "certificate": each.certificate.decode(), "signature": signature}
-
-
-def _from_json(fields: Any) -> Signature:
-    return Signature(fields["party"], fields["certificate"].encode(), base64.b64decode(fields["signature"]))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.checks import count
-from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, Sampler, SecretOrder
+from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, SecretOrder
 from privet.privacy import Adjacency, Budget, calibrate
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.closed_forms import (
@@ -115,7 +115,7 @@ def compare(
 
 def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, noise_multiplier: float | None) -> Row:
     """Return one analysis of one plan, at the given noise or at the noise that the analysis needs for the budget."""
-    name, batch = _name(plan.sampler), plan.sampler.nominal_size(n)
+    name, batch = plan.sampler.name, plan.sampler.nominal_size(n)
 
     def event_of(multiplier: float) -> Event:
         return replace(plan, noise_multiplier=multiplier).event
@@ -145,15 +145,10 @@ def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget
         try:
             noise: ClosedFormNoise = form(**target)
         except SideConditionError as error:
-            yield Row(_name(sampler), adjacency, label, steps, batch, None, None, f"{error.condition} fails")
+            yield Row(sampler.name, adjacency, label, steps, batch, None, None, f"{error.condition} fails")
             continue
         certified = epsilon_of(sampler.event(noise.std, steps, adjacency), adjacency, budget.delta)
-        yield Row(_name(sampler), adjacency, label, steps, batch, noise.std, certified)
-
-
-def _name(sampler: Sampler) -> str:
-    names = {FullBatch: "full batch", Poisson: "Poisson", FixedSize: "fixed size"}
-    return names.get(type(sampler)) or ("secret order" if isinstance(sampler, SecretOrder) else "fixed order")
+        yield Row(sampler.name, adjacency, label, steps, batch, noise.std, certified)
 
 
 def _numbers(row: Row) -> tuple[str, str, str]:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from privet.federated.clients import Partitioned
     from privet.federated.local_training import ClientTrainer, LocalTraining, order_source
     from privet.federated.plan import client_plan, paper_plan
+    from privet.federated.results import RoundReport
     from privet.federated.server import Server
-    from privet.federated.simulation import FederatedResult, RoundReport, accuracy, simulate
+    from privet.federated.simulation import FederatedResult, accuracy, simulate
     from privet.networks import trained_weights, with_weights
 
 __all__ = [
@@ -38,8 +39,9 @@ _MODULES = {
     "privet.federated.clients": ("Partitioned",),
     "privet.federated.local_training": ("ClientTrainer", "LocalTraining", "order_source"),
     "privet.federated.plan": ("client_plan", "paper_plan"),
+    "privet.federated.results": ("RoundReport",),
     "privet.federated.server": ("Server",),
-    "privet.federated.simulation": ("FederatedResult", "RoundReport", "accuracy", "simulate"),
+    "privet.federated.simulation": ("FederatedResult", "accuracy", "simulate"),
     "privet.networks": ("trained_weights", "with_weights"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,6 +1,7 @@
-"""The output rule of Algorithm 1: a weighted average of all global models, which is post-processing.
+"""Weighted averages of all global models, the output rule of Algorithm 1 of DP-Fed-LS.
 
-Every global model is released and paid for, so that any average of them, chosen before or after, is free.
+The guarantee covers the release of every global model. Any average of them is therefore post-processing and costs
+nothing, whether it is chosen before or after the run.
 """
 
 from collections.abc import Callable
@@ -9,17 +10,17 @@ from privet.checks import count, positive, probability
 from privet.networks import Vector
 
 AverageWeight = Callable[[int], float]
-"""The weight a_t of the model after t rounds, t = 0, 1, ..., rounds; at least 0."""
+"""Returns the nonnegative weight a_t of the model after t rounds, for t = 0, 1, ..., rounds."""
 
 
 def tail(rounds: int, share: float = 0.5) -> AverageWeight:
-    """Return the weights of a plain average of the last models: the given share of ``rounds``, one at least."""
+    """Return the weights of a plain average of the last models: a share of ``rounds``, but at least one model."""
     first = count("rounds", rounds) - max(1, round(probability("share", share) * rounds)) + 1
     return lambda t: float(t >= first)
 
 
 def geometric(ratio: float) -> AverageWeight:
-    """Return weights that grow by ``ratio`` a round: those of the paper's strongly convex case (Theorem 4)."""
+    """Return weights that grow by the factor ``ratio`` per round, as in the strongly convex case of Theorem 4."""
     growth = positive("ratio", ratio)
     return lambda t: growth**t
 
@@ -33,10 +34,10 @@ class Average:
         self.mean: Vector | None = None
 
     def add(self, vector: Vector, t: int) -> None:
-        """Take in the model after ``t`` rounds."""
+        """Include the model after ``t`` rounds."""
         weight = float(self._weight(t))
         if not 0 <= weight < float("inf"):
-            raise ValueError(f"the weight of the model after {t} rounds must be finite and at least 0, got {weight}")
+            raise ValueError(f"The weight of the model after {t} rounds must be finite and at least 0, got {weight}.")
         self.total += weight
         if self.mean is None:
             self.mean = vector.copy()
@@ -44,6 +45,6 @@ class Average:
             self.mean += (weight / self.total) * (vector - self.mean)
 
     def output(self) -> Vector:
-        """Return the mean; the first model while all weights were zero."""
+        """Return the mean, or the initial model while all weights are zero."""
         assert self.mean is not None
         return self.mean.copy()

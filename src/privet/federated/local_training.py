@@ -1,4 +1,4 @@
-"""What a client does in a round: local SGD from the global model, never further from it than the clip."""
+"""The training of one client in a round: local SGD that stays within the clipping norm of the global model."""
 
 import copy
 import math
@@ -36,15 +36,15 @@ class LocalTraining:
     Parameters
     ----------
     learning_rate : float
-        The local step eta_l of the first round.
+        The local step size eta_l in the first round.
     batch_size : int
-        Examples a step; the last batch of an epoch may be smaller.
+        Number of examples per step. The last batch of an epoch may be smaller.
     epochs, steps : int or None
-        How long: so many passes over the client's examples, or so many steps; one of the two.
+        Length of the training in passes over the client's examples, or in steps. Give one of the two.
     decay : float
-        Factor of the learning rate from one round to the next.
+        Factor by which the learning rate changes from one round to the next.
     weight_decay, momentum : float
-        As in ``torch.optim.SGD``; momentum begins at zero in every round.
+        As in ``torch.optim.SGD``. Momentum starts at zero in every round.
     """
 
     learning_rate: float
@@ -59,21 +59,21 @@ class LocalTraining:
         positive("learning_rate", self.learning_rate)
         count("batch_size", self.batch_size)
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("a client trains for a number of epochs or of steps: give one of the two")
+            raise ValueError(f"Give either epochs or steps, got epochs={self.epochs!r} and steps={self.steps!r}.")
         count("epochs" if self.steps is None else "steps", self.epochs or self.steps or 0)
         probability("decay", self.decay)
         nonnegative("weight_decay", self.weight_decay)
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}.")
 
     def rate(self, rounds_done: int) -> float:
         """Return the learning rate of a round."""
         return self.learning_rate * self.decay**rounds_done
 
     def schedule(self, n: int, source: OrderSource) -> NDArray[np.int64]:
-        """Return the examples of all steps, one batch a row; -1 fills up a batch that is not full.
+        """Return the examples of all steps, one batch per row, with -1 in the free places of incomplete batches.
 
-        The order is drawn anew for each epoch. It stays inside the client, and no privacy rests on it.
+        Each epoch has a new order. The order never leaves the client, and privacy does not depend on it.
         """
         if n == 0:
             return np.empty((0, self.batch_size), dtype=np.int64)
@@ -84,9 +84,9 @@ class LocalTraining:
         return orders.reshape(-1, self.batch_size)[: self.steps]
 
 
-def order_source(seed: int | None, rounds_done: int, client: int) -> OrderSource:
-    """Return the randomness of one client in one round: the same in every engine, if there is a seed."""
-    return OrderSource(seed, purpose=f"local order of client {client} in round {rounds_done}")
+def order_source(random_state: int | None, rounds_done: int, client: int) -> OrderSource:
+    """Return the source of one client's example order in one round. An integer makes it the same in every engine."""
+    return OrderSource(random_state, purpose=f"local order of client {client} in round {rounds_done}")
 
 
 class ClientTrainer:
@@ -95,18 +95,19 @@ class ClientTrainer:
     Parameters
     ----------
     model : nn.Module
-        Its parameters are not touched: only those that a round is given count.
+        The architecture. Its parameters are not modified, and each round starts from the weights that it is given.
     loss : callable
-        ``loss(outputs, targets)`` with one number an example; a ``torch.nn`` loss is told to make no average.
+        ``loss(outputs, targets)`` must return one value per example. The ``reduction`` of a ``torch.nn`` loss is set
+        to ``'none'``.
     local : LocalTraining
         How a client trains.
     clip_norm : float
-        How far from the global model a client may go, after each step; infinity for no clip.
+        Largest distance from the global model after each step; infinity for no limit.
 
     Notes
     -----
-    Buffers start from the model's in every round and are not sent back. What a client learnt without noise would
-    otherwise pass on to the next. Layers that live by their buffers (batch norms) are refused.
+    Buffers are reset to those of the model in every round and are not sent back. Otherwise information about a client
+    would pass to the next one without noise. Layers that depend on their buffers (batch norms) are not supported.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, local: LocalTraining, clip_norm: float) -> None:
@@ -124,17 +125,17 @@ class ClientTrainer:
         }
 
     def start(self, weights: Mapping[str, NDArray[Any]]) -> TensorDict:
-        """Return the global model as tensors of the model's kind."""
+        """Return the global model as tensors of the model's dtype."""
         return {name: torch.as_tensor(weights[name]).to(self.kind) for name in self.names}
 
     def sgd(self, rounds_done: int) -> LocalSGD:
-        """Return the rule of a client's steps in a round."""
+        """Return the step rule of a round."""
         local = self.local
         return LocalSGD(local.rate(rounds_done), local.momentum, local.weight_decay, self.clip_norm)
 
     def objective(self, parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the loss of each example at the given parameters."""
-        fixed = {name: value.clone() for name, value in self._fixed.items()}  # a forward may write into buffers
+        fixed = {name: value.clone() for name, value in self._fixed.items()}  # a forward pass may write into buffers
         outputs = functional_call(self.model, {**parameters, **fixed}, inputs)
         losses = self.loss(outputs, targets)
         losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
@@ -142,7 +143,7 @@ class ClientTrainer:
         return losses
 
     def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
-        """Return how far one client moves from the global model."""
+        """Return one client's update: its model after local training, minus the global model."""
         begun = self.start(weights)
         sgd = self.sgd(rounds_done)
         moved = TensorDisplacement.zero(begun)

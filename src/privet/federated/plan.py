@@ -1,7 +1,7 @@
-"""Plans whose unit is a client: who is sampled, how far one client moves a sum, the noise, the rounds.
+"""Plans whose unit is a client.
 
-A plan of clients is a :class:`~privet.plans.GradientPlan` like any other: its steps are rounds, its units clients, and
-its sums are of clients' updates.
+Such a plan is an ordinary :class:`~privet.plans.GradientPlan`: its steps are rounds, and its sums are sums of clients'
+updates.
 """
 
 from dataclasses import replace
@@ -10,50 +10,57 @@ from privet.checks import count
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson, Sampler
 from privet.privacy import Budget, Unit
 from privet.privacy.analyses.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
+from privet.privacy.budget import BudgetLike, as_budget
 
 SAMPLINGS = ("poisson", "uniform")
 
 
 def client_plan(
-    budget: Budget,
+    budget: BudgetLike | None = None,
     *,
+    epsilon: float | None = None,
+    delta: float | None = None,
     n_clients: int,
     clients_per_round: int,
     rounds: int,
     clip_norm: float,
     sampling: str = "poisson",
 ) -> GradientPlan:
-    """Return the plan of federated rounds with the least noise that keeps within the budget.
+    """Return the plan of federated rounds that adds the least noise within the budget.
 
     Parameters
     ----------
-    budget : Budget
-        Of the whole run, for each client.
+    budget : Budget, float, or pair of floats
+        Budget of each client for the whole run. A number is an epsilon, a pair is (epsilon, delta).
+    epsilon, delta : float
+        The same, instead of ``budget``. Without a delta, the default for ``n_clients`` is used.
     n_clients : int
-        How many clients there are. With Poisson sampling it only makes the rate and the fixed divisor, and must be
-        public: a round number that owes nothing to who takes part is as good.
+        The number of clients. With Poisson sampling it determines only the sampling rate and the divisor, and it must
+        be public. A rough number that does not depend on who takes part works as well.
     clients_per_round : int
-        How many take part in a round: on average (Poisson), or always (uniform).
+        How many clients take part in a round: on average (Poisson sampling), or exactly (uniform sampling).
     rounds : int
-        How many global models are released after the first.
+        How many global models are released after the initial one.
     clip_norm : float
-        Bound on the l2 norm of one client's update, all layers together.
+        Bound on the l2 norm of one client's update, over all layers together.
     sampling : {"poisson", "uniform"}
-        Each client independently, protected against its presence (add-or-remove); or a fixed number without
-        replacement, protected against its exchange for another (replace-one).
+        ``"poisson"`` samples each client independently and hides whether a client takes part (add-or-remove).
+        ``"uniform"`` samples a fixed number without replacement and hides the replacement of one client's data by
+        another's (replace-one).
 
     Formal guarantees
     -----------------
-    Those of :meth:`GradientPlan.for_budget`: by accountant, the epsilon never above the budget's.
+    Those of :meth:`GradientPlan.for_budget`: the epsilon is computed by an accountant and never exceeds the budget.
     """
     sampler = _sampler(sampling, n_clients, clients_per_round)
+    target = budget_for_clients(budget, epsilon, delta, n_clients)
     return GradientPlan.for_budget(
-        budget, sampler=sampler, steps=rounds, clip_norm=clip_norm, public_n=_guess(sampler, n_clients)
+        target, sampler=sampler, steps=rounds, clip_norm=clip_norm, public_n=_public_n(sampler, n_clients)
     )
 
 
 def paper_plan(
-    budget: Budget,
+    budget: BudgetLike,
     *,
     n_clients: int,
     clients_per_round: int,
@@ -62,68 +69,70 @@ def paper_plan(
     sampling: str = "poisson",
     rounded_order: bool = True,
 ) -> GradientPlan:
-    """Return the plan with the noise that the paper itself adds, for reproduction: Theorem 1 (uniform), 2 (Poisson).
+    """Return the plan with the noise of the paper, to reproduce its results. Use :func:`client_plan` otherwise.
 
-    The closed forms of "Differentially Private Federated Learning with Laplacian Smoothing", under their side
-    conditions, at the best split of a grid; a budget for which no split meets them raises ``SideConditionError``.
-    ``rounded_order=False`` takes the noise as printed, which is proved only where the order is a whole number
-    (:mod:`privet.privacy.analyses.closed_forms`). Either way the plan's own guarantee is by accountant: usually far
-    below the budget that the theorem was given.
+    The noise follows the closed forms of "Differentially Private Federated Learning with Laplacian Smoothing",
+    Theorem 1 (uniform sampling) and Theorem 2 (Poisson sampling), with the best split from a grid. If no split meets
+    their side conditions, ``SideConditionError`` is raised. ``rounded_order=False`` takes the noise as printed, which
+    is proved only for orders that are integers (:mod:`privet.privacy.analyses.closed_forms`). The guarantee of the plan
+    is computed by an accountant in either case, and is usually far below the given budget.
     """
+    target = as_budget(budget, n_clients)
     sampler = _sampler(sampling, n_clients, clients_per_round)
+    terms = {"clip": clip_norm, "epsilon": target.epsilon, "delta": target.delta}
     if isinstance(sampler, Poisson):
-        noise = dp_fed_ls_noise_poisson(
-            sampler.rate,
-            rounds,
-            clip=clip_norm,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            rounded_order=rounded_order,
-        )
+        noise = dp_fed_ls_noise_poisson(sampler.rate, rounds, **terms, rounded_order=rounded_order)
     else:
-        noise = dp_fed_ls_noise_uniform(
-            n_clients,
-            clients_per_round,
-            rounds,
-            clip=clip_norm,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            rounded_order=rounded_order,
-        )
-    return GradientPlan(sampler, rounds, clip_norm, noise.std / clip_norm, public_n=_guess(sampler, n_clients))
+        noise = dp_fed_ls_noise_uniform(n_clients, clients_per_round, rounds, **terms, rounded_order=rounded_order)
+    return GradientPlan(sampler, rounds, clip_norm, noise.std / clip_norm, public_n=_public_n(sampler, n_clients))
+
+
+def budget_for_clients(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n_clients: int) -> Budget:
+    """Return the budget that was given as a budget, or as epsilon and delta."""
+    if (budget is None) == (epsilon is None):
+        raise ValueError(f"Give either budget or epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
+    if epsilon is not None:
+        return as_budget(epsilon if delta is None else (epsilon, delta), n_clients)
+    assert budget is not None
+    if delta is not None:
+        raise ValueError(f"The budget already determines delta, got delta={delta!r}. Leave out one of them.")
+    return as_budget(budget, n_clients)
 
 
 def check_plan(plan: GradientPlan) -> None:
-    """Raise on a plan that federated rounds do not carry out."""
+    """Raise if federated rounds cannot carry out the plan."""
     if not isinstance(plan, GradientPlan):
         raise TypeError(
-            f"federated rounds follow a GradientPlan, got {type(plan).__name__}: make one by client_plan(...)"
+            f"Federated rounds need a GradientPlan, got {type(plan).__name__}. Make one with client_plan()."
         )
     if plan.release != "all":
         raise ValueError(
-            'every round releases a global model: the plan must say release="all". Amplification by iteration does '
-            "not cover rounds of clipped local training"
+            f'A federated run needs a plan with release="all", got {plan.release!r}. Every round releases a global '
+            "model, and privacy amplification by iteration does not cover clipped local training."
         )
     if plan.sampler.implied_steps is not None or plan.tasks > 1:
-        raise ValueError(f"rounds sample by Poisson, FixedSize or FullBatch, for one task; not by {plan.sampler!r}")
-    plan.divisor(1)  # raises where the plan has no public constant to divide by
+        raise ValueError(
+            "A federated run needs a plan for one task that samples by Poisson, FixedSize or FullBatch, got "
+            f"{plan.sampler!r} for {plan.tasks} task(s)."
+        )
+    plan.divisor(1)  # raises if the plan has no public constant to divide by
 
 
 def epsilon_after(plan: GradientPlan, rounds: int, delta: float) -> float:
-    """Return what the first rounds of a plan spend."""
+    """Return the epsilon that the first rounds of a plan spend."""
     return replace(plan, steps=rounds).guarantee(delta, unit=Unit.CLIENT).epsilon if rounds else 0.0
 
 
 def _sampler(sampling: str, n_clients: int, clients_per_round: int) -> Sampler:
     if sampling not in SAMPLINGS:
-        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}")
+        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}.")
     if count("clients_per_round", clients_per_round) > count("n_clients", n_clients):
-        raise ValueError(f"{clients_per_round} clients a round cannot be drawn from {n_clients}")
+        raise ValueError(f"clients_per_round={clients_per_round} exceeds n_clients={n_clients}.")
     if sampling == "uniform":
         return FixedSize(clients_per_round, n_clients)
     return Poisson(clients_per_round / n_clients)
 
 
-def _guess(sampler: Sampler, n_clients: int) -> int | None:
-    """Return the public guess of the number of clients, where a plan needs one."""
+def _public_n(sampler: Sampler, n_clients: int) -> int | None:
+    """Return the public number of clients, or None if the sampler already fixes the divisor."""
     return None if isinstance(sampler, FixedSize | FullBatch) else n_clients

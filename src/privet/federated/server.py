@@ -1,6 +1,6 @@
-"""The server of federated rounds: it samples clients, adds up their clipped updates with noise, and steps.
+"""The server of federated rounds: it samples clients, sums their clipped updates with noise, and updates the model.
 
-It knows nothing of how clients are reached, so that a simulation and a real deployment drive the same object:
+The server does not know how clients are reached, so simulations and real deployments use the same object::
 
     while not server.is_done:
         chosen = server.sample()
@@ -19,54 +19,57 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.denoise import Denoiser
+from privet.deprecation import renamed_argument
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
-from privet.federated.parameters import check_order, clipped, denoised
 from privet.federated.plan import check_plan
+from privet.federated.updates import check_order, clipped, denoised
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 from privet.run_files import RunFiles
 
 Updates = Mapping[int, Any] | Iterable[tuple[int, Any]]
-"""What clients answered: a dictionary of layers a client; None, or no word of the client, where there is no answer."""
+"""The answers of clients: a dictionary of parameters per client. A client without an answer has None, or no entry."""
 
 
 class Server:
-    """The global model and all that is done to it: Algorithm 1 of DP-Fed-LS, with a fixed divisor.
+    """The global model and its rounds: Algorithm 1 of DP-Fed-LS, with a fixed divisor.
 
     Parameters
     ----------
     plan : GradientPlan
-        Of clients: see :func:`~privet.federated.client_plan`.
+        A plan whose unit is a client, made by :func:`~privet.federated.client_plan`.
     weights : dict of arrays
-        The first global model, which owes nothing to the clients' data.
+        The initial global model, which must not depend on the clients' data.
     n_clients : int
-        How many clients there are to sample from; clients are called 0, ..., n_clients - 1.
-    delta : float
-        Of the guarantee.
+        The number of clients, which are numbered 0, ..., n_clients - 1.
+    delta : float or None
+        The delta of the guarantee; None takes the plan's.
     denoiser : Denoiser or None
-        Applied to each layer of the noisy mean: ``LaplacianSmoothing(sigma)`` makes DP-Fed DP-Fed-LS.
+        Applied to each layer of the noisy mean. ``LaplacianSmoothing(sigma)`` turns DP-Fed into DP-Fed-LS.
     order : {"OIHW", "OIWH", "OHWI", "OWHI"}
-        In which order the denoiser reads the weights of a convolution.
+        The order in which the denoiser reads the weights of a convolution.
     step_size : float or callable
-        The global step eta_g; a callable is given the number of rounds done.
+        The global step size eta_g. A callable takes the number of completed rounds.
     average : callable or None
-        The weight a_t of the model after t rounds in :attr:`output`; None puts out the last model.
+        Takes t and returns the weight a_t of the model after t rounds in :attr:`output`. None selects the last model.
     weighting : {"equal"}
-        Clients weigh the same, however much data they have.
-    seed : int or None
-        As everywhere: a number makes a run repeatable, and the guarantee then needs it secret.
+        All clients have the same weight, however much data they have.
+    random_state : int or None
+        An integer makes the run repeatable. The guarantee then holds only while it is secret.
     assumptions : sequence of Assumption
-        What else the guarantee rests on.
+        Further assumptions of the guarantee.
+    seed : int or None
+        Deprecated name of ``random_state``.
 
     Formal guarantees
     -----------------
-    A round sees the clients through one sum over those that the plan drew, each clipped here to ``plan.clip_norm``,
-    with the plan's noise; it is divided by a constant that owes nothing to who took part (errata (k): the paper
-    divides by the number of clients drawn, which its analysis does not cover). An update that is missing, not finite
-    or of other shapes counts as zero, which is within the bound. Denoising, step and average are post-processing.
-    :attr:`guarantee` covers all rounds spent, in whatever process.
+    Each round accesses the clients through one noisy sum over the clients that the plan sampled. Each update is
+    clipped here to ``plan.clip_norm``. The sum is divided by a constant that does not depend on who took part. (The
+    paper divides by the number of sampled clients, which its analysis does not cover: docs/corrections.md (k).) An
+    update that is missing, non-finite or of the wrong shape counts as zero, which is within the bound. Denoising, step
+    and average are post-processing. :attr:`guarantee` covers all rounds spent, including those of earlier processes.
     """
 
     def __init__(
@@ -75,14 +78,15 @@ class Server:
         weights: Mapping[str, NDArray[Any]],
         n_clients: int,
         *,
-        delta: float,
+        delta: float | None = None,
         denoiser: Denoiser | None = None,
         order: str = "OIHW",
         step_size: float | Callable[[int], float] = 1.0,
         average: AverageWeight | None = None,
         weighting: str = "equal",
-        seed: int | None = None,
+        random_state: int | None = None,
         assumptions: Sequence[Assumption] = (),
+        seed: int | None = None,
     ) -> None:
         check_plan(plan)
         _check_weighting(weighting)
@@ -95,18 +99,18 @@ class Server:
         self._step_size = step_size if callable(step_size) else _constant(positive("step_size", step_size))
         self._average = None if average is None else Average(average)
         self._assumptions = tuple(assumptions)
-        self._seed = seed
+        self._random_state = renamed_argument("Server", "seed", seed, "random_state", random_state)
         self._process = os.getpid()
         self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}")
         self._step: Step | None = None
         self._begin("federated rounds")
-        _ = self.guarantee  # raises before anything is spent, if the delta does not do
+        _ = self.guarantee  # raises before anything is spent if delta is invalid
         if self._average is not None:
             self._average.add(self._vector, 0)
 
     def _begin(self, purpose: str) -> None:
-        """Draw from a new stream the rounds that are left."""
-        self._source = NoiseSource(self._seed, purpose=purpose)
+        """Start the remaining rounds with a new stream of randomness."""
+        self._source = NoiseSource(self._random_state, purpose=purpose)
         left = self.plan.steps - self.rounds_spent
         self._steps = replace(self.plan, steps=left).run(self.n_clients, self._source) if left else iter(())
 
@@ -119,42 +123,46 @@ class Server:
 
     @property
     def weights(self) -> Weights:
-        """The global model, a copy: what clients are sent."""
+        """A copy of the global model, which is sent to clients."""
         return self._layers.split(self._vector.copy())
 
     @property
     def output(self) -> Weights:
-        """The model to put out: the weighted average of all, or the last."""
+        """The model to release: the weighted average of all global models, or the last one."""
         return self.weights if self._average is None else self._layers.split(self._average.output())
 
     def sample(self) -> NDArray[np.int64]:
-        """Return the clients of the next round, maybe none. Who they are is not to be published."""
+        """Return the clients of the next round, possibly none. Keep them confidential."""
         if self._step is not None:
-            raise PlanError("the clients of this round are drawn: aggregate their updates first, none if none came")
+            raise PlanError(
+                "sample() was called twice in one round. Call aggregate() first, with no updates if none arrived."
+            )
         self._step = next(self._steps, None)
         if self._step is None:
-            raise PlanError(f"the plan accounts for {self.plan.steps} rounds, and they are spent: make a new plan")
+            raise PlanError(f"All {self.plan.steps} rounds of the plan are spent. Make a new plan to continue.")
         return np.arange(self.n_clients)[self._step.batch]
 
     def aggregate(self, updates: Updates) -> None:
-        """End the round: add up what the sampled clients answered, with noise, and step.
+        """Complete the round: sum the updates of the sampled clients, add noise, and update the model.
 
-        Updates are taken one at a time, so that an iterator of pairs needs the memory of one. The first answer of a
-        sampled client counts, and nothing of anybody else. What is left out is told in a warning, which is for the
-        server's operator.
+        Updates are processed one at a time, so an iterator of pairs needs the memory of one update. Only the first
+        answer of each sampled client counts. A warning to the server's operator lists what was ignored.
 
-        If the updates break off with an error, nothing is released or spent, and the round stays open to the clients
-        that were drawn for it: if others could be drawn until a round succeeds, the clients of a round would be those
-        with which it does, and not a sample of all.
+        If iterating over the updates raises an error, nothing is released or spent, and the round remains open for the
+        same clients. If new clients were sampled until a round succeeds, the clients that take part would be those with
+        which a round succeeds, and not a random sample.
         """
         step = self._step
         if step is None:
-            raise PlanError("aggregate() ends a round that sample() began, once")
+            raise PlanError("aggregate() must be called once after each sample().")
         if os.getpid() != self._process:
-            raise PlanError("a server in a forked process would count a round once and make it twice")
+            raise PlanError(
+                "The server was copied into a forked process, where rounds could be released twice but counted once. "
+                "Create the server in the process that uses it."
+            )
         total = self._sum(np.arange(self.n_clients)[step.batch], updates)
         self._step = None
-        self._book()  # whatever fails from here on: the noisy sum may have been seen
+        self._book()  # from here on the noisy sum may have been seen, whatever fails
         divisor = self.plan.divisor(self.n_clients)
         mean = self._layers.split(step.noisy(total) / divisor)
         if self._denoiser is not None:
@@ -165,12 +173,12 @@ class Server:
             self._average.add(self._vector, self.rounds_done)
 
     def _sum(self, chosen: NDArray[np.int64], updates: Updates) -> Vector:
-        """Return the sum of clipped updates of the chosen clients, each at most once."""
+        """Return the sum of the clipped updates of the chosen clients, counting each client at most once."""
         total, waiting = np.zeros(self._layers.size), {int(client) for client in chosen}
         faults: Counter[str] = Counter()
         for client, update in updates.items() if isinstance(updates, Mapping) else updates:
             if client not in waiting:
-                faults["sent twice, or by a client that was not sampled"] += 1
+                faults["sent twice or by a client that was not sampled"] += 1
                 continue
             waiting.remove(client)
             try:
@@ -178,7 +186,7 @@ class Server:
             except UpdateError as error:
                 faults[str(error)] += 1
         faults["no answer"] += len(waiting)
-        _tell(faults)
+        _warn_of(faults)
         return total
 
     def _bounded(self, update: Any) -> Vector:
@@ -190,19 +198,19 @@ class Server:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the rounds spent so far promise each client; before the first, what the whole run will."""
+        """The guarantee for each client over the rounds spent so far; before the first round, over the whole run."""
         made = replace(self.plan, steps=self.rounds_spent or self.plan.steps)
         promised = made.guarantee(
             self._delta,
             bound=enforced(
-                f"the server clips each client's update to l2 norm {self.plan.clip_norm:.6g}, all layers together; one "
-                "that is missing, not finite or of other shapes counts as zero"
+                f"the server clips each client's update to l2 norm {self.plan.clip_norm:.6g} over all layers; "
+                "an update that is missing, non-finite or of the wrong shape counts as zero"
             ),
-            released="the global model of every round, and with it all averages of them",
+            released="the global model of every round, and thus all averages of them",
             unit=Unit.CLIENT,
         )
         fixed = enforced(
-            f"sums are divided by {self.plan.divisor(self.n_clients):.6g}, whoever took part or failed to answer"
+            f"sums are divided by the constant {self.plan.divisor(self.n_clients):.6g}, whoever takes part"
         )
         return promised.assuming(fixed, self._source.assumption(), *self._assumptions)
 
@@ -282,13 +290,14 @@ def _constant(value: float) -> Callable[[int], float]:
 def _check_weighting(weighting: str) -> None:
     if weighting != "equal":
         raise ValueError(
-            f'weighting must be "equal", got {weighting!r}: weights by number of examples let a client with much data '
-            "move the sum by more than the clip, and their total is itself private, so the noise would not cover it"
+            f'weighting must be "equal", got {weighting!r}. Weights by number of examples would let a client with much '
+            "data change the sum by more than the clipping norm, and their total is private, so the noise would not "
+            "cover them."
         )
 
 
-def _tell(faults: Counter[str]) -> None:
+def _warn_of(faults: Counter[str]) -> None:
     found = {cause: number for cause, number in faults.items() if number}
     if found:
         causes = "; ".join(f"{number} {cause}" for cause, number in found.items())
-        warnings.warn(f"updates that count as zero in this round: {causes}", stacklevel=4)
+        warnings.warn(f"Some updates count as zero in this round: {causes}.", stacklevel=4)

@@ -26,7 +26,6 @@ from privet.linear.defaults import (
 )
 from privet.plans import CentredPlan, FixedOrder, FullBatch, GradientPlan, OutputPlan, Plan
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.solvers import (
     AlignedStep,
     Problem,
@@ -137,8 +136,8 @@ def by_iteration(task: Task) -> Release:
 
 def _amplification(plan: GradientPlan, n: int) -> str:
     """Return what hiding the iterates saved, and whether a descent that shows them would do better."""
-    hidden = unsampled_mu(plan.event, plan.adjacency)
-    shown = unsampled_mu(plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency), plan.adjacency)
+    hidden = plan.event.unsampled(plan.adjacency).mu
+    shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
     # As many full-batch steps with the same noise on the mean: composed, they cost the square root of their number.
     full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))
     saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"

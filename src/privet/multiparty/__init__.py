@@ -1,7 +1,18 @@
-"""Several data owners, one model: computations among parties that show each other nothing but the result."""
+"""Several data owners train one model. They compute together, and show each other nothing but the result.
 
-from privet.multiparty.aggregation import Aggregator, JointAggregator, SimulatedAggregator
-from privet.multiparty.errors import (
+``transport`` connects the parties, ``identity`` holds their keys and certificates, ``protocol`` is what they compute,
+and ``study`` is the file on which they agree first.
+"""
+
+from privet.multiparty.identity.certificates import Identity, verify
+from privet.multiparty.identity.keys import make_keys
+from privet.multiparty.protocol.aggregation import Aggregator, JointAggregator, SimulatedAggregator
+from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
+from privet.multiparty.protocol.participation import take_part
+from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.study import Study, StudyError
+from privet.multiparty.transport.errors import (
     NetworkError,
     PartyLostError,
     PartyMissingError,
@@ -10,14 +21,7 @@ from privet.multiparty.errors import (
     PortInUseError,
     StoppedError,
 )
-from privet.multiparty.gradient import gradient_plan, joint_gradient_descent
-from privet.multiparty.keys import Identity, make_keys, verify
-from privet.multiparty.network import Network
-from privet.multiparty.output import joint_output_perturbation, output_plan
-from privet.multiparty.party import take_part
-from privet.multiparty.problem import JointProblem
-from privet.multiparty.session import Session
-from privet.multiparty.study import Study, StudyError
+from privet.multiparty.transport.network import Network, Session
 
 __all__ = [
     "Aggregator",

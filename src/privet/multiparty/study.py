@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
-from privet.multiparty.problem import JointProblem
+from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, GeneralisedLinear, Huber, Logistic, Squared
 from privet.privacy.budget import Budget, default_delta
 from privet.tables import NumericTarget, TableError, TableSchema, Target

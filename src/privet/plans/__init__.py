@@ -3,7 +3,7 @@
 from privet.plans.adaptive import AdaptivePlan
 from privet.plans.base import Plan
 from privet.plans.centred import CentredPlan
-from privet.plans.descent import Descent
+from privet.plans.contraction import Descent
 from privet.plans.gradient import GradientPlan
 from privet.plans.objective import ObjectivePlan
 from privet.plans.output import DescentStability, OutputPlan

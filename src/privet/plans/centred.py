@@ -9,7 +9,6 @@ from privet.plans.base import delta_of
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.analyses.unsampled import unsampled_mu
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
@@ -114,4 +113,4 @@ class CentredPlan:
 
 
 def _mu(plan: GradientPlan) -> float:
-    return unsampled_mu(plan.event, plan.adjacency)
+    return plan.event.unsampled(plan.adjacency).mu

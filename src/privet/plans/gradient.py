@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from privet.checks import count, positive
 from privet.plans.base import delta_of
-from privet.plans.descent import Descent
-from privet.plans.samplers import FullBatch, Sampler
+from privet.plans.contraction import Descent
+from privet.plans.samplers import FullBatch, Sampler, common_adjacency
 from privet.plans.step import PlanError, Step
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
@@ -78,10 +78,10 @@ class GradientPlan:
     ) -> None:
         set_field = object.__setattr__
         set_field(self, "sampler", sampler)
-        set_field(self, "steps", _planned_steps(sampler, steps))
+        set_field(self, "steps", sampler.checked_steps(steps))
         set_field(self, "clip_norm", positive("clip_norm", clip_norm))
         set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
-        set_field(self, "adjacency", _planned_adjacency(sampler, adjacency))
+        set_field(self, "adjacency", common_adjacency(adjacency, sampler))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
         set_field(self, "release", release)
         set_field(self, "descent", descent)
@@ -168,19 +168,17 @@ class GradientPlan:
         are bounded, passes ``bound`` to say that it enforces it; and likewise ``contracts`` for the steps of a descent.
         """
         bound = bound or assumed(f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to a sum")
-        drawn = enforced(
-            f"{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on each of "
-            f"{self.steps} sums (noise multiplier {self.noise_multiplier:.6g})"
-        )
-        assumptions: tuple[Assumption, ...] = (bound, drawn)
+        assumptions: tuple[Assumption, ...] = (bound, self.drawn())
         if self.descent is None:
             released = released or "every noisy sum, and with it everything computed from them"
         else:
             assumptions += (contracts or assumed(self.descent.in_words()),)
             released = released or "the last iterate, and nothing of those before it"
-        if public := getattr(self.sampler, "public", 0):
+        if self.sampler.public:
             assumptions += (
-                assumed(f"the {public} public {unit}s need no protection, and owe nothing to the private ones"),
+                assumed(
+                    f"the {self.sampler.public} public {unit}s need no protection and do not depend on the private ones"
+                ),
             )
         if self.tasks > 1:
             released = f"of {self.tasks} tasks: {released}"
@@ -191,6 +189,15 @@ class GradientPlan:
             released=released,
             assumptions=assumptions,
             unit=unit,
+        )
+
+    def drawn(self, prefix: str = "") -> Assumption:
+        """Return the condition that says how batches and noise are drawn."""
+        sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
+        return enforced(
+            f"{prefix}{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on {sums} "
+            f"(noise multiplier {self.noise_multiplier:.6g})",
+            detail=True,
         )
 
     def divisor(self, n: int) -> float:
@@ -215,24 +222,3 @@ class GradientPlan:
             step = Step(batch, self.noise_std, source)
             yield step
             step.close()
-
-
-def _planned_steps(sampler: Sampler, steps: int | None) -> int:
-    implied = sampler.implied_steps
-    if implied is not None:
-        if steps is not None and steps != implied:
-            raise ValueError(f"{sampler!r} makes {implied} steps, not {steps}: leave steps out")
-        return implied
-    if steps is None:
-        raise ValueError(f"{sampler!r} needs a number of steps")
-    return count("steps", steps)
-
-
-def _planned_adjacency(sampler: Sampler, adjacency: Adjacency | None) -> Adjacency:
-    if adjacency is None:
-        return sampler.adjacencies[0]
-    adjacency = Adjacency(adjacency)
-    if adjacency not in sampler.adjacencies:
-        names = " or ".join(sampler.adjacencies)
-        raise ValueError(f"{sampler!r} is accounted for under {names} adjacency, not {adjacency}")
-    return adjacency

@@ -12,12 +12,12 @@ from functools import cached_property
 from privet.checks import count, nonnegative, positive
 from privet.plans.base import delta_of
 from privet.plans.gradient import GradientPlan
-from privet.plans.samplers import Sampler
+from privet.plans.samplers import Sampler, common_adjacency
 from privet.plans.step import Step
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event
-from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -105,7 +105,7 @@ class RecursivePlan:
         set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
         chosen = noise_multiplier if first_noise_multiplier is None else first_noise_multiplier
         set_field(self, "first_noise_multiplier", positive("first_noise_multiplier", chosen))
-        set_field(self, "adjacency", _planned_adjacency(first, sampler, adjacency))
+        set_field(self, "adjacency", common_adjacency(adjacency, sampler, first))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
         set_field(self, "delta", delta)
 
@@ -181,10 +181,7 @@ class RecursivePlan:
             f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to the first sum, and at most "
             f"{self.contribution_norm:.6g} to each later one"
         )
-        drawn = (
-            enforced(f"{name}: {plan.sampler.in_words()}; {_noise_in_words(plan)}")
-            for name, plan in (("first release", self.first_plan), ("later releases", self.later_plan))
-        )
+        drawn = (self.first_plan.drawn("first release: "), self.later_plan.drawn("later releases: "))
         return Guarantee.of(
             self.event,
             self.adjacency,
@@ -214,19 +211,7 @@ def balanced_ratio(plan: RecursivePlan) -> float:
         z0 = z (q0/q) sqrt(D/C1).
     """
     weight = plan.clip_norm / plan.contribution_norm
-    return _batch_share(plan.first) / _batch_share(plan.sampler) / math.sqrt(weight)
-
-
-def _batch_share(sampler: Sampler) -> float:
-    """Return the (expected) share of all units that a batch takes."""
-    n = getattr(sampler, "n", 1)
-    return sampler.nominal_size(n) / n
-
-
-def _noise_in_words(plan: GradientPlan) -> str:
-    sums = "the sum" if plan.steps == 1 else f"each of {plan.steps} sums"
-    size = f"{plan.noise_std:.6g} on {sums} (noise multiplier {plan.noise_multiplier:.6g})"
-    return f"Gaussian noise of standard deviation {size}"
+    return plan.first.batch_share / plan.sampler.batch_share / math.sqrt(weight)
 
 
 def _planned_steps(first: Sampler, sampler: Sampler, steps: int | None) -> int:
@@ -234,28 +219,12 @@ def _planned_steps(first: Sampler, sampler: Sampler, steps: int | None) -> int:
         raise ValueError(
             f"{first!r} makes {first.implied_steps} steps, not one: give the first release its own sampler"
         )
-    if sampler.implied_steps is not None:
-        implied = sampler.implied_steps + 1
-        if steps is not None and steps != implied:
-            raise ValueError(f"{sampler!r} and the step before it make {implied} steps, not {steps}: leave steps out")
-        return implied
-    if steps is None:
-        raise ValueError(f"{sampler!r} needs a number of steps")
-    return count("steps", steps, at_least=2)
-
-
-def _planned_adjacency(first: Sampler, sampler: Sampler, adjacency: Adjacency | None) -> Adjacency:
-    shared = [each for each in sampler.adjacencies if each in first.adjacencies]
-    if not shared:
-        raise ValueError(f"{first!r} and {sampler!r} are accounted for under no common adjacency")
-    if adjacency is None:
-        return shared[0]
-    adjacency = Adjacency(adjacency)
-    if adjacency not in shared:
-        raise ValueError(
-            f"{first!r} and {sampler!r} are accounted for under {' or '.join(shared)} adjacency, not {adjacency}"
-        )
-    return adjacency
+    if sampler.implied_steps is None:
+        return sampler.checked_steps(steps, at_least=2)
+    implied = sampler.implied_steps + 1
+    if steps not in (None, implied):
+        raise ValueError(f"{sampler!r} and the step before it make {implied} steps, not {steps}: leave steps out")
+    return implied
 
 
 def _share(name: str, value: float) -> float:

@@ -72,7 +72,7 @@ def projected_sgd(
     guarantee = run.guarantee(bound=bound, contracts=enforced(descent.in_words()))
     radius = math.inf if descent.diameter is None else descent.diameter / 2
     weights = _projected(_first(problem, public, start), radius)
-    if getattr(plan.sampler, "secret", Secret.NOTHING) is not Secret.NOTHING:
+    if plan.sampler.secret is not Secret.NOTHING:
         run = replace(run, progress=None)
     for step, size in zip(run.steps(n, release="last"), cycle(descent.step_sizes), strict=False):
         total = _gradient_sum(problem, public, weights, step.batch, plan)

@@ -1,11 +1,9 @@
-"""Tables: what is public about them, and the bounded matrix that this alone makes of them."""
+"""Tables: their public description, reading them from files, and encoding them as bounded matrices."""
 
-from privet.tables.columns import Categorical, Numeric
+from privet.tables.columns import Categorical, Numeric, NumericTarget, Target
 from privet.tables.errors import TableError
-from privet.tables.options import parse_bounds, parse_levels
 from privet.tables.reading import read_table
-from privet.tables.schema import TableSchema
-from privet.tables.targets import NumericTarget, Target
+from privet.tables.schema import TableSchema, parse_bounds, parse_levels
 
 __all__ = [
     "Categorical",

@@ -1,14 +1,14 @@
-"""Cells of a column to numbers and levels, each by itself, and errors that name the cell.
+"""Conversion of the cells of a column to numbers and levels, one cell at a time.
 
-Messages name rows and values of the table. They are meant for its holder at the keyboard and are covered by no
-guarantee: do not publish them. Rows are counted from 1, without the header.
+Error messages name rows and values of the table. They are meant for the owner of the table and are not covered by a
+guarantee, so they must not be published. Rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +19,12 @@ from privet.tables.errors import TableError, listing, show
 if TYPE_CHECKING:
     import pandas as pd
 
-_MISSING = frozenset(
-    {"", "na", "n/a", "nan", "nat", "<na>", "null", "none"}
-)  # lower case; a declared level wins over these
+# Texts that mark a missing cell, in lower case. A level that is declared with such a name is not missing.
+_MISSING = frozenset({"", "na", "n/a", "nan", "nat", "<na>", "null", "none"})
 
 
 def spelling(value: object) -> str:
-    """Spell a level one way: 1.0 and "1.0" as 1, "true" as True; "01" stays."""
+    """Return the canonical text of a level: "1" for 1.0 and "1.0", "True" for "true". The text "01" is kept."""
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     text = str(value).strip()
@@ -35,18 +34,18 @@ def spelling(value: object) -> str:
 
 
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the one column of that name, or say what is there instead."""
+    """Return the column of that name, which must exist exactly once."""
     if len(frame) == 0:
-        raise TableError("the table is empty: it has no rows")
-    names = [str(column) for column in frame.columns]
+        raise TableError("The table is empty: it has no rows.")
+    names = list(map(str, frame.columns))
     if names.count(name) > 1:
-        raise TableError(f"the table has {names.count(name)} columns named {name!r}: rename all but one")
+        raise TableError(f"The table has {names.count(name)} columns named {name!r}. Rename all but one.")
     if name in names:
         return frame.iloc[:, names.index(name)]
     folded = {column.lower(): column for column in names}
     close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded)]
     hint = f"did you mean {listing(close, ' or ')}?" if close else f"it has {listing(names)}"
-    raise TableError(f"the table has no column {name!r}: {hint}")
+    raise TableError(f"The table has no column {name!r}: {hint}")
 
 
 def numbers(column: pd.Series, name: str) -> NDArray[np.float64]:
@@ -58,20 +57,21 @@ def numbers(column: pd.Series, name: str) -> NDArray[np.float64]:
     else:
         cells = column.to_numpy(object)
         try:
-            values = cells.astype(np.float64)  # float() of each cell; pandas' own parser rounds by what else is there
+            # This calls float() for each cell. The parser of pandas rounds differently depending on other cells.
+            values = cells.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
-            values = _explain_cells(name, cells)
+            values = _numbers_one_by_one(name, cells)
     bad = ~np.isfinite(values)
     if bad.any():
         raise TableError(
-            f"column {name!r} has {bad.sum()} missing or infinite values, the first in row {bad.argmax() + 1}: "
-            "drop those rows or fill them with a public constant"
+            f"Column {name!r} has {bad.sum()} missing or infinite values, the first in row {bad.argmax() + 1}. "
+            "Drop those rows or fill them with a public constant."
         )
     return values
 
 
-def _explain_cells(name: str, cells: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Convert cell by cell, with NaN for a missing one, to name the first that is not a number."""
+def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> NDArray[np.float64]:
+    """Convert cell by cell, with NaN for missing cells, and raise for the first cell that is not a number."""
     values = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         try:
@@ -79,43 +79,45 @@ def _explain_cells(name: str, cells: NDArray[np.object_]) -> NDArray[np.float64]
         except (TypeError, ValueError, OverflowError):
             if str(cell).strip().lower() not in _MISSING:
                 raise TableError(
-                    f"column {name!r}, row {row + 1}: {show(cell)} is not a number: correct it, or declare the "
-                    "column's levels instead of bounds"
+                    f"Column {name!r}, row {row + 1}: {show(cell)} is not a number. Correct it, or declare the "
+                    "column's levels instead of bounds."
                 ) from None
     return values
 
 
 def level_codes(column: pd.Series, name: str, levels: Sequence[str]) -> NDArray[np.int64]:
-    """Return each cell's position among the declared levels."""
-    position = {spelling(level): index for index, level in enumerate(levels)}
-    codes, texts = factorize(column)
-    refuse_missing(name, codes, texts, position)
+    """Return the position of each cell among the declared levels."""
+    position = dict(zip(map(spelling, levels), range(len(levels)), strict=True))
+    codes, texts = distinct_levels(column, name, known=position)
     for code, text in enumerate(texts):
         if text not in position:
             raise TableError(
-                f"column {name!r}, row {(codes == code).argmax() + 1}: level {show(text)} is not declared "
-                f"(declared: {listing(levels)}): declare it or correct the table"
+                f"Column {name!r}, row {(codes == code).argmax() + 1}: level {show(text)} is not declared (declared: "
+                f"{listing(levels)}). Declare it or correct the table."
             )
-    return np.array([position[text] for text in texts], dtype=np.int64)[codes]
+    return np.array(list(map(position.__getitem__, texts)), dtype=np.int64)[codes]
 
 
-def factorize(column: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
-    """Return each cell's position in a list of distinct level texts, or -1 for a missing cell."""
+def distinct_levels(column: pd.Series, name: str, known: Collection[str] = ()) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the distinct levels of a column as texts, and the position of each cell among them.
+
+    A missing cell is an error, unless the text that marks it is one of the ``known`` levels.
+    """
     import pandas as pd
 
     if column.dtype == object and pd.api.types.infer_dtype(column) != "string":
-        column = column.map(spelling, na_action="ignore")  # cell by cell: to factorize, True equals 1
+        column = column.map(spelling, na_action="ignore")  # before factorize, for which True equals 1
     codes, values = pd.factorize(column)
-    spelled, texts = pd.factorize(np.array([spelling(value) for value in values], dtype=object))
-    return np.append(spelled, -1)[codes], list(texts)  # -1 picks the appended -1
-
-
-def refuse_missing(name: str, codes: NDArray[np.intp], texts: Sequence[str], known: Iterable[str]) -> None:
-    """Raise on a missing cell, unless its mark is itself a known level."""
-    marks = [-1, *(code for code, text in enumerate(texts) if text.lower() in _MISSING and text not in known)]
+    spelled, texts = pd.factorize(np.array(list(map(spelling, values)), dtype=object))
+    codes = np.append(spelled, -1)[codes]  # the code -1 of a missing cell selects the appended -1
+    marks = [-1]
+    for code, text in enumerate(texts):
+        if text.lower() in _MISSING and text not in known:
+            marks.append(code)
     missing = np.isin(codes, marks)
     if missing.any():
         raise TableError(
-            f"column {name!r} has {missing.sum()} missing values, the first in row {missing.argmax() + 1}: "
-            "drop those rows, or name the missing value in the table and declare it as a level"
+            f"Column {name!r} has {missing.sum()} missing values, the first in row {missing.argmax() + 1}. Drop those "
+            "rows, or give the missing value a name in the table and declare it as a level."
         )
+    return codes, list(texts)

@@ -1,16 +1,19 @@
-"""Features: numbers with public bounds and categories with public levels, each encoded cell by cell."""
+"""Columns: numbers with public bounds and categories with public levels, as features and as targets.
+
+Features encode the cells of a column. Targets encode cells and decode predictions.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.bounds import check_bounds, to_unit
-from privet.tables.cells import level_codes, numbers, spelling
+from privet.tables.cells import distinct_levels, level_codes, numbers, spelling
 from privet.tables.errors import TableError, show
 
 if TYPE_CHECKING:
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Numeric:
-    """A number, clipped to the public bounds [low, high] and mapped linearly to [-1, 1]."""
+class BoundedNumber:
+    """A column of numbers, each clipped to the public bounds [low, high] and mapped linearly to [-1, 1].
+
+    The map is computed from halves, because high - low can overflow where high / 2 - low / 2 cannot.
+    """
 
     name: str
     low: float
@@ -27,22 +33,57 @@ class Numeric:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        for key, bound in zip(("low", "high"), check_bounds(self.name, self.low, self.high), strict=True):
-            object.__setattr__(self, key, bound)
+        for key in ("low", "high"):
+            bound = getattr(self, key)
+            try:
+                number = math.nan if isinstance(bound, bool | str) else float(bound)
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if not math.isfinite(number):
+                raise TableError(f"Column {self.name!r}: the {key} bound {show(bound)} is not a finite number.")
+            object.__setattr__(self, key, number)
+        if not self.half_width > 0:
+            raise TableError(
+                f"Column {self.name!r}: the low bound {self.low} must be below the high bound {self.high}."
+            )
+
+    @property
+    def half_width(self) -> float:
+        """Half the distance between the bounds: the length that encodes to 1."""
+        return self.high / 2 - self.low / 2
+
+    def encode(self, column: pd.Series) -> NDArray[np.float64]:
+        """Return each cell, clipped to the bounds and mapped to [-1, 1]."""
+        values = np.clip(numbers(column, self.name), self.low, self.high)
+        share: NDArray[np.float64] = (values / 2 - self.low / 2) / self.half_width
+        return 2 * share - 1  # share is never outside [0, 1], because each rounding above preserves order
+
+    def is_within_bounds(self, column: pd.Series) -> bool:
+        """Return whether no cell would be clipped."""
+        values = numbers(column, self.name)
+        return bool(((values >= self.low) & (values <= self.high)).all())
+
+
+@dataclass(frozen=True)
+class Numeric(BoundedNumber):
+    """A numeric feature, clipped to the public bounds [low, high] and mapped linearly to [-1, 1]."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name of the one encoded column."""
+        """Name of the encoded column."""
         return (self.name,)
 
     def fill(self, block: NDArray[np.float64], column: pd.Series, scale: float) -> None:
-        """Write scale times the encoded cells of `column` to `block`, (n, 1)."""
-        block[:, 0] = scale * to_unit(numbers(column, self.name), self.low, self.high)
+        """Write ``scale`` times the encoded cells of `column` to `block`, of shape (n, 1)."""
+        block[:, 0] = scale * self.encode(column)
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of the declared public levels, one-hot. Levels compare by text: 1, 1.0 and "1" agree, "01" differs."""
+    """A feature with declared public levels, one-hot encoded.
+
+    Levels are compared as texts: 1, 1.0 and "1" are the same level, "01" is another one.
+    """
 
     name: str
     levels: tuple[str, ...]
@@ -53,40 +94,119 @@ class Categorical:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the encoded columns, one a level."""
-        return tuple(f"{self.name}={level}" for level in self.levels)
+        """Names of the encoded columns, one per level."""
+        return tuple([f"{self.name}={level}" for level in self.levels])
 
     def fill(self, block: NDArray[np.float64], column: pd.Series, scale: float) -> None:
-        """Write scale at each cell's level to `block`, (n, number of levels), which holds zeros."""
+        """Write ``scale`` at the level of each cell to `block`, of shape (n, number of levels), which holds zeros."""
         block[np.arange(len(block)), level_codes(column, self.name, self.levels)] = scale
 
 
+@dataclass(frozen=True)
+class Target:
+    """The class to predict, with its declared public levels, or with None to read the levels from the data.
+
+    `levels_from_data` is True unless the levels were declared. A guarantee must then list them as assumed public.
+    """
+
+    kind: ClassVar[str] = "classes"
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    levels_from_data: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.levels is None:
+            object.__setattr__(self, "levels_from_data", True)
+        else:
+            object.__setattr__(self, "levels", check_levels(self.name, self.levels))
+
+    def completed(self, column: pd.Series) -> Target:
+        """Return this target if its levels are declared, else a target with the levels read from the column."""
+        if self.levels is not None:
+            return self
+        _, texts = distinct_levels(column, self.name)
+        if len(texts) < 2:
+            raise TableError(f"The target {self.name!r} has only one class, {show(texts[0])}. It needs at least two.")
+        return replace(self, levels=tuple(sorted(texts)), levels_from_data=True)
+
+    def encode(self, column: pd.Series) -> NDArray[np.int64]:
+        """Return the position of each cell among the levels."""
+        levels = self.completed(column).levels
+        assert levels is not None
+        return level_codes(column, self.name, levels)
+
+    def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
+        """Return the levels at the predicted positions."""
+        return np.asarray(np.asarray(self.levels, dtype=object)[predictions])
+
+    def truth(self, column: pd.Series) -> NDArray[Any]:
+        """Return the cells as `decode` spells them, to compare predictions with."""
+        complete = self.completed(column)
+        return complete.decode(complete.encode(column))
+
+
+@dataclass(frozen=True)
+class NumericTarget(BoundedNumber):
+    """The number to predict, clipped to the public bounds [low, high] and mapped linearly to [-1, 1]."""
+
+    kind: ClassVar[str] = "number"
+    levels: ClassVar[None] = None  # so that all targets have the attribute
+
+    def encode_distance(self, distance: float) -> float:
+        """Convert a distance between two values of the target to encoded units."""
+        return distance / self.half_width
+
+    def completed(self, column: pd.Series) -> NumericTarget:
+        """Return this target: bounds are declared, never read from the data."""
+        return self
+
+    def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
+        """Map predictions from [-1, 1] back to [low, high]."""
+        middle = self.low / 2 + self.high / 2
+        restored: NDArray[np.float64] = np.clip(middle + self.half_width * predictions, self.low, self.high)
+        return restored
+
+    def truth(self, column: pd.Series) -> NDArray[Any]:
+        """Return the numbers in the cells, without clipping, to compare predictions with."""
+        return numbers(column, self.name)
+
+
 def by_name(columns: Iterable[Numeric | Categorical]) -> dict[str, Numeric | Categorical]:
-    """Return the columns by their names; a name that comes twice is refused."""
+    """Return the columns by their names, which must be different."""
     named: dict[str, Numeric | Categorical] = {}
     for column in columns:
         if column.name in named:
-            raise TableError(f"column {column.name!r} is declared more than once: keep one declaration")
+            raise TableError(f"Column {column.name!r} is declared more than once. Keep one declaration.")
         named[column.name] = column
     return named
 
 
 def check_name(name: object) -> None:
-    """Raise unless ``name`` can name a column."""
+    """Raise TableError unless ``name`` can name a column."""
     if not isinstance(name, str) or not name.strip():
-        raise TableError(f"{show(name)} is not a column name: give a text that is not empty")
+        raise TableError(f"{show(name)} is not a column name. Use a non-empty text.")
 
 
 def check_levels(name: str, levels: object) -> tuple[str, ...]:
-    """Return the levels of a column as texts: two or more, none empty, none twice."""
-    if not isinstance(levels, list | tuple) or not all(isinstance(x, str | int | float | np.generic) for x in levels):
-        raise TableError(f"column {name!r}: levels {show(levels)} are not a list of names")
-    texts = tuple(level.strip() if isinstance(level, str) else spelling(level) for level in levels)
-    if "" in texts:
-        raise TableError(f"column {name!r} has an empty level: an empty cell is a missing value, name it in the table")
+    """Return the levels of a column as texts. There must be at least two, all different and none empty."""
+    if not isinstance(levels, list | tuple):
+        raise TableError(f"Column {name!r}: the levels {show(levels)} are not a list of names.")
+    texts: list[str] = []
+    seen: set[str] = set()
+    for level in levels:
+        if not isinstance(level, str | int | float | np.generic):
+            raise TableError(f"Column {name!r}: the levels {show(levels)} are not a list of names.")
+        text = level.strip() if isinstance(level, str) else spelling(level)
+        if not text:
+            raise TableError(
+                f"Column {name!r} declares an empty level. Empty cells are missing values: name them in the table."
+            )
+        if spelling(text) in seen:
+            raise TableError(f"Column {name!r} declares the level {show(text)} more than once. Keep one of them.")
+        texts.append(text)
+        seen.add(spelling(text))
     if len(texts) < 2:
-        raise TableError(f"column {name!r} needs at least two levels, not {len(texts)}")
-    for position, text in enumerate(texts):
-        if spelling(text) in map(spelling, texts[:position]):
-            raise TableError(f"column {name!r} declares the level {show(text)} more than once: keep one")
-    return texts
+        raise TableError(f"Column {name!r} needs at least two levels, not {len(texts)}.")
+    return tuple(texts)

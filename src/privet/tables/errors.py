@@ -1,22 +1,22 @@
-"""The one error of tables, and how it shows values: short, on one line."""
+"""The error that all functions for tables raise, and how its messages show values: short, and on one line."""
 
 from collections.abc import Sequence
 
 
 class TableError(ValueError):
-    """A table, or the description of one, that cannot be used: one line that names the cause and the remedy."""
+    """A table, or the description of a table, that cannot be used. The message names the cause and the remedy."""
 
 
 def cut(text: str, width: int = 60) -> str:
-    """Return the text, cut to a width."""
+    """Return the text, shortened to at most ``width`` characters."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def show(value: object) -> str:
-    """Return a value as a message shows it."""
+    """Return the representation of a value for a message, shortened."""
     return cut(repr(value))
 
 
 def listing(names: Sequence[str], glue: str = ", ") -> str:
-    """Return the first dozen names as a message lists them."""
+    """Return the first twelve names for a message, and the number of the others."""
     return glue.join(map(show, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

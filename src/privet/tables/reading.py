@@ -1,4 +1,4 @@
-"""Tables from files."""
+"""Reading tables from CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ _PARQUET = (".parquet", ".pq")
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a CSV (.csv, .tsv, either also .gz) or Parquet (.parquet, .pq) file.
+    """Read a CSV file (.csv or .tsv, optionally followed by .gz) or a Parquet file (.parquet or .pq).
 
-    The columns of a CSV stay text, so that a level "01" is not read as 1 nor a level "None" as missing; `encode`
-    converts those that are declared numeric.
+    The columns of a CSV file stay text, so that a level "01" is not read as 1 and a level "None" not as missing.
+    `TableSchema.encode` converts the columns that are declared numeric.
     """
     import pandas as pd
 
     path = Path(path)
-    separator = next((sep for ending, sep in _SEPARATORS.items() if path.name.lower().endswith(ending)), None)
+    separator = None
+    for ending, mark in _SEPARATORS.items():
+        if path.name.lower().endswith(ending):
+            separator = mark
     if separator is None and not path.name.lower().endswith(_PARQUET):
         endings = ", ".join((*_SEPARATORS, *_PARQUET))
-        raise TableError(f"cannot tell the format of {path} from its ending: rename it to end in one of {endings}")
+        raise TableError(f"The format of {path} cannot be told from its ending. Rename it to end in one of {endings}.")
     if not path.exists():
-        raise TableError(f"there is no file {path}: check the path")
+        raise TableError(f"There is no file {path}. Check the path.")
     try:
         if separator is None:
             frame = pd.read_parquet(path)
         else:
-            # The header is read as a row: otherwise pandas renames repeated names, and takes the first column for an
-            # index (so that every name moves by one) when the rows are longer than the header.
+            # The header is read as a row. Otherwise pandas would rename repeated names, and would take the first column
+            # for an index if the rows are longer than the header, so that every name moves by one column.
             as_text = {"header": None, "dtype": str, "na_filter": False, "skipinitialspace": True}
             frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **as_text)
-            header = [str(name).strip() for name in frame.iloc[0]]
+            header = list(map(str.strip, map(str, frame.iloc[0])))
             frame = frame.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     except pd.errors.EmptyDataError:
-        raise TableError(f"{path} is empty: give a file with a header and rows") from None
+        raise TableError(f"The file {path} is empty. It needs a header and rows.") from None
     except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
         reason = " ".join(str(error).split())
-        raise TableError(f"cannot read {path}: {cut(reason, 200)}") from error
+        raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error
     if frame.empty:
-        raise TableError(f"{path} is empty: it has no rows")
+        raise TableError(f"The table {path} is empty: it has no rows.")
     return frame

@@ -1,12 +1,14 @@
 """The public description of a private table, and the map from the table to a bounded matrix.
 
-Everything that shapes the matrix is declared: bounds, levels, order of columns. No scale, bound, level or default is
-estimated from the rows, so encoding costs no privacy and one row's encoding never depends on another row.
+Everything that shapes the matrix is declared: bounds, levels and the order of columns. No scale, bound, level or
+default is estimated from the rows. Encoding therefore costs no privacy, and no row influences the encoding of another.
 """
 
 from __future__ import annotations
 
+import csv
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,25 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.bounds import within_bounds
-from privet.tables.cells import column_of, numbers
-from privet.tables.columns import Categorical, Numeric, by_name
-from privet.tables.errors import TableError
-from privet.tables.options import (
-    as_target,
-    parse_bounds,
-    parse_levels,
-    parse_table,
-    parse_target_bounds,
-    read_toml,
-)
-from privet.tables.targets import NumericTarget, Target
+from privet.tables.cells import column_of
+from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name
+from privet.tables.errors import TableError, show
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FEATURES: dict[str, type[Numeric | Categorical]] = {"numeric": Numeric, "categorical": Categorical}
 _TARGETS: dict[str, type[Target | NumericTarget]] = {kind.kind: kind for kind in (Target, NumericTarget)}
+_TOML_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical")
 
 
 @dataclass(frozen=True)
@@ -42,8 +35,8 @@ class TableSchema:
 
     Formal guarantees
     -----------------
-    `encode` maps each row on its own, by declared constants only, to a vector of Euclidean norm at most 1, and
-    `encode_target` a number on its own to one in [-1, 1].
+    `encode` maps each row to a vector of Euclidean norm at most 1, and `encode_target` maps each number to [-1, 1].
+    Both use declared constants only and treat each row independently of the others.
     """
 
     features: tuple[Numeric | Categorical, ...]
@@ -52,18 +45,24 @@ class TableSchema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         if not self.features:
-            raise TableError("no feature is declared: give bounds (age=0:120) or levels (sex=female,male) for a column")
+            raise TableError(
+                "no feature is declared. Declare bounds (as in age=0:120) or levels (as in sex=female,male) for at "
+                "least one column."
+            )
         names = by_name(self.features)
         if self.target is not None and self.target.name in names:
             raise TableError(
-                f"the target {self.target.name!r} is also declared as a feature: drop one of the two (what is "
-                "known of a target goes into target_levels or target_bounds)"
+                f"The target {self.target.name!r} is also declared as a feature. Remove one of the two declarations. "
+                "Declare the levels or bounds of a target as target_levels or target_bounds."
             )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the encoded columns: `age` for a number, `sex=female` for a level."""
-        return tuple(name for feature in self.features for name in feature.columns)
+        names: list[str] = []
+        for feature in self.features:
+            names.extend(feature.columns)
+        return tuple(names)
 
     @property
     def row_norm(self) -> float:
@@ -75,7 +74,7 @@ class TableSchema:
 
         Columns of `frame` that are not declared are ignored; `columns` names those of the result.
         """
-        # A few units in the last place below 1 / row_norm, so that no rounding carries a norm above 1.
+        # A few units in the last place below 1 / row_norm, so that no rounding makes a norm exceed 1.
         scale = (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
         matrix = np.zeros((len(frame), len(self.columns)))
         start = 0
@@ -86,42 +85,38 @@ class TableSchema:
         return matrix
 
     def encode_target(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Encode the target: classes as positions in their levels, a number clipped and mapped to [-1, 1].
+        """Encode the target: classes as positions among their levels, a number clipped and mapped to [-1, 1].
 
-        Levels are the declared ones, or those of `with_target_levels(frame)`.
+        The levels are the declared ones, or those of `with_target_levels(frame)`.
         """
         target, column = self._target_in(frame)
         return target.encode(column)
 
     def true_target(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the target as predictions have it: the levels of classes, or numbers as they stand in the table."""
+        """Return the target as predictions spell it: the levels of classes, or the numbers in the table."""
         target, column = self._target_in(frame)
         return target.truth(column)
 
     def with_target_levels(self, frame: pd.DataFrame) -> TableSchema:
-        """Return this schema, or if its target's levels are not declared one with the levels read from the data."""
+        """Return this schema, with the levels of the target read from the data unless they are declared."""
         target, column = self._target_in(frame)
         complete = target.completed(column)
         return self if complete is target else replace(self, target=complete)
 
     def _target_in(self, frame: pd.DataFrame) -> tuple[Target | NumericTarget, pd.Series]:
         if self.target is None:
-            raise TableError('no target is declared: name the column to predict (target = "..." or --target)')
+            raise TableError("no target is declared. Name the column to predict as the target of the schema.")
         return self.target, column_of(frame, self.target.name)
 
     def beyond_bounds(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Names of the declared numbers of which some lie outside their bounds: encoding would clip them."""
-        declared = [column for column in (*self.features, self.target) if isinstance(column, Numeric | NumericTarget)]
-        return tuple(
-            column.name
-            for column in declared
-            if not within_bounds(numbers(column_of(frame, column.name), column.name), column.low, column.high)
-        )
+        """Return the names of the declared numbers of which some lie outside their bounds, so that they are clipped."""
+        declared = [column for column in (*self.features, self.target) if isinstance(column, BoundedNumber)]
+        return tuple(column.name for column in declared if not column.is_within_bounds(column_of(frame, column.name)))
 
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Names of the columns of `frame` that are neither a feature nor the target, and so are ignored."""
-        declared = {column.name for column in (*self.features, self.target) if column is not None}
-        return tuple(str(name) for name in frame.columns if str(name) not in declared)
+        """Return the names of the columns that are neither a feature nor the target, and are therefore ignored."""
+        declared = [column.name for column in (*self.features, self.target) if column is not None]
+        return tuple(filter(lambda name: name not in declared, map(str, frame.columns)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values that JSON can hold."""
@@ -130,7 +125,7 @@ class TableSchema:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
-        """Rebuild a schema from `to_dict`, also after a trip through JSON."""
+        """Restore a schema from the result of `to_dict`, also after it was written as JSON."""
 
         def build(kinds: Mapping[str, Any], part: Mapping[str, Any]) -> Any:
             return kinds[part["kind"]](**{key: value for key, value in part.items() if key != "kind"})
@@ -139,7 +134,7 @@ class TableSchema:
             features = tuple(build(_FEATURES, feature) for feature in values["features"])
             return cls(features, values["target"] and build(_TARGETS, values["target"]))
         except (KeyError, TypeError, AttributeError) as error:
-            raise TableError(f"not a table schema: {type(error).__name__} {error}") from error
+            raise TableError(f"These values are not a table schema: {type(error).__name__} {error}") from error
 
     @classmethod
     def from_toml(cls, path: str | Path) -> TableSchema:
@@ -148,8 +143,8 @@ class TableSchema:
 
     @classmethod
     def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
-        """Read a schema from what a part of a TOML file holds; ``where`` names that part in errors."""
-        features, target = parse_table(values, where)
+        """Read a schema from a section of a TOML file. ``where`` names the section in errors."""
+        features, target = _parse_toml(values, where)
         return cls(tuple(features.values()), target)
 
     @classmethod
@@ -162,19 +157,98 @@ class TableSchema:
         target: str | None = None,
         target_bounds: str | None = None,
     ) -> TableSchema:
-        """Merge a TOML file, if any, with options such as `age=0:120` and `sex=female,male`.
+        """Combine a TOML file, if given, with texts such as ``age=0:120`` and ``sex=female,male``.
 
-        An option overrides what the file says of the same column. Bounds or levels given for the target are the
-        target's; `target_bounds` are its bounds without its name, `0:5000`.
+        A text overrides what the file declares for the same column. Bounds or levels of the target column describe the
+        target; ``target_bounds`` are its bounds without its name, as in ``0:5000``.
         """
-        declared, from_file = ({}, None) if toml is None else read_toml(Path(toml))
-        chosen = from_file if target is None or (from_file and from_file.name == target) else Target(target)
+        declared, chosen = ({}, None) if toml is None else _read_toml(Path(toml))
+        if target is not None and (chosen is None or chosen.name != target):
+            chosen = Target(target)
         described: list[Numeric | Categorical] = [*map(parse_bounds, bounds), *map(parse_levels, levels)]
         if target_bounds is not None:
             if chosen is None:
-                raise TableError('bounds of the target are given, but no target: name it (target = "..." or --target)')
-            described.append(parse_target_bounds(chosen.name, target_bounds))
+                raise TableError("target_bounds are given, but no target. Name the column to predict as the target.")
+            described.append(
+                Numeric(chosen.name, *_low_and_high(target_bounds, target_bounds, "low:high, as in 0:5000"))
+            )
         options = by_name(described)
         if chosen and chosen.name in options:
-            chosen = as_target(options.pop(chosen.name))
+            column = options.pop(chosen.name)
+            if isinstance(column, Numeric):
+                chosen = NumericTarget(column.name, column.low, column.high)
+            else:
+                chosen = Target(column.name, column.levels)
         return cls(tuple((declared | options).values()), chosen)
+
+
+def parse_bounds(text: str) -> Numeric:
+    """Read a text such as ``age=0:120``. The name ends at the last ``=``."""
+    name, _, bounds = text.rpartition("=")
+    return Numeric(name.strip(), *_low_and_high(bounds, text, "column=low:high, as in age=0:120"))
+
+
+def parse_levels(text: str) -> Categorical:
+    """Read a text such as ``sex=female,male``. The name ends at the first ``=``; a level with a comma needs quotes."""
+    name, equals, levels = text.partition("=")
+    if not equals:
+        raise TableError(f"The levels {show(text)} cannot be read. Write column=level,level as in sex=female,male.")
+    return Categorical(name.strip(), tuple(next(csv.reader([levels], skipinitialspace=True), [])))
+
+
+def _low_and_high(bounds: str, text: str, form: str) -> tuple[float, float]:
+    """Read bounds such as ``0:120``, which are a part of ``text``."""
+    low, _, high = bounds.partition(":")
+    try:
+        return float(low), float(high)
+    except ValueError:
+        raise TableError(f"The bounds {show(text)} cannot be read. Write {form}.") from None
+
+
+def _read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], Target | NumericTarget | None]:
+    """Read the features, by name, and the target, if any, from a TOML file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TableError(f"privet cannot read the schema {path}: {error.strerror}") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        raise TableError(f"The schema {path} is not valid TOML: {error}") from error
+    return _parse_toml(values, f"The schema {path}")
+
+
+def _parse_toml(
+    values: dict[str, Any], where: str
+) -> tuple[dict[str, Numeric | Categorical], Target | NumericTarget | None]:
+    """Read the features, by name, and the target, if any, from the values of a TOML file or of a section of one."""
+    for key in values:
+        if key not in _TOML_KEYS:
+            raise TableError(f"{where} has an unknown key {key!r}. The keys are {', '.join(_TOML_KEYS)}.")
+    numeric, categorical = values.get("numeric", {}), values.get("categorical", {})
+    if not isinstance(numeric, dict) or not isinstance(categorical, dict):
+        raise TableError(f"{where}: write numeric and categorical as tables, [numeric] and [categorical].")
+    numbers = [Numeric(name, *_pair(name, name, bounds)) for name, bounds in numeric.items()]
+    columns = by_name([*numbers, *(Categorical(name, levels) for name, levels in categorical.items())])
+    return columns, _parse_toml_target(values, where)
+
+
+def _parse_toml_target(values: dict[str, Any], where: str) -> Target | NumericTarget | None:
+    described = [key for key in ("target_levels", "target_bounds") if key in values]
+    if "target" not in values:
+        if described:
+            raise TableError(f'{where} has {described[0]} but no target. Add target = "column".')
+        return None
+    if len(described) > 1:
+        raise TableError(
+            f"{where} has both target_levels and target_bounds. Keep the levels for a category, or the bounds for a "
+            "number."
+        )
+    name = values["target"]
+    if "target_bounds" in values:
+        return NumericTarget(name, *_pair(name, "target_bounds", values["target_bounds"]))
+    return Target(name, values.get("target_levels"))
+
+
+def _pair(name: object, key: str, bounds: object) -> tuple[Any, Any]:
+    if not isinstance(bounds, list) or len(bounds) != 2:
+        raise TableError(f"Column {name!r}: the bounds {show(bounds)} are not a pair. Write {key} = [low, high].")
+    return bounds[0], bounds[1]

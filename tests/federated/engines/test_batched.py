@@ -61,8 +61,8 @@ def test_clients_of_all_sizes_train_together_as_they_do_alone(model, local, clip
     made = trainer(model, local, clip_norm)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # none is sent to train alone
-        together = answers(Batched(made, seed=3), images())
-    assert_alike(together, answers(Engine(made, seed=3), images()))
+        together = answers(Batched(made, random_state=3), images())
+    assert_alike(together, answers(Engine(made, random_state=3), images()))
     assert max(np.abs(value).max() for value in together[0].values()) > 1e-3
 
 
@@ -70,9 +70,9 @@ def test_clients_of_all_sizes_train_together_as_they_do_alone(model, local, clip
 @pytest.mark.parametrize("clip_norm", [0.05, float("inf")])
 def test_training_in_the_span_of_few_examples_is_training(local, clip_norm, monkeypatch):
     made = trainer("softmax", local, clip_norm)
-    in_span = answers(Batched(made, seed=3), images())
+    in_span = answers(Batched(made, random_state=3), images())
     monkeypatch.setattr(Batched, "_has_few", lambda self, data: False)
-    plainly = answers(Batched(made, seed=3), images())
+    plainly = answers(Batched(made, random_state=3), images())
     assert_alike(in_span, plainly)
     assert any(not np.array_equal(in_span[0][name], value) for name, value in plainly[0].items())  # it is another way
     assert all(np.array_equal(in_span[6][name], value) for name, value in plainly[6].items())
@@ -94,8 +94,8 @@ def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight
     local = LocalTraining(0.1, batch_size, weight_decay=weight_decay, momentum=momentum, **length)
     model = MODELS["softmax" if has_bias else "softmax without bias"]()
     made = ClientTrainer(model, nn.CrossEntropyLoss(), local, clip_norm)
-    together = answers(Batched(made, seed=3), images(sizes))
-    assert_alike(together, answers(Engine(made, seed=3), images(sizes)))
+    together = answers(Batched(made, random_state=3), images(sizes))
+    assert_alike(together, answers(Engine(made, random_state=3), images(sizes)))
     for update in together.values():
         length = np.linalg.norm(np.concatenate([value.astype(float).ravel() for value in update.values()]))
         assert length <= 1.001 * clip_norm
@@ -104,7 +104,7 @@ def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight
 def test_a_class_that_is_ignored_is_not_trained_on():
     loss, local = nn.CrossEntropyLoss(ignore_index=0), LocalTraining(0.1, 5, epochs=2)
     made = ClientTrainer(MODELS["softmax"](), loss, local, 0.5)
-    assert_alike(answers(Batched(made, seed=3), images()), answers(Engine(made, seed=3), images()))
+    assert_alike(answers(Batched(made, random_state=3), images()), answers(Engine(made, random_state=3), images()))
 
 
 @pytest.mark.parametrize("fault", ["no class", "in a graph"])
@@ -112,7 +112,7 @@ def test_a_client_that_does_not_stack_changes_no_bit_of_another(fault):
     datas = images([30, 30, 12])
     X, y = datas[1]
     odd = (X, torch.where(torch.arange(30) == 4, -100, y)) if fault == "no class" else (X.clone().requires_grad_(), y)
-    engine = Batched(trainer(), seed=3)
+    engine = Batched(trainer(), random_state=3)
     weights = trained_weights(engine.trainer.model)
     one, other = (
         dict(engine.answers(weights, 1, range(3), Fetching(each, torch.float32)))
@@ -129,7 +129,7 @@ def test_the_examples_of_one_client_change_no_bit_of_another(local, factor):
     """Though it is pulled back where the other is not: training may blow up the last bits."""
     datas = images([30, 30, 12])
     others = [datas[0], (factor * datas[1][0], datas[1][1]), datas[2]]
-    one, other = (answers(Batched(trainer("softmax", local), seed=3), each) for each in (datas, others))
+    one, other = (answers(Batched(trainer("softmax", local), random_state=3), each) for each in (datas, others))
     for client in (0, 2):
         assert all(np.array_equal(one[client][name], value) for name, value in other[client].items())
     assert not np.array_equal(one[1]["1.weight"], other[1]["1.weight"])
@@ -142,7 +142,7 @@ def test_threads_change_nothing_and_are_given_back(sizes):
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(answers(Batched(trainer(), seed=3), images(sizes)))
+            found.append(answers(Batched(trainer(), random_state=3), images(sizes)))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -164,9 +164,9 @@ def test_clients_that_lie_side_by_side_are_stacked_without_a_copy():
 
 def test_more_clients_than_are_stacked_at_once():
     made = trainer("perceptron")
-    engine = Batched(made, seed=3)
+    engine = Batched(made, random_state=3)
     engine._at_once = 4
-    assert_alike(answers(engine, images()), answers(Engine(made, seed=3), images()))
+    assert_alike(answers(engine, images()), answers(Engine(made, random_state=3), images()))
 
 
 def test_softmax_regression_is_known_by_its_layer_and_loss():
@@ -207,9 +207,9 @@ def test_one_client_with_other_data_does_not_disturb_the_rest(model):
     made = trainer(model)
     datas = images([10, 10, 10])
     for bad in [(torch.randn(10, 1, 9, 9), datas[2][1]), (datas[2][0], torch.full((10,), 77))]:
-        found = answers(Batched(made, seed=3), [*datas[:2], bad])
+        found = answers(Batched(made, random_state=3), [*datas[:2], bad])
         assert isinstance(found.pop(2), Exception)
-        without = answers(Batched(made, seed=3), datas[:2])
+        without = answers(Batched(made, random_state=3), datas[:2])
         for client in without:  # to the last bit: training may blow up the rest
             assert all(np.array_equal(found[client][name], value) for name, value in without[client].items())
 
@@ -221,8 +221,8 @@ def test_a_model_that_does_not_stack_is_trained_client_by_client():
 
     made = ClientTrainer(Branching(64, 3), nn.CrossEntropyLoss(), LOCALS["epochs"], 1.0)
     with pytest.warns(UserWarning, match="one by one"):
-        found = answers(Batched(made, seed=3), images([10, 10]))
-    assert_alike(found, answers(Engine(made, seed=3), images([10, 10])))
+        found = answers(Batched(made, random_state=3), images([10, 10]))
+    assert_alike(found, answers(Engine(made, random_state=3), images([10, 10])))
 
 
 @pytest.mark.parametrize("model", ["softmax", "perceptron"])
@@ -230,6 +230,6 @@ def test_a_nan_stays_with_its_client(model):
     made = trainer(model, clip_norm=0.05)
     datas = images([10, 10])
     datas[0][0][3] = float("nan")
-    found = answers(Batched(made, seed=3), datas)
+    found = answers(Batched(made, random_state=3), datas)
     assert np.isnan(found[0]["1.weight"]).any()
     assert all(np.isfinite(value).all() for value in found[1].values())

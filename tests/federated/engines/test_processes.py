@@ -35,13 +35,13 @@ def answers(engine, datas):
 
 @pytest.fixture(scope="module")
 def workers():
-    engine = Processes(trainer(), seed=3, workers=1)
+    engine = Processes(trainer(), random_state=3, workers=1)
     yield engine
     engine.close()
 
 
 def test_workers_give_what_one_process_gives(workers):
-    found, alone = answers(workers, points()), answers(Engine(workers.trainer, seed=3), points())
+    found, alone = answers(workers, points()), answers(Engine(workers.trainer, random_state=3), points())
     assert found.keys() == alone.keys()
     for client, update in found.items():
         assert all(np.allclose(update[name], alone[client][name], atol=1e-6) for name in update)
@@ -63,7 +63,7 @@ def test_clients_that_are_gone_are_passed_on(workers):
 
 
 def test_a_worker_that_is_killed_is_told_with_a_remedy():
-    engine = Processes(trainer(), seed=3, workers=1)
+    engine = Processes(trainer(), random_state=3, workers=1)
     try:
         answers(engine, points([4]))
         (worker,) = engine._pool._processes

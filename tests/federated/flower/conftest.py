@@ -21,7 +21,9 @@ def trainer(softmax, local):
 def app(trainer, clients):
     from privet.federated.flower import client_app
 
-    return client_app(lambda context: trainer, lambda context: clients[context.node_config["partition-id"]], seed=5)
+    return client_app(
+        lambda context: trainer, lambda context: clients[context.node_config["partition-id"]], random_state=5
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who is who: nodes come, go and come back under other names, and some lie."""
+"""Clients keep their numbers while nodes come, go, come back under new ids, and report wrong numbers."""
 
 import warnings
 
@@ -7,89 +7,88 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from privet.federated.flower.client_nodes import Members
+from privet.federated.flower.client_nodes import ClientNodes
 
 
-def looked(grid, n_clients=20):
-    members = Members(n_clients, 60.0)
-    members.look(grid)
-    return members
+def refreshed(grid, n_clients=20):
+    nodes = ClientNodes(n_clients, 60.0)
+    nodes.refresh(grid)
+    return nodes
 
 
-def test_every_node_is_asked_once_and_has_its_own_number(grid):
-    members = looked(grid)
+def test_every_node_is_asked_once_and_keeps_its_number(grid):
+    nodes = refreshed(grid)
     for _ in range(3):
-        members.look(grid)
-    assert len(grid.sent) == len(members) == 20
-    assert {members.node(client): client for client in range(20)} == grid.nodes
+        nodes.refresh(grid)
+    assert len(grid.sent) == len(nodes) == 20
+    assert {nodes.node(client): client for client in range(20)} == grid.nodes
 
 
-def test_a_node_that_comes_later_is_asked_then(grid):
+def test_a_node_that_connects_later_is_asked_then(grid):
     everybody = grid.nodes
     grid.nodes = {node: client for node, client in everybody.items() if client != 4}
-    members = looked(grid)
-    assert members.node(4) is None
+    nodes = refreshed(grid)
+    assert nodes.node(4) is None
     grid.nodes = everybody
-    members.look(grid)
-    assert grid.nodes[members.node(4)] == 4
+    nodes.refresh(grid)
+    assert grid.nodes[nodes.node(4)] == 4
 
 
-def test_nobody_waits_for_a_node_that_does_not_answer(grid):
+def test_refresh_does_not_wait_for_a_node_that_does_not_answer(grid):
     honest = grid.reply
     grid.reply = lambda message: None
-    members = looked(grid)
-    assert len(members) == 0
+    nodes = refreshed(grid)
+    assert len(nodes) == 0
     grid.reply = honest
-    members.look(grid)
-    assert len(members) == len(grid.sent) == 20
+    nodes.refresh(grid)
+    assert len(nodes) == len(grid.sent) == 20
 
 
-def test_a_node_that_is_gone_leaves_its_number_to_the_one_that_comes_back(grid):
-    members = looked(grid)
-    old = members.node(7)
-    grid.nodes[5] = 7  # started again before Flower has noticed
-    with pytest.warns(UserWarning, match="two nodes say that they are client 7"):
-        members.look(grid)
-    assert members.node(7) == old
+def test_a_reconnected_client_gets_its_number_once_the_old_node_is_gone(grid):
+    nodes = refreshed(grid)
+    old = nodes.node(7)
+    grid.nodes[5] = 7  # restarted before Flower has noticed that the old node is gone
+    with pytest.warns(UserWarning, match="Two nodes report that they are client 7"):
+        nodes.refresh(grid)
+    assert nodes.node(7) == old
     del grid.nodes[old]
-    members.look(grid)
-    assert members.node(7) == 5
-    assert len(members) == 20
+    nodes.refresh(grid)
+    assert nodes.node(7) == 5
+    assert len(nodes) == 20
 
 
-def test_a_number_goes_with_the_first_that_told_it_while_that_is_there(grid):
-    """Nobody can take the place of a client that is connected."""
+def test_a_connected_client_cannot_be_displaced(grid):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        members = looked(grid)
-        before = {client: members.node(client) for client in range(20)}
-        grid.nodes |= {client: client for client in range(20)}  # names that sort before all others
-        members.look(grid)
-    assert {client: members.node(client) for client in range(20)} == before
+        nodes = refreshed(grid)
+        before = {client: nodes.node(client) for client in range(20)}
+        grid.nodes |= {client: client for client in range(20)}  # node ids that sort before all others
+        nodes.refresh(grid)
+    assert {client: nodes.node(client) for client in range(20)} == before
 
 
-@pytest.mark.parametrize("told", [20, -1, 0.0, True, "3", [3], 2**62])
-def test_a_node_without_a_number_of_its_own_takes_no_part(grid, told):
+@pytest.mark.parametrize("number", [20, -1, 0.0, True, "3", [3], 2**62])
+def test_a_node_that_reports_an_invalid_number_is_left_out(grid, number):
     honest, liar = grid.reply, next(iter(grid.nodes))
 
     def reply(message):
         if message.metadata.dst_node_id != liar:
             return honest(message)
-        return Message(RecordDict({"config": ConfigRecord({"client": told})}), reply_to=message)
+        return Message(RecordDict({"config": ConfigRecord({"client": number})}), reply_to=message)
 
     grid.reply = reply
-    with pytest.warns(UserWarning, match="it told no number from 0 to 19"):
-        members = looked(grid)
-    assert len(members) == 19
+    with pytest.warns(UserWarning, match="did not report a client number from 0 to 19"):
+        nodes = refreshed(grid)
+    assert len(nodes) == 19
 
 
-def test_what_a_node_says_about_its_failure_is_passed_on(grid):
+def test_the_warning_contains_the_reason_that_a_node_gives(grid):
     grid.nodes = {3: "north"}
-    with pytest.warns(UserWarning, match="start it by flower-supernode --node-config 'partition-id=0'"):
-        assert len(looked(grid)) == 0
+    with pytest.warns(UserWarning, match="flower-supernode --node-config 'partition-id=i'"):
+        assert len(refreshed(grid)) == 0
 
 
-def test_an_answer_that_cannot_be_read_is_nobodys(grid):
+def test_a_node_whose_reply_cannot_be_read_is_left_out(grid):
     honest, broken = grid.reply, next(iter(grid.nodes))
 
     def reply(message):
@@ -99,4 +98,4 @@ def test_an_answer_that_cannot_be_read_is_nobodys(grid):
 
     grid.reply = reply
     with pytest.warns(UserWarning, match="cannot be read"):
-        assert len(looked(grid)) == 19
+        assert len(refreshed(grid)) == 19

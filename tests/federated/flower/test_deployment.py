@@ -21,8 +21,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, order_source, simulate, trained_weights
-from privet.federated.parameters import clipped
 from privet.federated.saving import read
+from privet.federated.updates import clipped
 from privet.networks import ParameterShapes
 from privet.privacy import Guarantee, Unit
 
@@ -144,7 +144,7 @@ def answers(port):
 
 def samples(seed):
     """Return the set of clients that each round samples."""
-    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, seed=seed)
+    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, random_state=seed)
     found = []
     while not server.is_done:
         found.append({int(client) for client in server.sample()})
@@ -225,9 +225,9 @@ def test_the_deployed_model_equals_the_simulated_one(trial):
             delta=DELTA,
             denoiser=denoiser(),
             evaluate=lambda made: seen.append(trained_weights(made)) or 0.0,
-            seed=seed,
+            random_state=seed,
             engine="sequential",
-            progress=False,
+            verbose=False,
         )
     deployed = model_after(folder, 1)
     assert deployed.keys() == seen[0].keys()

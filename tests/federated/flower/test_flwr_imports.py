@@ -1,4 +1,4 @@
-"""How Flower is loaded: quietly, and only by those who ask for it."""
+"""Flower is imported only where it is needed, and without its telemetry."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HIDE = "import sys; sys.modules['flwr'] = sys.modules['flwr.app'] = None\n"
-TOLD = "from flwr.supercore import telemetry; print(telemetry.FLWR_TELEMETRY_ENABLED)"
+PRINT_TELEMETRY = "from flwr.supercore import telemetry; print(telemetry.FLWR_TELEMETRY_ENABLED)"
 
 
 def run(code, **environment):
@@ -18,17 +18,17 @@ def run(code, **environment):
 
 
 @pytest.mark.parametrize(("environment", "expected"), [({}, "0"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "1")])
-def test_telemetry_is_off_unless_it_is_asked_for(environment, expected):
+def test_telemetry_is_off_by_default(environment, expected):
     pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
-    assert run(f"import privet.federated.flower\n{TOLD}", **environment).stdout == f"{expected}\n"
+    assert run(f"import privet.federated.flower\n{PRINT_TELEMETRY}", **environment).stdout == f"{expected}\n"
 
 
-def test_without_flower_the_remedy_is_named():
+def test_the_import_error_names_the_package_to_install():
     found = run(f"{HIDE}import privet.federated.flower")
     assert found.returncode == 1
     assert "pip install 'privet[federated]'" in found.stderr.splitlines()[-1]
 
 
-def test_simulations_need_no_flower():
-    found = run(f"{HIDE}import privet.federated; print(sys.modules['flwr'])")
+def test_simulations_do_not_import_flower():
+    found = run(f"{HIDE}from privet.federated import simulate; print(sys.modules['flwr'])")
     assert found.stdout == "None\n"

@@ -31,7 +31,7 @@ EVERYBODY = GradientPlan(FullBatch(), 4, CLIP, 1.0)
 
 
 def server(softmax, plan=EVERYBODY, **options):
-    return Server(plan, trained_weights(softmax), 20, delta=DELTA, **{"seed": 5, **options})
+    return Server(plan, trained_weights(softmax), 20, delta=DELTA, **{"random_state": 5, **options})
 
 
 def vector(weights):
@@ -39,7 +39,7 @@ def vector(weights):
 
 
 @pytest.mark.parametrize("plan", [POISSON, UNIFORM, EVERYBODY])
-def test_the_result_is_that_of_the_simulation(plan, softmax, local, clients, grid):
+def test_the_result_equals_that_of_the_simulation(plan, softmax, local, clients, grid):
     options = {"denoiser": LaplacianSmoothing(0.5), "average": float, "step_size": 0.8}
     found = PrivateStrategy(server(softmax, plan, **options), min_clients=20).start(grid)
     told = simulate(
@@ -49,8 +49,8 @@ def test_the_result_is_that_of_the_simulation(plan, softmax, local, clients, gri
         local=local,
         plan=plan,
         delta=DELTA,
-        seed=5,
-        progress=False,
+        random_state=5,
+        verbose=False,
         engine="sequential",
         **options,
     )
@@ -61,7 +61,7 @@ def test_the_result_is_that_of_the_simulation(plan, softmax, local, clients, gri
     assert found.history[-1].epsilon == found.guarantee.epsilon
 
 
-def test_the_plan_samples_not_flower(softmax, grid):
+def test_clients_are_sampled_by_the_plan_and_not_by_flower(softmax, grid):
     """With half of the nodes gone, as many of the others are asked as before: nobody is asked in their place."""
     twin, expected = server(softmax, UNIFORM), []
     while not twin.is_done:
@@ -78,15 +78,15 @@ def test_the_plan_samples_not_flower(softmax, grid):
     assert any(client >= 10 for chosen in expected for client in chosen)
 
 
-def test_the_guarantee_is_the_plans_and_says_whom_it_trusts(softmax, grid):
-    result = PrivateStrategy(server(softmax, POISSON, seed=None)).start(grid)
+def test_the_guarantee_is_that_of_the_plan_and_names_trusted_parties(softmax, grid):
+    result = PrivateStrategy(server(softmax, POISSON, random_state=None)).start(grid)
     assert result.guarantee.epsilon == POISSON.guarantee(DELTA, unit=Unit.CLIENT).epsilon
     assert result.guarantee.unit is Unit.CLIENT
     assert result.plan is POISSON
-    assert "who takes part, keep them to themselves" in result.guarantee.statement(verbose=True)
+    assert "who takes part, keep them confidential" in result.guarantee.statement(verbose=True)
 
 
-def test_all_clients_count_the_same_however_many_examples_they_tell(softmax, grid):
+def test_clients_have_equal_weight_whatever_number_of_examples_they_report(softmax, grid):
     expected = PrivateStrategy(server(softmax)).start(grid).weights
     honest = grid.reply
 
@@ -123,17 +123,17 @@ def test_only_sampled_clients_are_asked_for_data(softmax, trainer, clients, grid
     assert len(touched) == 24
 
 
-def test_flowers_own_loop_drives_it_too(softmax, grid):
+def test_the_strategy_works_in_the_loop_of_flower(softmax, grid):
     expected = PrivateStrategy(server(softmax, UNIFORM), min_clients=20).start(grid)
     strategy = PrivateStrategy(server(softmax, UNIFORM))
     first = ArrayRecord({name: Array(np.full_like(layer, 9.0)) for name, layer in trained_weights(softmax).items()})
-    strategy._members.look(grid)
+    strategy._nodes.refresh(grid)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = Flower.start(strategy, grid, first, num_rounds=4)  # whatever the model it is given
     assert np.allclose(vector(expected.weights), vector({k: a.numpy() for k, a in found.arrays.items()}), atol=1e-12)
     assert found.train_metrics_clientapp == {}
-    with pytest.raises(PlanError, match="4 rounds, and they are spent"):
+    with pytest.raises(PlanError, match="All 4 rounds of the plan are spent"):
         Flower.start(strategy, grid, first, num_rounds=1)
 
 
@@ -201,7 +201,7 @@ def without_the_first(softmax, grid):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_answer_counts_as_none(fault, softmax, grid, without_the_first):
+def test_a_faulty_answer_counts_as_no_answer(fault, softmax, grid, without_the_first):
     found = after_one_round(softmax, grid, content(FAULTS[fault]))
     assert (found == without_the_first).all()
 
@@ -213,7 +213,7 @@ def test_a_huge_answer_is_clipped_at_the_server(fault, softmax, grid, without_th
     assert np.linalg.norm(moved) <= CLIP * (1 + 1e-12)
 
 
-def test_an_answer_that_flower_cannot_unpack_takes_no_other_with_it(softmax, grid, without_the_first):
+def test_an_answer_that_flower_cannot_unpack_does_not_affect_others(softmax, grid, without_the_first):
     def breaking(message):
         raise ValueError("Unexpected set of `children`")
 
@@ -229,7 +229,7 @@ def test_an_app_that_fails_counts_as_no_answer(softmax, trainer, grid, without_t
     assert (after_one_round(softmax, grid, failing.reply) == without_the_first).all()
 
 
-def test_an_answer_that_is_late_counts_as_none(softmax, grid, without_the_first):
+def test_a_late_answer_counts_as_no_answer(softmax, grid, without_the_first):
     began, honest = time.monotonic(), grid.reply
 
     def late(message):
@@ -239,7 +239,7 @@ def test_an_answer_that_is_late_counts_as_none(softmax, grid, without_the_first)
     assert time.monotonic() < began + 30
 
 
-def test_a_slow_answer_costs_no_other_its_place(softmax, grid):
+def test_a_slow_answer_does_not_exclude_others(softmax, grid):
     """The first answer takes longer to fetch than there is time; the others are not there at the first look."""
     expected, honest, looked = after_one_round(softmax, grid, grid.reply), grid.reply, set()
 
@@ -259,7 +259,7 @@ def test_a_slow_answer_costs_no_other_its_place(softmax, grid):
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_a_link_that_fails_in_a_round_costs_the_round(tmp_path, softmax, grid):
+def test_a_connection_failure_within_a_round_spends_the_round(tmp_path, softmax, grid):
     """Another draw of clients because of the failure would not be the plan's sampling."""
     push = grid.push_messages
 
@@ -279,7 +279,7 @@ def test_a_link_that_fails_in_a_round_costs_the_round(tmp_path, softmax, grid):
     assert sorted(grid.trained()) == [1, 2, 3]
 
 
-def test_a_link_that_fails_between_rounds_costs_nothing(softmax, grid):
+def test_a_connection_failure_between_rounds_spends_nothing(softmax, grid):
     looks = []
 
     def failing():
@@ -295,21 +295,21 @@ def test_a_link_that_fails_between_rounds_costs_nothing(softmax, grid):
     assert strategy.server.rounds_spent == len(grid.trained()) == 2
 
 
-def test_messages_that_the_link_does_not_take_stop_the_run(softmax, grid):
+def test_the_run_stops_if_the_superlink_rejects_messages(softmax, grid):
     push = grid.push_messages
     grid.push_messages = lambda messages: push(messages)[1:]
     with pytest.raises(RuntimeError, match="took 19 of 20 messages"):
         PrivateStrategy(server(softmax)).start(grid)
 
 
-def test_a_stranger_is_not_heard(softmax, grid):
+def test_answers_of_clients_that_were_not_asked_are_ignored(softmax, grid):
     """In Flower's own loop replies tell by themselves whom they are of."""
     strategy = PrivateStrategy(server(softmax, UNIFORM))
     messages = list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid))
     stranger = Message(HUGE["huge"], reply_to=messages[0])
     stranger.metadata.__dict__["_src_node_id"] = 5
     before = vector(strategy.server.weights)
-    with pytest.warns(UserWarning, match="1 sent twice, or by a client that was not sampled; 6 no answer"):
+    with pytest.warns(UserWarning, match="1 sent twice or by a client that was not sampled; 6 no answer"):
         strategy.aggregate_train(1, [stranger])
     twin = server(softmax, UNIFORM)
     twin.sample()
@@ -319,10 +319,10 @@ def test_a_stranger_is_not_heard(softmax, grid):
     assert (vector(strategy.server.weights) != before).any()
 
 
-def test_it_does_not_begin_before_enough_clients_are_there(softmax, grid):
+def test_the_first_round_waits_for_min_clients(softmax, grid):
     grid.nodes = dict(list(grid.nodes.items())[:3])
     strategy = PrivateStrategy(server(softmax), min_clients=4, timeout=0.5)
-    with pytest.raises(RuntimeError, match=r"3 of min_clients = 4 clients are there after 0\.5 s"):
+    with pytest.raises(RuntimeError, match=r"3 of min_clients=4 clients connected within 0\.5 s"):
         strategy.start(grid)
     assert strategy.server.rounds_spent == 0
 
@@ -331,11 +331,11 @@ def test_it_does_not_begin_before_enough_clients_are_there(softmax, grid):
     ("options", "cause"),
     [
         ({"timeout": 0.0}, "timeout must be positive"),
-        ({"min_clients": 21}, "more than the server's 20 clients"),
-        ({"resume": True}, "resume=True goes on from the file"),
+        ({"min_clients": 21}, "exceeds the server's number of clients, 20"),
+        ({"resume": True}, "resume=True needs a file"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options, cause, softmax):
+def test_invalid_settings_are_refused(options, cause, softmax):
     with pytest.raises(ValueError, match=cause):
         PrivateStrategy(server(softmax), **options)
 
@@ -343,7 +343,7 @@ def test_settings_that_make_no_sense_are_refused(options, cause, softmax):
 # -------------------------------------------------------------------------------------------------- save and resume
 
 
-def test_a_run_that_stopped_goes_on_where_it_was(tmp_path, softmax, grid):
+def test_an_interrupted_run_resumes_where_it_stopped(tmp_path, softmax, grid):
     path = tmp_path / "run.npz"
     first = PrivateStrategy(server(softmax, UNIFORM), save=path, evaluate=lambda weights: 0.25)
     strategy_round = first._end_round
@@ -356,7 +356,7 @@ def test_a_run_that_stopped_goes_on_where_it_was(tmp_path, softmax, grid):
     first._end_round = stopping
     with pytest.raises(KeyboardInterrupt):
         first.start(grid)
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already holds a run"):
         PrivateStrategy(server(softmax, UNIFORM), save=path)
     again = PrivateStrategy(server(softmax, UNIFORM), save=path, resume=True)
     assert (vector(again.server.weights) == vector(first.server.weights)).all()

@@ -20,8 +20,8 @@ class Engine:
     keeps_apart = True
     """Whether a client's update owes nothing to the other clients, not even its rounding."""
 
-    def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
-        self.trainer, self.seed = trainer, seed
+    def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
+        self.trainer, self.random_state = trainer, random_state
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
         """Yield the answers of the chosen clients, in any order. No other client's data is fetched."""
@@ -41,7 +41,7 @@ def one_by_one(engine: Engine, weights: Weights, rounds_done: int, fetched: dict
     found: list[Answer] = []
     for client, data in fetched.items():
         try:
-            source = order_source(engine.seed, rounds_done, client)
+            source = order_source(engine.random_state, rounds_done, client)
             found.append((client, engine.trainer.update(weights, data, rounds_done, source)))
         except Exception as error:
             found.append((client, error))

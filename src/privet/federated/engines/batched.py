@@ -37,8 +37,8 @@ class Batched(Engine):
     name = "batched"
     keeps_apart = False
 
-    def __init__(self, trainer: ClientTrainer, seed: int | None) -> None:
-        super().__init__(trainer, seed)
+    def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
+        super().__init__(trainer, random_state)
         self._softmax = softmax_layer(trainer)
         self._slopes = _any_slopes(trainer) if self._softmax is None else _softmax_slopes(self._softmax)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -77,7 +77,7 @@ class Batched(Engine):
         """Return the updates of clients, longest training first, so that those still at it are the first rows."""
         local = self.trainer.local
         plans = {
-            client: local.schedule(data[-1].shape[0], order_source(self.seed, rounds_done, client))
+            client: local.schedule(data[-1].shape[0], order_source(self.random_state, rounds_done, client))
             for client, data in fetched.items()
         }
         clients = sorted(plans, key=lambda client: -len(plans[client]))

@@ -27,7 +27,7 @@ class Processes(Engine):
     ----------
     trainer : ClientTrainer
         Is pickled: its model and loss must be importable in another process.
-    seed : int or None
+    random_state : int or None
         Of the orders of examples.
     workers : int or None
         How many processes; None takes one a processor.
@@ -35,8 +35,8 @@ class Processes(Engine):
 
     name = "processes"
 
-    def __init__(self, trainer: ClientTrainer, seed: int | None, workers: int | None = None) -> None:
-        super().__init__(trainer, seed)
+    def __init__(self, trainer: ClientTrainer, random_state: int | None, workers: int | None = None) -> None:
+        super().__init__(trainer, random_state)
         self._workers = processors() if workers is None else count("workers", workers)
         self._pool = ProcessPoolExecutor(
             self._workers,
@@ -54,7 +54,9 @@ class Processes(Engine):
                 yield client, data
                 continue
             arrays = tuple(each.numpy() for each in data)
-            waiting.append((client, self._pool.submit(_update, weights, arrays, rounds_done, self.seed, client)))
+            waiting.append(
+                (client, self._pool.submit(_update, weights, arrays, rounds_done, self.random_state, client))
+            )
             if len(waiting) > 2 * self._workers:
                 yield _answer(*waiting.popleft())
         while waiting:
@@ -99,9 +101,9 @@ def _begin(trainer: bytes) -> None:
 
 
 def _update(
-    weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, seed: int | None, client: int
+    weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, random_state: int | None, client: int
 ) -> Weights:
     """Train one client, in a worker."""
     assert _trainer is not None
     data = tuple(torch.from_numpy(array) for array in arrays)
-    return _trainer.update(weights, data, rounds_done, order_source(seed, rounds_done, client))
+    return _trainer.update(weights, data, rounds_done, order_source(random_state, rounds_done, client))

@@ -13,15 +13,15 @@ _SMALL = 50_000
 """Parameters up to which stacked clients train faster than single ones in two processes, on two cores of today."""
 
 
-def engine_for(name: str, trainer: ClientTrainer, seed: int | None, workers: int | None) -> Engine:
+def engine_for(name: str, trainer: ClientTrainer, random_state: int | None, workers: int | None) -> Engine:
     """Return the engine of a name."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
     if name == "auto":
         name = chosen_engine(trainer, workers)
     if name == "batched":
-        return Batched(trainer, seed)
-    return Processes(trainer, seed, workers) if name == "processes" else Engine(trainer, seed)
+        return Batched(trainer, random_state)
+    return Processes(trainer, random_state, workers) if name == "processes" else Engine(trainer, random_state)
 
 
 def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from privet.deprecation import renamed_argument
 from privet.federated.flower.encoding import ARRAYS, CLIENT, CONFIG, ROUNDS_DONE, array_record, weights_of
 from privet.federated.flower.flwr_imports import ClientApp, ConfigRecord, Context, Message, RecordDict
 
@@ -18,6 +19,7 @@ def client_app(
     trainer: "Callable[[Context], ClientTrainer]",
     data: Callable[[Context], Any],
     *,
+    random_state: int | None = None,
     seed: int | None = None,
 ) -> ClientApp:
     """Return the app of a client, for use with a :class:`PrivateStrategy`.
@@ -30,9 +32,11 @@ def client_app(
     data : callable
         Takes Flower's context and returns the client's inputs followed by its targets. It is called only when the
         client has been sampled.
+    random_state : int or None
+        Seed of the local order of examples, which is then that of :func:`simulate` with the same ``random_state``.
+        Privacy does not depend on it.
     seed : int or None
-        Seed of the local order of examples, which is then the order of :func:`simulate` with the same seed. Privacy
-        does not depend on it.
+        Deprecated name of ``random_state``.
 
     Returns
     -------
@@ -40,6 +44,7 @@ def client_app(
         It replies to a training message with the update only. Metrics, the number of examples or the text of an
         error would leave the client without noise. Error messages are therefore written to the client's own log.
     """
+    random_state = renamed_argument("client_app", "seed", seed, "random_state", random_state)
     app = ClientApp()
 
     def update(message: Message, context: Context) -> "Weights":
@@ -52,7 +57,7 @@ def client_app(
         examples = tensors(data(context), training.kind)
         if examples is None:
             raise ValueError("This client has no data.")
-        source = order_source(seed, rounds_done, client)
+        source = order_source(random_state, rounds_done, client)
         return training.update(weights_of(message.content[ARRAYS]), examples, rounds_done, source)
 
     def train(message: Message, context: Context) -> Message:

@@ -1,4 +1,4 @@
-"""Which node is which client: nodes come and go under names of Flower's making, clients have fixed numbers."""
+"""Which Flower node runs which client. Nodes come and go with ids chosen by Flower; clients have fixed numbers."""
 
 import warnings
 
@@ -7,17 +7,24 @@ from privet.federated.flower.flwr_imports import Grid, Message, MessageType, Rec
 from privet.federated.flower.messaging import pull, push
 
 
-class Members:
-    """The nodes of a federation by the numbers of their clients.
+class ClientNodes:
+    """The connected nodes, by client number.
 
-    Every new node is asked for its number, once. A plan samples numbers, whoever is there: a number without a node is
-    a client that does not answer. A number belongs to the node that told it first, for as long as this is connected,
-    so that no client is asked twice in a round; a node that comes back under another name has its number again as
-    soon as Flower has noticed that the old one is gone.
+    Each new node is asked once for its number. The plan samples from all numbers, whether connected or not: a client
+    without a node counts as a client that does not answer. While a node is connected, it keeps its number, even if
+    another node claims the same one, so that no client is asked twice in a round. A client that reconnects under a new
+    node id gets its number back as soon as Flower has noticed that the old node is gone.
+
+    Parameters
+    ----------
+    n_clients : int
+        Clients are numbered 0, ..., n_clients - 1.
+    timeout : float
+        Seconds that a node has for reporting its number.
     """
 
-    def __init__(self, n_clients: int, patience: float) -> None:
-        self._n_clients, self._patience = n_clients, patience
+    def __init__(self, n_clients: int, timeout: float) -> None:
+        self._n_clients, self._timeout = n_clients, timeout
         self._waiting: dict[str, int] = {}
         self._numbers: dict[int, int | None] = {}
         self._nodes: dict[int, int] = {}
@@ -26,36 +33,38 @@ class Members:
         return len(self._nodes)
 
     def node(self, client: int) -> int | None:
-        """Return the node of a client, if it is there."""
+        """Return the node of a client, or None if the client is not connected."""
         return self._nodes.get(client)
 
-    def look(self, grid: Grid) -> None:
-        """Ask new nodes for their numbers, and take in the answers that have come; it does not wait for any."""
+    def refresh(self, grid: Grid) -> None:
+        """Ask new nodes for their numbers, and process the answers that have arrived, without waiting for the rest."""
         connected = set(grid.get_node_ids())
         known = self._numbers.keys() | set(self._waiting.values())
         new = sorted(connected - known)
-        questions = [Message(RecordDict(), node, MessageType.QUERY, ttl=self._patience) for node in new]
+        questions = [Message(RecordDict(), node, MessageType.QUERY, ttl=self._timeout) for node in new]
         self._waiting |= push(grid, questions)
-        for name, node in list(self._waiting.items()):
-            reply = pull(grid, name)
+        for message_id, node in list(self._waiting.items()):
+            reply = pull(grid, message_id)
             if reply is not None:
-                del self._waiting[name]
-                self._take(node, reply)
+                del self._waiting[message_id]
+                self._record(node, reply)
             elif node not in connected:
-                del self._waiting[name]
-        self._settle(connected)
+                del self._waiting[message_id]
+        self._assign(connected)
 
-    def _take(self, node: int, reply: Message | Exception) -> None:
+    def _record(self, node: int, reply: Message | Exception) -> None:
         number = None if isinstance(reply, Exception) else number_of(reply, self._n_clients)
         if number is None:
-            cause = "it sent what cannot be read" if isinstance(reply, Exception) else _cause(reply)
-            _warn(f"a node does not take part: it told no number from 0 to {self._n_clients - 1} ({cause})")
+            cause = "Its reply cannot be read." if isinstance(reply, Exception) else _cause(reply)
+            _warn(
+                f"A node is left out because it did not report a client number from 0 to {self._n_clients - 1}. {cause}"
+            )
         elif number in self._numbers.values():
-            _warn(f"two nodes say that they are client {number}: one of them takes part, as long as it is connected")
+            _warn(f"Two nodes report that they are client {number}. Only the first takes part while it is connected.")
         self._numbers[node] = number
 
-    def _settle(self, connected: set[int]) -> None:
-        """Give each number to one connected node: to the one that has it, or else to the first that told it."""
+    def _assign(self, connected: set[int]) -> None:
+        """Assign each number to one connected node: the one that has it already, or the first that reported it."""
         self._nodes = {client: node for client, node in self._nodes.items() if node in connected}
         for node, number in self._numbers.items():
             if node in connected and number is not None:
@@ -67,5 +76,5 @@ def _warn(text: str) -> None:
 
 
 def _cause(reply: Message) -> str:
-    """Return what a node says about its failure. It was asked for its number only, and had no data at hand."""
-    return str(reply.error.reason) if reply.has_error() else "is its partition-id right?"
+    """Return why a node reported no number. Its error text is safe to show, as no client data was loaded for it."""
+    return str(reply.error.reason) if reply.has_error() else "Check its partition-id."

@@ -1,8 +1,8 @@
-"""Flower's names, in one place: its telemetry is switched off before it is loaded, and its absence is told clearly."""
+"""All imports from Flower. Its telemetry is disabled before it is loaded, and an error explains how to install it."""
 
 import os
 
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported; "1" in the environment stays
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # flwr reads it once, on import; set it to "1" to opt in
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
@@ -11,7 +11,8 @@ try:
     from flwr.serverapp.strategy import Strategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"federated rounds on Flower need flwr 1.41 ({error}): pip install 'privet[federated]'", name=error.name
+        f"privet.federated.flower needs flwr 1.41 ({error}). Install it with pip install 'privet[federated]'.",
+        name=error.name,
     ) from error
 
 __all__ = [

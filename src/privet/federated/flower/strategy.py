@@ -1,16 +1,15 @@
-"""The server's side: a Flower strategy that drives privet's server of federated rounds."""
+"""The Flower strategy that drives privet's federated server."""
 
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from privet.checks import count, positive
 from privet.federated.flower import encoding, messaging
-from privet.federated.flower.client_nodes import Members
+from privet.federated.flower.client_nodes import ClientNodes
 from privet.federated.flower.flwr_imports import (
     ArrayRecord,
     ConfigRecord,
@@ -20,75 +19,59 @@ from privet.federated.flower.flwr_imports import (
     MetricRecord,
     Strategy,
 )
+from privet.federated.results import RoundHistory, RunResult
 from privet.federated.server import Server
-from privet.federated.simulation import RoundReport
 from privet.networks import Weights
-from privet.plans import GradientPlan
-from privet.privacy import Guarantee, assumed
+from privet.privacy import assumed
 
-_LOG = logging.getLogger("flwr")  # what a ServerApp says there is shown by `flwr run --stream`
+_LOG = logging.getLogger("flwr")  # `flwr run --stream` shows what a ServerApp logs here
 
 _TRUST = assumed(
-    "a client has one number, and no data under another; the SuperLink and the server, which see single updates and "
-    "who takes part, keep them to themselves"
+    "each client has one number and its data under no other; the SuperLink and the server, which see individual "
+    "updates and who takes part, keep them confidential"
 )
 
 
-@dataclass(frozen=True)
-class FlowerResult:
-    """The trained model and its guarantee.
-
-    Attributes
-    ----------
-    weights : dict of arrays
-        The layers that the server's output rule makes.
-    guarantee : Guarantee
-        For each client, of all global models.
-    history : tuple of RoundReport
-        One a round.
-    plan : GradientPlan
-        Sampling, bound, noise and rounds.
-    """
-
-    weights: Weights
-    guarantee: Guarantee
-    history: tuple[RoundReport, ...]
-    plan: GradientPlan
+@dataclass(frozen=True, kw_only=True)
+class FlowerResult(RunResult):
+    """The trained model and its guarantee; the attributes are those of :class:`~privet.federated.results.RunResult`."""
 
     @property
     def arrays(self) -> ArrayRecord:
-        """The layers as Flower has them."""
+        """The parameters as a Flower record."""
         return encoding.array_record(self.weights)
 
 
-class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only where it is installed
-    """Rounds of a plan of clients, over the nodes of a Flower federation.
+class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types where it is not installed
+    """Runs the rounds of a plan over the nodes of a Flower federation.
 
     Parameters
     ----------
     server : Server
-        Plan, first model, number of clients, denoiser and step. Its clients are numbered as the nodes' own
-        configuration says (``partition-id``).
+        Plan, initial model, number of clients, denoiser and step size. The number of a client is the ``partition-id``
+        in the configuration of its node.
     timeout : float
-        Seconds that a client has for its answer in a round. Later answers count as none. The attribute of this name
-        may be changed between rounds.
+        Seconds that a client has for its reply in a round. Later replies are ignored. The attribute may be changed
+        between rounds.
     min_clients : int
-        How many clients must be there for the first round to begin. A public choice, made before anybody came.
+        Number of clients that must be connected before the first round starts. It is public, so choose it without
+        looking at who has connected.
     evaluate : callable or None
-        Given the layers after a round, returns their score for the history, on **public** data.
+        Takes the parameters after a round and returns a score for the history. It must use **public** data only.
     save : path or None
-        Write the run there after every round. An app runs in a folder of Flower's own: give the whole path.
+        File to which the run is written after every round. Use an absolute path, because Flower runs apps in a folder
+        that it chooses.
     resume : bool
-        Go on from the file ``save``, if it is there.
+        Whether to continue the run in the file ``save``, if the file exists.
 
     Formal guarantees
     -----------------
-    Those of :class:`Server`. Clients are sampled by its plan, from all its numbers, whether their nodes are there or
-    not; Flower's own sampling of connected nodes is not used. Every update is clipped again at the server. A node that
-    is gone, fails, is late, or sends what is not finite, has other shapes or cannot be read counts as zero, and only
-    its own: replies are fetched one at a time. The divisor is fixed, all clients weigh the same, and whatever a reply
-    holds besides its update (metrics, ``num-examples``) is not looked at. Nothing is evaluated on clients: a score on
-    their data would be a release of its own.
+    Those of :class:`Server`. Its plan samples from all client numbers, whether their nodes are connected or not;
+    Flower's own sampling among connected nodes is not used. The server clips every update again. A client whose node
+    is gone, fails, is late, or sends an update that is non-finite, has wrong shapes or cannot be read counts as zero.
+    This does not affect other clients, because replies are fetched one at a time. The divisor is fixed, all clients
+    have equal weight, and everything in a reply except the update (metrics, ``num-examples``) is ignored. Models are
+    not evaluated on clients, because a score on their data would be an additional release.
     """
 
     def __init__(
@@ -105,38 +88,24 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
         self.timeout = positive("timeout", timeout)
         self._min_clients = count("min_clients", min_clients)
         if self._min_clients > server.n_clients:
-            raise ValueError(f"min_clients = {min_clients} are more than the server's {server.n_clients} clients")
-        self._evaluate, self._save = evaluate, save
-        self._members = Members(server.n_clients, self.timeout)
+            raise ValueError(f"min_clients={min_clients} exceeds the server's number of clients, {server.n_clients}.")
+        self._evaluate = evaluate
+        self._nodes = ClientNodes(server.n_clients, self.timeout)
         self._asked: dict[int, int] = {}
-        self._delta = server.guarantee.delta
-        self._history = [RoundReport(*saved, server.plan, self._delta) for saved in self._taken_up(resume)]
-
-    def _taken_up(self, resume: bool) -> list[tuple[int, float | None, int]]:
-        """Begin the files of a run, or go on from them; return what there is to report so far."""
-        if self._save is None:
-            if resume:
-                raise ValueError("resume=True goes on from the file that save= names: give one")
-            return []
-        if not Path(self._save).exists():
-            self.server.save(self._save, [])  # from here on a journal counts the rounds
-            return []
-        if not resume:
-            raise ValueError(f"{self._save} holds a run already: go on with it by resume=True, or give another name")
-        return [(number, score, spent) for number, score, spent in self.server.resume(self._save)]
+        self._history = RoundHistory(server, server.guarantee.delta, save, resume)
 
     # ------------------------------------------------------------------------------------------------- the whole run
 
     def start(self, grid: Grid) -> FlowerResult:
-        """Make the rounds that are left, and return the model with its guarantee.
+        """Run the remaining rounds, and return the model with its guarantee.
 
-        It takes no first model and no number of rounds, unlike other strategies' ``start``: the server has the one,
-        its plan the other.
+        Unlike the ``start`` of other strategies, it takes no initial model and no number of rounds: the server has the
+        former, and its plan the latter.
         """
         self.summary()
         try:
             if not self.server.is_done:
-                self._gather(grid)
+                self._wait_for_clients(grid)
             while not self.server.is_done:
                 self._round(grid)
         finally:
@@ -144,33 +113,37 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
         return self.result()
 
     def result(self) -> FlowerResult:
-        """Return the model as it is, and the guarantee of what was released so far."""
-        guarantee = self.server.guarantee.assuming(_TRUST)
-        return FlowerResult(self.server.output, guarantee, tuple(self._history), self.server.plan)
+        """Return the current model, with the guarantee for what has been released so far."""
+        return FlowerResult(
+            weights=self.server.output,
+            guarantee=self.server.guarantee.assuming(_TRUST),
+            history=tuple(self._history.reports),
+            plan=self.server.plan,
+        )
 
-    def _gather(self, grid: Grid) -> None:
-        """Wait until enough clients are there."""
+    def _wait_for_clients(self, grid: Grid) -> None:
+        """Wait until ``min_clients`` clients are connected."""
         end = time.monotonic() + self.timeout
-        self._members.look(grid)
-        while len(self._members) < self._min_clients:
+        self._nodes.refresh(grid)
+        while len(self._nodes) < self._min_clients:
             if time.monotonic() > end:
                 raise RuntimeError(
-                    f"{len(self._members)} of min_clients = {self._min_clients} clients are there after "
-                    f"{self.timeout:g} s: start their nodes (flower-supernode ... --node-config 'partition-id=0'). "
-                    "Nothing was released"
+                    f"Only {len(self._nodes)} of min_clients={self._min_clients} clients connected within "
+                    f"{self.timeout:g} s, so no round was started and nothing was released. Start more nodes with "
+                    "flower-supernode ... --node-config 'partition-id=i', or lower min_clients."
                 )
             time.sleep(messaging.PAUSE)
-            self._members.look(grid)
+            self._nodes.refresh(grid)
 
-    # --------------------------------------------------------------------------------------- the parts of a strategy
+    # ------------------------------------------------------------------------------------ the methods of a strategy
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the next round: the server's own model, to the clients that its plan draws."""
-        self._members.look(grid)
+        """Return the messages of the next round: the server's model, addressed to the clients that the plan samples."""
+        self._nodes.refresh(grid)
         chosen = [int(client) for client in self.server.sample()]
-        found = {self._members.node(client): client for client in chosen}
+        found = {self._nodes.node(client): client for client in chosen}
         self._asked = {node: client for node, client in found.items() if node is not None}
         content = encoding.instruction(self.server.weights, self.server.rounds_done)
         return [Message(content, node, MessageType.TRAIN, ttl=self.timeout) for node in self._asked]
@@ -178,34 +151,34 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End the round: the noisy sum of what came, a step, and the run in its file. There are no metrics."""
-        self._end_round(self._heard((reply.metadata.src_node_id, reply) for reply in replies))
+        """Complete the round: add the noisy sum of the updates to the model, and save the run. There are no metrics."""
+        self._end_round(self._updates((reply.metadata.src_node_id, reply) for reply in replies))
         return encoding.array_record(self.server.weights), None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return no messages: scores of clients' data would be released without noise."""
+        """Return no messages, because scores on clients' data would be released without noise."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return nothing, as nobody was asked."""
+        """Return None, because no client was asked to evaluate."""
         return None
 
     def summary(self) -> None:
-        """Log what is planned."""
+        """Log the plan and its guarantee."""
         plan = self.server.plan
-        _LOG.info("%d of %d rounds are made; %s", self.server.rounds_done, plan.steps, plan.sampler.in_words())
+        _LOG.info("%d of %d rounds are complete; %s", self.server.rounds_done, plan.steps, plan.sampler.in_words())
         for line in str(self.server.guarantee).splitlines():
             _LOG.info("\t%s", line)
 
     # ------------------------------------------------------------------------------------------------------- a round
 
     def _round(self, grid: Grid) -> None:
-        """Make one round. Once its clients are drawn it is spent, come what may.
+        """Run one round. Once its clients have been sampled, the round is spent even if it fails.
 
-        If a round could be begun anew with other clients because it failed with these, its clients would be those with
-        which it does not fail, and not the sample that is accounted for.
+        If a failed round could be repeated with other clients, the clients that take part would be those with which a
+        round succeeds, which is not the sampling that the guarantee accounts for.
         """
         messages = self.configure_train(self.server.rounds_done + 1, ArrayRecord(), ConfigRecord(), grid)
         try:
@@ -213,10 +186,10 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
         except Exception:
             self._end_round(iter(()))
             raise
-        self._end_round(self._heard(messaging.replies(grid, sent, self.timeout)))
+        self._end_round(self._updates(messaging.replies(grid, sent, self.timeout)))
 
-    def _heard(self, replies: Iterable[tuple[int, Message | Exception]]) -> Iterator[tuple[int, Any]]:
-        """Yield clients and their updates; who was not asked has the number -1, of no client."""
+    def _updates(self, replies: Iterable[tuple[int, Message | Exception]]) -> Iterator[tuple[int, Any]]:
+        """Yield pairs of client and update. A node that was not asked yields the number -1, which no client has."""
         for node, reply in replies:
             update = encoding.UNREADABLE if isinstance(reply, Exception) else encoding.update_of(reply)
             yield self._asked.get(node, -1), update
@@ -224,8 +197,6 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr is looked at only
     def _end_round(self, updates: Iterator[tuple[int, Any]]) -> None:
         self.server.aggregate(updates)
         score = None if self._evaluate is None else float(self._evaluate(self.server.output))
-        done, spent = self.server.rounds_done, self.server.rounds_spent
-        self._history.append(RoundReport(done, score, spent, self.server.plan, self._delta))
-        if self._save is not None:
-            self.server.save(self._save, [[report.number, report.score, report.spent] for report in self._history])
-        _LOG.info("round %d of %d%s", done, self.server.plan.steps, "" if score is None else f": score {score:.4g}")
+        self._history.add(score)
+        done, planned = self.server.rounds_done, self.server.plan.steps
+        _LOG.info("round %d of %d%s", done, planned, "" if score is None else f": score {score:.4g}")

@@ -1,15 +1,10 @@
 """Samplers: how a step chooses its units, next to the event that the choice makes."""
 
-from privet.plans.samplers.samplers import (
-    ALL,
-    Batch,
-    FixedOrder,
-    FixedSize,
-    FullBatch,
-    OneUniform,
-    Poisson,
-    Sampler,
-)
+from privet.plans.samplers.base import ALL, Batch, Sampler, common_adjacency
+from privet.plans.samplers.fixed_order import FixedOrder
+from privet.plans.samplers.fixed_size import FixedSize, OneUniform
+from privet.plans.samplers.full_batch import FullBatch
+from privet.plans.samplers.poisson import Poisson
 from privet.plans.samplers.secret_orders import RandomSkip, RandomStop, SecretOrder
 
 __all__ = [
@@ -24,4 +19,5 @@ __all__ = [
     "RandomStop",
     "Sampler",
     "SecretOrder",
+    "common_adjacency",
 ]

@@ -1,84 +1,89 @@
-"""Fixed orders with a secret: where the run stops, how much it skips, or which order it is.
+"""Fixed orders with a secret: where the run stops, how many steps it skips, or the order itself.
 
-Chance helps because no one can choose a place beforehand; the analysis covers telling what was drawn. It does so only
-where the last iterate alone is released: with all of them released the accounting is that of a known order.
+The secret helps because an attacker cannot choose the position of a record beforehand. The analysis covers the event
+that the secret becomes known later. It holds only if nothing but the last iterate is released; if all iterates are
+released, the accounting is that of a public order.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
-from privet.plans.samplers.samplers import Batch, FixedOrder
+from privet.plans.samplers.base import Batch
+from privet.plans.samplers.fixed_order import FixedOrder
 from privet.privacy.events import Secret
 from privet.privacy.noise.source import NoiseSource
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RandomStop(FixedOrder):
     """One pass that ends after a uniformly random number of steps: Stop-PNSGD."""
 
+    name = "random stop"
     secret: ClassVar[Secret] = Secret.STOP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_pass(self)
+        _check_one_pass(self)
         if self.public:
-            raise ValueError("RandomStop may stop before public units are reached: it takes none")
+            raise ValueError(
+                f"RandomStop may stop before it reaches the {self.public} public units. Use public=0, or RandomSkip."
+            )
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
-        """Yield the batches up to the stop, which no one is told."""
-        stop = 1 + source.below(self.implied_steps)
-        for done, batch in enumerate(super().batches(n, steps, source)):
-            if done == stop:
-                return
-            yield batch
+        """Yield the batches up to the secret stop."""
+        yield from islice(super().batches(n, steps, source), 1 + source.below(self.implied_steps))
 
     def in_words(self) -> str:
-        """Say so."""
+        """Return a phrase for the guarantee that says how batches are drawn."""
         return f"{super().in_words()}, up to a random step that is kept secret"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RandomSkip(FixedOrder):
-    """One pass that begins at a uniformly random step of its first half: Skip-PNSGD; with ``public``, Corollary 31."""
+    """One pass that begins at a uniformly random step of its first half: Skip-PNSGD.
 
+    With ``public`` units it is the algorithm of Corollary 31 of "Privacy Amplification by Iteration".
+    """
+
+    name = "random skip"
     secret: ClassVar[Secret] = Secret.SKIP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_pass(self)
+        _check_one_pass(self)
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield the batches that are not skipped."""
-        skipped = source.below(self.implied_steps // 2 + 1)
-        for place, batch in enumerate(super().batches(n, steps, source)):
-            if place >= skipped:
-                yield batch
+        yield from islice(super().batches(n, steps, source), source.below(self.implied_steps // 2 + 1), None)
 
     def in_words(self) -> str:
-        """Say so."""
+        """Return a phrase for the guarantee that says how batches are drawn."""
         return f"{super().in_words()}, from a random step of the first half that is kept secret"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SecretOrder(FixedOrder):
-    """A uniformly random order, the same in every pass, which no one is told."""
+    """A uniformly random order that is kept secret and is the same in every pass."""
 
+    name = "secret order"
     secret: ClassVar[Secret] = Secret.ORDER
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
-        """Yield the same random batches in every pass, public units after them."""
+        """Yield the same random batches in every pass, followed by the public units."""
         self.check_n(n)
         order = source.permutation(self.n)
-        for _ in range(self.passes):
-            for batch in self._pass():
-                yield order[batch] if batch.start < self.n else batch
+        for batch in super().batches(n, steps, source):
+            yield order[batch] if isinstance(batch, slice) and batch.start < self.n else batch
 
     def in_words(self) -> str:
-        """Say so."""
+        """Return a phrase for the guarantee that says how batches are drawn."""
         return super().in_words().replace("a fixed public order", "one uniformly random order that is kept secret")
 
 
-def _one_pass(order: FixedOrder) -> None:
+def _check_one_pass(order: FixedOrder) -> None:
     if order.passes > 1:
-        raise ValueError(f"{type(order).__name__} makes one pass: leave passes out")
+        raise ValueError(
+            f"{type(order).__name__} makes one pass, and passes = {order.passes} was given: leave passes out"
+        )

@@ -21,10 +21,10 @@ never through REPLACE_ONE. A test holds both against the exact Gaussian profile.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from privet.checks import delta_value
+from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.analyses.loss_distribution import (
     FINE,
     LARGEST_LOSS,
@@ -34,18 +34,8 @@ from privet.privacy.analyses.loss_distribution import (
     loss_distribution_epsilon,
 )
 from privet.privacy.analyses.renyi import renyi_epsilon
-from privet.privacy.analyses.unsampled import is_gaussian, takes_everybody, unsampled_epsilon, unsampled_mu
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import (
-    Event,
-    FixedSizeGaussian,
-    GaussianRelease,
-    LastIterate,
-    NearlyGaussian,
-    PoissonGaussian,
-    leaves,
-)
-from privet.privacy.iteration import averaged_epsilon, mixture
+from privet.privacy.events import Event, GaussianRelease, NearlyGaussian
 
 Bound = Callable[[Sequence[Event], Adjacency, float, Precision], float]
 
@@ -72,72 +62,97 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
 
 
-@lru_cache(maxsize=1024)  # one plan is asked many times: by checks, by its guarantee, by repeated runs
+@lru_cache(maxsize=1024)  # The same plan is asked many times: by checks, by its guarantee, by repeated runs.
 def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) -> float:
-    return bound_of(analysis)(merged(event, adjacency), adjacency, delta, FINE)
+    return merged_epsilon(merged(event, adjacency), adjacency, delta, analysis=analysis)
 
 
 def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
-    """Return the elementary events, merged exactly: all Gaussians without sampling, and all runs of one kind."""
+    """Return the elementary events, merged without loss: all exact Gaussians into one, and equal events into one."""
     gaussians: list[float] = []
     others: list[Event] = []
     runs: dict[Event, int] = {}
-    distance = 0.0
-    for part in leaves(event):
+    error = 0.0
+    for part in event.leaves():
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
             raise ValueError(f"{type(part).__name__} is accounted for under {names} adjacency, not {adjacency}")
-        if isinstance(part, GaussianRelease) or takes_everybody(part):
-            gaussians.append(unsampled_mu(part, adjacency))
-        elif isinstance(part, NearlyGaussian):
-            gaussians.append(part.mu)
-            distance += part.distance
-        elif isinstance(part, PoissonGaussian | FixedSizeGaussian):
-            one_step = replace(part, steps=1)
-            runs[one_step] = runs.get(one_step, 0) + part.steps
-        elif isinstance(part, LastIterate):
-            one_run = replace(part, runs=1)
-            runs[one_run] = runs.get(one_run, 0) + part.runs
+        error += part.approximation_error
+        if (mu := part.gaussian_mu(adjacency)) is not None:
+            gaussians.append(mu)
+        elif part.is_repeatable:
+            one = part.repeated(1)
+            runs[one] = runs.get(one, 0) + part.repeats
         else:
             others.append(part)
     if gaussians:
         others.insert(0, GaussianRelease(math.hypot(*gaussians)))
-    if distance:
-        others.append(NearlyGaussian(0.0, distance))
-    return (*others, *(_times(one, number) for one, number in runs.items()))
+    if error:
+        others.append(NearlyGaussian(0.0, error))
+    others += [one.repeated(number) for one, number in runs.items()]
+    return tuple(others)
 
 
-def _times(one: Event, number: int) -> Event:
-    """Return so many of one event, as one event."""
-    if isinstance(one, LastIterate):
-        return replace(one, runs=number)
-    assert isinstance(one, PoissonGaussian | FixedSizeGaussian)
-    return replace(one, steps=number)
+def gaussian_mu(event: Event, adjacency: Adjacency) -> float | None:
+    """Return the mu of an event that is exactly mu-GDP, None for all other events."""
+    parts = merged(event, adjacency)
+    return parts[0].gaussian_mu(adjacency) if len(parts) == 1 and not parts[0].approximation_error else None
+
+
+def merged_epsilon(
+    parts: Sequence[Event], adjacency: Adjacency, delta: float, *, analysis: str, precision: Precision = FINE
+) -> float:
+    """Return the epsilon of events that :func:`merged` returned, corrected for their approximation errors.
+
+    Suppose that P is within total variation distance t of P', Q within t of Q', and (P', Q') satisfy (epsilon,
+    delta'). Then for every set of outcomes E
+    P(E) <= P'(E) + t <= e^epsilon Q'(E) + delta' + t <= e^epsilon Q(E) + delta' + t (1 + e^epsilon).
+    """
+    if analysis not in _ANALYSES:
+        raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
+    bound = _ANALYSES[analysis]
+    error = sum(part.approximation_error for part in parts)
+    if not error:
+        return bound(parts, adjacency, delta, precision) if parts else 0.0
+    exact = [part for part in parts if not part.approximation_error]
+    found = 0.0
+    while math.isfinite(found):
+        room = delta - error * (1 + math.exp(min(found, 700.0)))
+        if room <= 0:
+            return math.inf
+        needed = bound(exact, adjacency, room, precision) if exact else 0.0
+        if needed <= found:
+            return found
+        found = needed * (1 + 1e-9)  # Increase epsilon until the delta that it leaves certifies it.
+    return found
+
+
+def unsampled_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) -> float:
+    """Return an epsilon that ignores sampling and secrets: Gaussians compose exactly, black boxes add up."""
+    mu_squared, epsilon, slack = 0.0, 0.0, 0.0
+    for part in parts:
+        mu, extra_epsilon, extra_delta = part.unsampled(adjacency)
+        mu_squared, epsilon, slack = mu_squared + mu**2, epsilon + extra_epsilon, slack + extra_delta
+    if mu_squared == 0:
+        return epsilon if slack <= delta else math.inf
+    return epsilon + gdp_epsilon(math.sqrt(mu_squared), delta - slack) if delta > slack else math.inf
 
 
 def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision) -> float:
-    """Return the best of the bounds that cover the events; each of them is valid."""
+    """Return the smallest of the bounds that cover the events. Each of them is valid."""
     plain = unsampled_epsilon(parts, adjacency, delta)
-    if delta == 0 or plain == 0 or is_gaussian(parts):
+    if delta == 0 or plain == 0:
         return plain
-    if delta >= _chance_of_contact(parts):
-        return 0.0
-    if len(parts) == 1 and isinstance(parts[0], LastIterate) and parts[0].runs == 1:
-        return min(plain, averaged_epsilon(*mixture(parts[0]), delta))
+    if len(parts) == 1 and parts[0].gaussian_mu(adjacency) is not None:
+        return plain
+    if delta >= -math.expm1(sum(part.log_chance_of_no_contact() for part in parts)):
+        return 0.0  # Unless a unit is used, neighbouring datasets are treated alike.
+    if len(parts) == 1 and (alone := parts[0].closed_form_epsilon(delta)) is not None:
+        return min(plain, alone)
     if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
         return min(plain, renyi_epsilon(parts, adjacency, delta))
     by_losses = loss_distribution_epsilon(parts, adjacency, delta, precision)
     return min(plain, by_losses if math.isfinite(by_losses) else renyi_epsilon(parts, adjacency, delta))
-
-
-def _chance_of_contact(parts: Sequence[Event]) -> float:
-    """Return the chance that a unit is ever in a batch: without contact, neighbours are the same."""
-    missed = 0.0
-    for part in parts:
-        if not isinstance(part, PoissonGaussian | FixedSizeGaussian):
-            return 1.0
-        missed += part.steps * math.log1p(-part.rate)
-    return -math.expm1(missed)
 
 
 _ANALYSES: dict[str, Bound] = {
@@ -146,37 +161,3 @@ _ANALYSES: dict[str, Bound] = {
     "pld": loss_distribution_epsilon,
     "unsampled": lambda parts, adjacency, delta, precision: unsampled_epsilon(parts, adjacency, delta),
 }
-
-
-def bound_of(analysis: str) -> Bound:
-    """Return the analysis of that name."""
-    if analysis not in _ANALYSES:
-        raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
-    return _despite_distance(_ANALYSES[analysis])
-
-
-def _despite_distance(bound: Bound) -> Bound:
-    """Return the analysis for what ran, given one of what it is close to.
-
-    If P is within t of P', Q within t of Q', and (P', Q') satisfy (epsilon, delta'), then for every outcome E
-    P(E) <= P'(E) + t <= e^epsilon Q'(E) + delta' + t <= e^epsilon Q(E) + delta' + t (1 + e^epsilon).
-    """
-
-    def corrected(parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision) -> float:
-        near = [part for part in parts if isinstance(part, NearlyGaussian)]
-        exact = [part for part in parts if not isinstance(part, NearlyGaussian)]
-        distance = sum(part.distance for part in near)
-        if not distance:
-            return bound(exact, adjacency, delta, precision) if exact else 0.0
-        found = 0.0
-        while math.isfinite(found):
-            room = delta - distance * (1 + math.exp(min(found, 700.0)))
-            if room <= 0:
-                return math.inf
-            needed = bound(exact, adjacency, room, precision) if exact else 0.0
-            if needed <= found:
-                return found
-            found = needed * (1 + 1e-9)  # up to a point that its own room certifies
-        return found
-
-    return corrected

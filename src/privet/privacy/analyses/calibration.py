@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from privet.privacy.analyses.accounting import bound_of, merged
+from privet.privacy.analyses.accounting import gaussian_mu, merged, merged_epsilon
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.analyses.loss_distribution import COARSE, FINE, MIDDLE, Precision
-from privet.privacy.analyses.unsampled import is_gaussian
 from privet.privacy.budget import Adjacency, Budget
-from privet.privacy.events import LEAST_NOISE, MOST_NOISE, Event
+from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event
 
 _SENSIBLE_EPSILON = 100.0
 
@@ -38,17 +37,16 @@ def calibrate(
     """
     if budget.is_pure:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
-    bound = bound_of(analysis)
-    one, two = (merged(family(z), adjacency) for z in (1.0, 2.0))
-    if analysis in {"tightest", "unsampled"} and is_gaussian(one) and is_gaussian(two):
-        mu = one[0].mu
-        if mu > 0 and two[0].mu == mu / 2:
-            multiplier = mu / gdp_mu(budget)
-            # Hidden iterates may need next to no noise; a budget that needs none is another matter.
-            return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
+    one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
+    if analysis in {"tightest", "unsampled"} and one and two == one / 2:
+        multiplier = one / gdp_mu(budget)
+        # A hidden iterate may need next to no noise, but a budget that needs no noise at all is an error.
+        return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
 
     def certified(precision: Precision) -> Callable[[float], float]:
-        return lambda z: bound(merged(family(z), adjacency), adjacency, budget.delta, precision)
+        return lambda z: merged_epsilon(
+            merged(family(z), adjacency), adjacency, budget.delta, analysis=analysis, precision=precision
+        )
 
     guess = _Guess(1.0, slope=-1.0)
     for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):

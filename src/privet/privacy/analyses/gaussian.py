@@ -107,6 +107,20 @@ def gdp_epsilons(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     return epsilons[places]
 
 
+def averaged_epsilon(mus: NDArray[np.float64], chances: NDArray[np.float64], delta: float) -> float:
+    """Return the least epsilon at which the average of Gaussian profiles is at most ``delta``."""
+    mus, chances = mus[mus > 0], chances[mus > 0]
+    if mus.size == 0 or delta == 0:
+        return math.inf if mus.size else 0.0
+
+    def excess(epsilon: float) -> float:
+        return float(chances @ np.exp(log_gdp_deltas(mus, np.full(mus.shape, epsilon)))) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    return float(brentq(excess, 0.0, gdp_epsilon(float(mus.max()), delta), xtol=1e-12)) * (1 + 1e-9) + 1e-11
+
+
 def gdp_delta(mu: float, epsilon: float) -> float:
     """Return delta(epsilon; mu) of equation (1), for any epsilon >= 0."""
     mu, epsilon = nonnegative("mu", mu), nonnegative("epsilon", epsilon)

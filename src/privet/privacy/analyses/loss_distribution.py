@@ -1,31 +1,23 @@
 """Accounting by privacy loss distributions.
 
-Koskela, Jalko and Honkela 2020; the discretisation, an upper bound, is that of Doroshenko et al. 2022, "Connect the
-Dots". dp-accounting does the work; here its grid is chosen, the rounding of its Fourier transform is paid for, and the
-pairs that it lacks (:mod:`~privet.privacy.analyses.loss_masses`) are supplied.
+Koskela, Jalko and Honkela 2020; the discretisation, which is an upper bound, is that of Doroshenko et al. 2022,
+"Connect the Dots". dp-accounting computes the convolutions. This module chooses the grid, accounts for the rounding
+errors of the Fourier transform, and builds the distributions from which events are made; the pairs of laws that
+dp-accounting does not offer come from :mod:`~privet.privacy.analyses.loss_masses`.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privet.privacy.analyses.loss_masses import LossMasses, fixed_size_losses, mixture_losses
-from privet.privacy.analyses.unsampled import not_covered, unsampled_epsilon
+from privet.privacy.analyses.loss_masses import LossMasses
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import (
-    ApproximateRelease,
-    Event,
-    FixedSizeGaussian,
-    GaussianRelease,
-    LastIterate,
-    PoissonGaussian,
-    PureRelease,
-)
-from privet.privacy.iteration import mixture
+
+if TYPE_CHECKING:
+    from privet.privacy.events.base import Event
 
 
 @dataclass(frozen=True)
@@ -41,41 +33,41 @@ MIDDLE = Precision(cells_per_deviation=6.0, most_cells=6_000)
 COARSE = Precision(cells_per_deviation=2.0, most_cells=2_000)
 
 
-# dp-accounting exponentiates losses; beyond this a float overflows.
+# dp-accounting exponentiates losses, and beyond this loss a float overflows.
 LARGEST_LOSS = 600.0
 _FINEST_GRID = 1e-9
 
 
 def loss_distribution_epsilon(
-    parts: Sequence[Event], adjacency: Adjacency, delta: float, precision: Precision
+    parts: Sequence["Event"], adjacency: Adjacency, delta: float, precision: Precision
 ) -> float:
-    """Compose privacy loss distributions on one grid, rounded up."""
+    """Return the epsilon of the composed privacy loss distributions, all rounded up to one grid."""
     room = delta - fourier_rounding(parts)
     if room <= 0 or largest_loss(parts) > LARGEST_LOSS:
         return math.inf
-    if not any(_spread(part)[0] > 0 for part in parts):  # nothing released, but for chances of publishing all
-        return unsampled_epsilon(parts, adjacency, delta)
+    if not any(part.spread() > 0 for part in parts):  # Nothing is released, except that all may be with chance delta.
+        return 0.0 if sum(part.unsampled(adjacency).delta for part in parts) <= delta else math.inf
     interval = _interval(parts, precision)
     total: Any = None
     try:
         for part in parts:
-            distribution = _pld(part, interval)
+            distribution = part.loss_distribution(interval)
             total = distribution if total is None else total.compose(distribution)
-        with np.errstate(over="ignore"):  # an infinite epsilon is an answer
+        with np.errstate(over="ignore"):  # An infinite epsilon is a valid result.
             return float(total.get_epsilon_for_delta(room))
-    except OverflowError:  # losses in the hundreds: no bound from here
+    except OverflowError:  # Losses in the hundreds: this analysis has no bound.
         return math.inf
 
 
-def _interval(parts: Sequence[Event], precision: Precision) -> float:
+def _interval(parts: Sequence["Event"], precision: Precision) -> float:
     """Return the width h of the grid for the privacy loss.
 
-    Rounding the loss of one step, of standard deviation s, to the grid adds variance of about h min(h, s). The widest
-    grid is taken on which this adds up to a small share of the total variance, so that a small release beside a large
-    one does not force a fine grid on both. Pure losses are rounded up, by up to h each. Where rare large losses
-    dominate, all this would be needlessly fine, so the number of cells a step is limited.
+    Rounding the loss of one step, of standard deviation s, to the grid adds variance of about h min(h, s). The result
+    is the widest grid on which this adds up to a small share of the total variance, so that a small release beside a
+    large one does not force a fine grid on both. The losses of black boxes are rounded up, by up to h each. Where rare
+    large losses dominate, such a grid would be needlessly fine, so the number of cells per step is limited.
     """
-    spreads = [_spread(part) for part in parts]
+    spreads = [(part.spread(), part.repeats) for part in parts]
     variance = sum(steps * s**2 for s, steps in spreads)
     allowed = variance / precision.cells_per_deviation**2
     low, high = 0.0, math.sqrt(variance)
@@ -83,126 +75,72 @@ def _interval(parts: Sequence[Event], precision: Precision) -> float:
         h = (low + high) / 2
         low, high = (h, high) if sum(steps * h * min(h, s) for s, steps in spreads) <= allowed else (low, h)
     width = low
-    rounded_up = [part for part in parts if isinstance(part, PureRelease | ApproximateRelease)]
+    rounded_up = sum(part.is_black_box for part in parts)
     if rounded_up:
-        width = min(width, 0.16 / precision.cells_per_deviation * math.sqrt(variance) / len(rounded_up))
+        width = min(width, 0.16 / precision.cells_per_deviation * math.sqrt(variance) / rounded_up)
     return max(width, largest_loss(parts) / precision.most_cells, _FINEST_GRID)
 
 
-def _spread(part: Event) -> tuple[float, int]:
-    """Return the standard deviation of the loss of one step, about, and the number of steps."""
-    if isinstance(part, PoissonGaussian | FixedSizeGaussian):
-        sigma = _relative_noise(part)
-        return min(part.rate * math.sqrt(math.expm1(min(1 / sigma**2, 600.0))), 1 / sigma), part.steps
-    if isinstance(part, GaussianRelease):
-        return part.mu, 1
-    if isinstance(part, LastIterate):
-        mus, chances = mixture(part)
-        return math.sqrt(chances @ mus**2), part.runs
-    if isinstance(part, PureRelease | ApproximateRelease):
-        return part.epsilon, 1
-    raise not_covered("pld", part)
+def largest_loss(parts: Sequence["Event"]) -> float:
+    """Return a privacy loss that one step of any part hardly ever exceeds."""
+    return max((part.largest_loss() for part in parts), default=0.0)
 
 
-def largest_loss(parts: Sequence[Event]) -> float:
-    """Return a loss that one step hardly ever exceeds: ten standard deviations of the noise out."""
-    losses = [0.0]
-    for part in parts:
-        if isinstance(part, PoissonGaussian | FixedSizeGaussian):
-            sigma = _relative_noise(part)
-            exponent = (1 + 20 * sigma) / (2 * sigma**2)
-            losses.append(math.log1p(part.rate * math.expm1(exponent)) if exponent < LARGEST_LOSS else exponent)
-        elif isinstance(part, GaussianRelease | LastIterate):
-            mu = part.mu if isinstance(part, GaussianRelease) else float(mixture(part)[0].max())
-            losses.append(mu**2 / 2 + 10 * mu)
-        elif isinstance(part, PureRelease | ApproximateRelease):
-            losses.append(part.epsilon)
-    return max(losses)
+def fourier_rounding(parts: Sequence["Event"]) -> float:
+    """Return how much probability the rounding of an FFT, raised to the power of the steps, may misplace.
+
+    The coefficients have a relative error of about 2e-15, so their powers one of 2e-15 steps, and by Parseval the
+    composed distribution is off by that times its own Euclidean norm, which is below 0.05 for the grids used here.
+    This allows for more.
+    """
+    return 1e-14 + 4e-16 * sum(part.repeats for part in parts if part.is_repeatable)
 
 
-def _relative_noise(part: PoissonGaussian | FixedSizeGaussian) -> float:
-    """Return the noise over what one neighbour may change: C by coming or going, 2C by replacement."""
-    return part.noise_multiplier / (Adjacency.REPLACE_ONE.factor if isinstance(part, FixedSizeGaussian) else 1)
+def fourier_floor(parts: Sequence["Event"]) -> float:
+    """Return the delta below which that rounding would cost more than a few percent of delta."""
+    return 30 * fourier_rounding(parts)
 
 
-@singledispatch
-def _pld(part: Event, interval: float) -> Any:
-    """Return the privacy loss distribution of one event, rounded pessimistically."""
-    raise not_covered("pld", part)
-
-
-@_pld.register
-def _(part: GaussianRelease, interval: float) -> Any:
+def gaussian_distribution(mu: float, interval: float) -> Any:
+    """Return the loss distribution of a mu-GDP release."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if part.mu == 0:
+    if mu == 0:
         return pld.identity(value_discretization_interval=interval)
-    return pld.from_gaussian_mechanism(1 / part.mu, value_discretization_interval=interval)
+    return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
 
 
-@_pld.register(PureRelease)
-@_pld.register(ApproximateRelease)
-def _(part: PureRelease | ApproximateRelease, interval: float) -> Any:
+def black_box_distribution(epsilon: float, delta: float, interval: float) -> Any:
+    """Return the loss distribution of the worst (epsilon, delta)-DP release."""
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    delta = part.delta if isinstance(part, ApproximateRelease) else 0.0
-    parameters = common.DifferentialPrivacyParameters(part.epsilon, delta)
+    parameters = common.DifferentialPrivacyParameters(epsilon, delta)
     return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
 
 
-@_pld.register
-def _(part: PoissonGaussian, interval: float) -> Any:
+def poisson_distribution(sigma: float, rate: float, steps: int, interval: float) -> Any:
+    """Return the loss distribution of noisy sums over Poisson batches, under add-or-remove adjacency."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    one = pld.from_gaussian_mechanism(
-        part.noise_multiplier, value_discretization_interval=interval, sampling_prob=part.rate
-    )
-    return _repeated(one, part.steps)
+    one = pld.from_gaussian_mechanism(sigma, value_discretization_interval=interval, sampling_prob=rate)
+    return _self_composed(one, steps)
 
 
-@_pld.register
-def _(part: FixedSizeGaussian, interval: float) -> Any:
-    losses = fixed_size_losses(_relative_noise(part), part.rate, interval)
-    return _repeated(_distribution(losses, interval), part.steps)
-
-
-@_pld.register
-def _(part: LastIterate, interval: float) -> Any:
-    return _repeated(_distribution(mixture_losses(*mixture(part), interval), interval), part.runs)
-
-
-def _distribution(losses: LossMasses, interval: float) -> Any:
-    """Hand a law of losses to dp-accounting."""
+def repeated_distribution(losses: LossMasses, interval: float, steps: int) -> Any:
+    """Return the loss distribution of ``steps`` steps, each with the given losses on the grid."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    return pld.PrivacyLossDistribution(
-        pld_pmf.DensePLDPmf(interval, losses.lowest, losses.probabilities, losses.infinite, pessimistic_estimate=True)
-    )
+    masses = (losses.lowest, losses.probabilities, losses.infinite)
+    one = pld.PrivacyLossDistribution(pld_pmf.DensePLDPmf(interval, *masses, pessimistic_estimate=True))
+    return _self_composed(one, steps)
 
 
-def _repeated(one: Any, steps: int) -> Any:
-    """Return the distribution of that many steps."""
+def _self_composed(one: Any, steps: int) -> Any:
     if steps < 64:
         return one.self_compose(steps)
-    # dp-accounting raises the size of a sparse distribution to the power of the steps, as an exact integer: a second
-    # of work at a million steps. Two steps first make it dense.
+    # dp-accounting raises the size of a sparse distribution to the power of the steps, as an exact integer, which
+    # takes a second at a million steps. Two steps first make the distribution dense.
     many = one.self_compose(2, tail_mass_truncation=0.0).self_compose(steps // 2)
     return many.compose(one) if steps % 2 else many
-
-
-def fourier_rounding(parts: Sequence[Event]) -> float:
-    """Return how much mass the rounding of an FFT, raised to the power of the steps, may misplace.
-
-    The coefficients err by about 2e-15 relative, so their powers by 2e-15 steps, and by Parseval the composed
-    distribution by that times its own Euclidean norm, below 0.05 for the grids used here. This allows for more.
-    """
-    steps = sum(part.steps for part in parts if isinstance(part, PoissonGaussian | FixedSizeGaussian))
-    steps += sum(part.runs for part in parts if isinstance(part, LastIterate))
-    return 1e-14 + 4e-16 * steps
-
-
-def fourier_floor(parts: Sequence[Event]) -> float:
-    """Return the delta below which that rounding would cost more than a few percent of delta."""
-    return 30 * fourier_rounding(parts)

@@ -2,16 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy.analyses.gaussian import gdp_epsilons
-from privet.privacy.analyses.unsampled import takes_everybody, unsampled_mu
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import Event, GaussianRelease, LastIterate, Secret, leaves
-from privet.privacy.iteration import epsilons, place_mus
+from privet.privacy.events import Event
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,22 +62,15 @@ class PerRecord:
 
 
 def per_record(event: Event, adjacency: Adjacency, delta: float) -> PerRecord | None:
-    """Return every record's epsilon where an event tells them apart, or None where all have the same.
+    """Return the epsilon of every record where records differ, or None where all have the same or it is not known.
 
-    One run in a fixed order, and beside it any releases that are Gaussian and the same for all records.
+    It is known for one run in a fixed order, beside any Gaussian releases that treat all records alike.
     """
-    parts = leaves(event)
-    orders = [part for part in parts if isinstance(part, LastIterate) and part.n > 1]
-    others = [part for part in parts if part not in orders]
-    if len(orders) != 1 or not all(_is_gaussian(part) for part in others) or delta == 0:
+    parts = event.leaves()
+    runs = [part for part in parts if part.distinguishes_records]
+    others = [part.gaussian_mu(adjacency) for part in parts if not part.distinguishes_records]
+    mus = [mu for mu in others if mu is not None]
+    if len(runs) != 1 or len(mus) < len(others) or any(part.approximation_error for part in parts) or delta == 0:
         return None
-    run: Any = orders[0]
-    if run.secret is not Secret.NOTHING:
-        return PerRecord(epsilons(run, delta), delta) if run.runs == 1 and not others else None
-    rest = math.hypot(*(unsampled_mu(part, adjacency) for part in others), 0.0)
-    mus = np.hypot(place_mus(run) * math.sqrt(run.runs), rest)
-    return PerRecord(np.repeat(gdp_epsilons(mus, delta), run.size)[: run.n], delta)
-
-
-def _is_gaussian(part: Event) -> bool:
-    return isinstance(part, GaussianRelease) or takes_everybody(part)
+    epsilons = runs[0].record_epsilons(delta, math.hypot(*mus, 0.0))
+    return None if epsilons is None else PerRecord(epsilons, delta)

@@ -26,7 +26,7 @@ class Trial(ClientApp):
         client, settings = context.node_config["partition-id"], context.run_config
         if message.metadata.message_type == "train" and message.content[CONFIG][ROUNDS_DONE] == FAULTY:
             return faulty(message, client, Path(settings["folder"]))
-        return client_app(trainer, data, seed=settings["seed"])(message, context)
+        return client_app(trainer, data, random_state=settings["seed"])(message, context)
 
 
 def trainer(context):

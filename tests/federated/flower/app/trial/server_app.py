@@ -57,7 +57,7 @@ class Waits:
 
 
 def run(grid, folder, seed, waits):
-    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, denoiser=denoiser(), seed=seed)
+    server = Server(PLAN, trained_weights(model()), CLIENTS, delta=DELTA, denoiser=denoiser(), random_state=seed)
 
     def keep(weights):
         np.savez(folder / f"model-{server.rounds_done}.npz", **weights)

@@ -1,0 +1,1 @@
+"""Who a party is: certificates, keys, signatures, and the TLS settings that check them."""

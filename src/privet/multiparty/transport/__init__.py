@@ -1,0 +1,1 @@
+"""How parties reach each other: the network, the handshake, and the connection with one other party."""

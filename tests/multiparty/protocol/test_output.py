@@ -1,0 +1,177 @@
+"""Joint output perturbation: certified minimisers, how far their average moves, and what it is."""
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.output import joint_output_perturbation, output_plan, tolerance_of
+from privet.multiparty.protocol.problem import JointProblem
+from privet.objectives import L2, Huber, Logistic, Squared
+from privet.plans.step import PlanError
+from privet.privacy import Budget, NoiseSource
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from summands import extreme_records, moved, neighbours, party, run
+
+BUDGET = Budget(1.0, 1e-5)
+CASES = {"logistic": (Logistic(), (0.0, 1.0)), "huber": (Huber(0.4), (-1.0, 1.0, 0.0))}
+
+
+def parties_of(case, counts=(2, 1, 2), alpha=0.1):
+    objective, targets = CASES[case]
+    rows = [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 0.0]], [[-5.0, 5.0], [0.3, 0.1]]]
+    return [
+        party(objective, some[:n], [targets[place % len(targets)] for place in range(n)], alpha=alpha)
+        for some, n in zip(rows, counts, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- sensitivity
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("counts", "alpha"), [((1, 1, 1), 0.02), ((2, 1, 2), 0.02), ((2, 1, 2), 10.0)])
+def test_no_replaced_record_moves_the_average_further_than_the_shift(case, counts, alpha):
+    parties = parties_of(case, counts, alpha)
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    _, (summand,) = run(joint_output_perturbation, problem, plan, parties)
+    for one, other in neighbours(parties, extreme_records(CASES[case][1])):
+        assert moved(plan, summand, one, other) <= plan.shift
+
+
+def test_the_bound_is_attained():
+    """Strong penalties keep weights small, where a steep loss is a straight line: its minimiser moves the whole way."""
+    parties = [party(Huber(0.1), [[1.0, 0.0]], [1.0], alpha=10.0) for _ in range(3)]
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    _, (summand,) = run(joint_output_perturbation, problem, plan, parties)
+    farthest = max(moved(plan, summand, *pair) for pair in neighbours(parties, extreme_records((-1.0, 1.0))))
+    assert 0.95 * plan.shift < farthest <= plan.shift
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(sorted(CASES)),
+    st.lists(st.tuples(*[st.floats(-3, 3)] * 2, st.integers(0, 2)), min_size=4, max_size=6),
+    st.floats(0.01, 3.0),
+)
+def test_nor_does_any_other(case, records, alpha):
+    objective, targets = CASES[case]
+    *rest, new = [(np.array(row[:2]), targets[row[2] % len(targets)]) for row in records]
+    shares = [rest[:1], rest[1:2], rest[2:]]
+    parties = [
+        party(objective, [row for row, _ in some], [target for _, target in some], alpha=alpha) for some in shares
+    ]
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    _, (summand,) = run(joint_output_perturbation, problem, plan, parties)
+    for one, other in neighbours(parties, [new]):
+        assert moved(plan, summand, one, other) <= plan.shift
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 10.0])
+def test_minimisers_are_no_longer_than_the_plan_holds(alpha):
+    X = np.tile([[1.0, 0.0]], (30, 1))
+    parties = [party(Huber(0.3), X, np.ones(30), alpha=alpha) for _ in range(3)]
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    _, (summand,) = run(joint_output_perturbation, problem, plan, parties)
+    assert sum(np.abs(summand(each)) for each in parties).max() <= plan.largest
+
+
+# ----------------------------------------------------------------------------------------------------------- what it is
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_noise_it_is_the_average_of_the_minimisers_over_records(case):
+    objective, targets = CASES[case]
+    rng = np.random.default_rng(5)
+    parties = [party(objective, rng.normal(size=(n, 3)), rng.choice(np.array(targets), n)) for n in (20, 60, 10)]
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    release, _ = run(joint_output_perturbation, problem, plan, parties)
+    found = [minimize(each.value, np.zeros(4), method="BFGS", options={"gtol": 1e-8}).x for each in parties]
+    expected = np.average(found, axis=0, weights=(20, 60, 10))
+    tolerance = max(tolerance_of(problem, each) for each in parties) / 0.1 + 3 * 0.5 * np.sqrt(4) / plan.scale
+    assert np.linalg.norm(release.weights - expected) <= tolerance + 1e-5
+    assert np.linalg.norm(expected) > 3 * tolerance
+
+
+def test_the_noise_that_is_drawn_is_the_noise_that_is_planned():
+    parties = [party(Huber(0.5), np.zeros((50, 40)), np.zeros(50)) for _ in range(3)]
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    weights = [
+        asyncio.run(
+            joint_output_perturbation(problem, SimulatedAggregator(plan, parties, NoiseSource(seed)), delta=1e-5)
+        ).weights
+        for seed in range(50)
+    ]
+    assert np.std(weights) == pytest.approx(plan.noise_std, rel=0.1)
+
+
+def test_the_sensitivity_by_hand():
+    """2L/(n alpha) for exact minimisers, whatever the parties' numbers of rows; a hundredth more for inexact ones."""
+    counts = (100, 1, 1000)
+    problem = JointProblem(Logistic(), L2(0.01), counts, 1.0, 0.5, 3)
+    exact = 2 * np.hypot(1, 0.5) / (sum(counts) * 0.01)
+    assert exact < output_plan(problem, BUDGET).sensitivity <= 1.0101 * exact
+
+
+def test_tolerances_depend_on_public_numbers_alone():
+    problem = JointProblem.of(parties_of("logistic"))
+    one, other = party(Logistic(), [[1.0, 0.0]] * 2, [0.0, 1.0]), party(Logistic(), [[0.0, -3.0]] * 2, [1.0, 1.0])
+    assert tolerance_of(problem, one) == tolerance_of(problem, other) == tolerance_of(problem, problem.of_zeros(2))
+
+
+def test_a_party_without_data_changes_nothing():
+    parties = parties_of("logistic")
+    problem = JointProblem.of(parties)
+    with_guest = replace(problem, counts=(*problem.counts, 0))
+    assert output_plan(with_guest, BUDGET) == output_plan(problem, BUDGET)
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+
+def test_losses_without_a_bound_are_refused():
+    problem = JointProblem.of([party(Squared(), [[1.0, 0.0]], [1.0])] * 3)
+    with pytest.raises(ValueError, match=r"no bound.*Huber"):
+        output_plan(problem, BUDGET)
+
+
+def test_without_a_penalty_it_is_refused():
+    problem = JointProblem(Logistic(), L2(0.0), (1, 2, 3), 1.0, 0.5, 2)
+    with pytest.raises(ValueError, match="set alpha > 0"):
+        output_plan(problem, BUDGET)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"counts": (2, 1, 3)}, {"row_norm": 2.0}, {"regulariser": L2(0.2)}, {"intercept": 1.0}, {"n_features": 3}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_plans_of_other_problems_are_refused(changed):
+    parties = parties_of("logistic")
+    problem = JointProblem.of(parties)
+    with pytest.raises(ValueError, match=r"made for other parties or constants|length 4, got"):
+        run(joint_output_perturbation, problem, output_plan(replace(problem, **changed), BUDGET), parties)
+
+
+def test_it_opens_once():
+    parties = parties_of("huber")
+    problem = JointProblem.of(parties)
+    aggregator = SimulatedAggregator(output_plan(problem, BUDGET), parties, None)
+    asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
+    with pytest.raises(PlanError, match="accounts for 1 noisy sums"):
+        asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))

@@ -1,0 +1,124 @@
+"""One party as a process of its own: it does as it is told, and prints one JSON line for each thing that happens."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+from privet.multiparty import Network, NetworkError, verify
+
+
+def tell(what, **more):
+    print(json.dumps({"what": what, "time": time.monotonic(), **more}), flush=True)
+
+
+async def exchange(session, told):
+    before = session.bytes_sent
+    texts = await session.exchange(f"from {session.index}".encode())
+    tell("texts", texts=[text.decode() for text in texts], sent=session.bytes_sent - before)
+
+
+async def compute(session, told):
+    """Sum everybody's secret vector, open joint random bits, and multiply arrays: all that MPyC would unpickle."""
+    rt = session.runtime
+    secint = rt.SecInt(32)
+    mine = np.arange(5) * (session.index + 1) - 7
+    shared = rt.input(secint.array(mine))
+    total = await session.wait(rt.output(sum(shared[1:], shared[0])))
+    product = await session.wait(rt.output(shared[0] * shared[1]))
+    bits = await session.wait(rt.output(rt.np_random_bits(secint, 2000)))
+    single = await session.wait(rt.output(sum(rt.input(secint(session.index + 1)))))
+    tell(
+        "computed",
+        total=[int(each) for each in total],
+        product=[int(each) for each in product],
+        bits=[int(each) for each in bits],
+        single=int(single),
+        sent=session.bytes_sent,
+        received=session.bytes_received,
+        shape=[session.index, session.parties, session.threshold],
+    )
+
+
+async def signatures(session, told):
+    signed = await session.exchange(session.identity.sign(b"the model"))
+    for party, (certificate, signature) in enumerate(zip(session.certificates, signed, strict=True)):
+        verify(certificate, b"the model", signature, authority=session.identity.authority, party=party)
+    tell("signed", name=session.identity.name)
+
+
+async def hold(session, told):
+    """Wait for something that comes only when all parties ask for it."""
+    if session.index == told.get("holder"):
+        await asyncio.sleep(60)
+    await session.exchange(b"")
+
+
+async def share(session, told):
+    """Wait for a share of MPyC from a party that never sends one."""
+    rt = session.runtime
+    if session.index == told.get("holder"):
+        await asyncio.sleep(60)
+    await session.wait(rt.output(sum(rt.input(rt.SecInt(32)(1)))))
+
+
+async def stop(session, told):
+    if session.index == told["stopper"]:
+        await session.stop(told["cause"])
+    await session.exchange(b"")
+
+
+async def fail(session, told):
+    if session.index == told["stopper"]:
+        raise ValueError("record 17: age 203")
+    await session.exchange(b"")
+
+
+async def malformed(session, told):
+    """One party sends the first something else than shares."""
+    rt = session.runtime
+    if session.index == told["stopper"]:
+        peer = rt.parties[0].protocol
+        peer.send = lambda counter, payload: type(peer).send(peer, counter, bytes.fromhex(told["payload"]))
+    shared = rt.input(rt.SecInt(32).array(np.arange(3)))
+    await session.wait(rt.output(shared[0]))
+
+
+async def slow(session, told):
+    """Compute alone for longer than the timeout, while nobody awaits this party; then go on."""
+    await session.wait(asyncio.sleep(told["pause"]))
+    await exchange(session, told)
+
+
+async def one_session(told):
+    network = Network(
+        addresses=tuple((host, port) for host, port in told["addresses"]),
+        index=told["index"],
+        keys=told.get("keys"),
+        connect_timeout=told.get("connect_timeout", 20.0),
+        timeout=told.get("timeout", 20.0),
+    )
+    async with network.connect(lambda missing: tell("waiting", missing=missing)) as session:
+        tell("connected")
+        await globals()[told["do"]](session, told)
+    return [session.bytes_sent, session.bytes_received]
+
+
+async def main(told):
+    for _ in range(told.get("sessions", 1)):
+        try:
+            counted = await one_session(told)
+        except (NetworkError, ValueError) as error:
+            tell("error", kind=type(error).__name__, text=str(error))
+        else:
+            tell("ended", counted=counted)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[:]
+    tell("started", pid=os.getpid())
+    asyncio.run(main(json.loads(sys.argv[1])))
+    assert sys.argv == arguments

@@ -1,0 +1,52 @@
+"""A run of a plan: steps, progress, and a guarantee that says where the noise came from."""
+
+import pytest
+
+from privet.plans import AdaptivePlan, FullBatch, GradientPlan
+from privet.plans.step import PlanError
+from privet.privacy import NoiseSource
+from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers import Run
+
+PLAN = GradientPlan(FullBatch(), 4, 1.0, 2.0, delta=1e-5)
+
+
+def test_progress_is_reported_after_each_step():
+    told = []
+    seen = [len(told) for _ in Run(PLAN, NoiseSource(0), lambda *call: told.append(call)).steps(10)]
+    assert seen == [0, 1, 2, 3]
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_run_that_ends_early_closes_its_last_step():
+    told = []
+    steps = list(Run(PLAN, NoiseSource(0), lambda *call: told.append(call)).steps(10, at_most=2))
+    assert told == [(1, 2), (2, 2)]
+    with pytest.raises(PlanError):
+        steps[-1].noisy(PLAN.noise_std)
+
+
+def test_a_solver_that_releases_something_else_than_planned_is_refused():
+    with pytest.raises(PlanError, match="release"):
+        next(Run(PLAN).steps(10, release="last"))
+
+
+def test_the_guarantee_adds_what_the_source_assumes():
+    bound = enforced("gradients are clipped")
+    seeded = Run(PLAN, NoiseSource(1)).guarantee(bound=bound, released="weights")
+    assert seeded.delta == 1e-5
+    assert seeded.released == "weights"
+    assert seeded.assumptions[0] == bound
+    assert seeded.assumptions[-1] == NoiseSource(1).assumption()
+    assert seeded.is_conditional
+    assert not Run(PLAN).guarantee(bound=bound).is_conditional  # by default, the operating system keys the noise
+
+
+def test_an_infinite_epsilon_is_refused():
+    with pytest.raises(ValueError, match=r"no finite epsilon at delta = 0.*set delta > 0"):
+        Run(AdaptivePlan(1.0, delta=0.0)).guarantee()
+
+
+def test_a_plan_without_delta_is_refused():
+    with pytest.raises(ValueError, match="has no delta"):
+        Run(AdaptivePlan(1.0)).guarantee()
