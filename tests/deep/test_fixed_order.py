@@ -80,7 +80,3 @@ def test_a_training_in_a_secret_order_is_not_resumed(tmp_path):
     after.resume(tmp_path / "run")
     with pytest.raises(PlanError, match="cannot be resumed"):
         next(after.batches())
-
-
-if __name__ == "__main__":
-    serve()

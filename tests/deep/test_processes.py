@@ -244,7 +244,7 @@ def test_the_guarantee_is_that_of_one_process(told):
 
 def test_other_samplers_are_refused(told):
     for each in told:
-        assert "cannot be shared" in each["refused"]
+        assert "cannot be split among processes" in each["refused"]
     prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # alone it may
 
 

@@ -275,7 +275,7 @@ def test_changed_parameters_are_remembered(tmp_path):
     private._files.close()
     again = prepared()
     again.resume(tmp_path / "run")
-    assert "what the caller changed" in again.guarantee.statement(verbose=True)
+    assert "changes that the caller made" in again.guarantee.statement(verbose=True)
 
 
 # ----------------------------------------------------------------------------------------------------------- noise
@@ -456,7 +456,7 @@ def test_resume_comes_before_the_first_batch(tmp_path):
     saved(tmp_path / "run")
     private = prepared()
     make(private, 1)
-    with pytest.raises(PlanError, match="before its first batch"):
+    with pytest.raises(PlanError, match="already drawn batches"):
         private.resume(tmp_path / "run")
 
 
@@ -741,3 +741,7 @@ def serve():
         print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -13,6 +13,7 @@ from privet.deep import RecursiveMomentum, make_private  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
 from privet.privacy import Adjacency, Budget  # noqa: E402
+from privet.privacy.budget import default_delta  # noqa: E402
 
 
 def problem(n=200, d=5, seed=0):
@@ -209,7 +210,7 @@ def test_a_budget_can_be_given_as_a_pair_or_by_its_parts(given):
 
 @pytest.mark.parametrize("given", [{"budget": 8.0}, {"budget": None, "epsilon": 8}])
 def test_a_budget_without_delta_gets_the_default_for_n(given):
-    assert prepared(**given).guarantee.delta == min(1e-6, 0.01 / 200)
+    assert prepared(**given).guarantee.delta == default_delta(200)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def make_private(
         ``'none'``.
     budget : Budget, float, or pair of floats
         The budget of the whole training under add-or-remove adjacency: a ``Budget``, an epsilon, or a pair
-        (epsilon, delta). Without a delta, it is ``min(1e-6, 0.01 / n)``.
+        (epsilon, delta). Without a delta, it is :func:`~privet.privacy.budget.default_delta` of the number of
+        examples.
     epochs, batch_size : float, int
         Expected number of passes over the data, and expected batch size. Batches are drawn by Poisson sampling.
     clip_norm : float
