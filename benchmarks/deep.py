@@ -1,18 +1,21 @@
 """Private training steps of networks: privet and Opacus against plain PyTorch, in one run, on one thread, as ratios.
 
-A step is forward, backward, clip, noise and SGD update, on the same batches of a fixed size. privet's is the real
-``PrivateTraining.step``, with secure noise; Opacus 1.6 makes its in both of its modes, hooks and ghost, without secure
-noise. Contenders take turns in one process, so that a busy machine slows all alike; a turn's first step settles caches
-and allocator and is not counted, and a ratio is the median over rounds of turn against turn. It is by the
-wall clock; a column of its own has privet's by processor time, all threads together, so that work which is given to a
-thread of its own shows too (privet draws noise in one, on another core). On images plain PyTorch runs a second
-time, images and weights in channels-last format: privet chooses its format by itself, and what it gains by that anyone
-can have. Memory is the peak of resident memory above that before the first step, each in a process of its own that
-gives back at once what is freed (Linux). Before the race one step without noise is compared: all private contenders
-must make the same. privet runs a second time with Laplacian smoothing of its noisy gradients: what that adds is a share
-of privet's own step, turn against turn.
+A step is forward pass, backward pass, clipping, noise and SGD update, on the same batches of a fixed size. privet runs
+its real ``PrivateTraining.step`` with secure noise. Opacus 1.6 runs in both of its modes, hooks and ghost clipping,
+without secure noise.
 
-Opacus lives in an environment of its own, which holds privet too (`make bench` makes it).
+The contenders take turns in one process, so that a busy machine slows all of them alike. The first step of a turn warms
+up caches and the allocator and is not counted. A ratio is the median over rounds, turn against turn, by the wall clock.
+A separate column gives privet's ratio by processor time of all threads, because privet draws noise in a second thread.
+On images, plain PyTorch runs a second time in channels-last format: privet chooses its memory format itself, and anyone
+can have what it gains by that.
+
+Memory is the peak of resident memory above that before the first step, measured in a separate process per contender
+whose allocator returns freed memory at once (Linux). Before the race, one step without noise is compared: all private
+contenders must make the same step. privet runs a second time with Laplacian smoothing; what smoothing adds is given as
+a share of privet's own step.
+
+Opacus needs a separate environment, which also holds privet (`make bench` makes it).
 
     python benchmarks/deep.py [--quick] [--models mnist-cnn mlp-1024 ...] [--json]
 """
@@ -55,19 +58,19 @@ POOL = 4  # batches that the contenders go through, again and again
 VOCABULARY, LENGTH, WIDTH = 5000, 64, 64
 
 LEAD_TO_REACH = 1.5  # times faster than the better mode of Opacus, on every model
-SMOOTHING_TO_REACH = 0.05  # of privet's step
-SAME = 1e-3  # how far two noiseless steps may be apart, as part of the step
+SMOOTHING_TO_REACH = 0.05  # as a share of privet's step
+SAME = 1e-3  # largest distance between two noiseless steps, relative to the step
 TURN_SECONDS = 0.2
-SLOW_SECONDS = 0.5  # a slower step is timed in the least number of rounds only: its ratio is in no doubt
+SLOW_SECONDS = 0.5  # a slower step is timed in the fewest rounds, because its ratio is not in doubt
 MEMORY_STEPS = 3
-GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # to the allocator: what is freed must not count as held
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # the allocator returns freed memory at once
 
 
 # ------------------------------------------------------------------------------------------------------------- models
 
 
 class LSTMClassifier(nn.Module):
-    """Tokens, embedded, through an LSTM; its last output is classified."""
+    """An embedding of tokens, an LSTM, and a classifier on its last output."""
 
     def __init__(self, hidden: int = 128) -> None:
         super().__init__()
@@ -83,7 +86,7 @@ class LSTMClassifier(nn.Module):
 
 
 class TransformerClassifier(nn.Module):
-    """Sequences of vectors through one transformer block; the mean over positions is classified."""
+    """One transformer block on sequences of vectors, and a classifier on the mean over positions."""
 
     def __init__(self, heads: int = 4) -> None:
         super().__init__()
@@ -114,7 +117,7 @@ def mlp() -> nn.Module:
 
 
 def toy() -> nn.Module:
-    """Return a model that takes no time, large enough for its noise to be drawn as that of large models is."""
+    """Return a model that takes no time, but is large enough for noise to be drawn as for large models."""
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 1000))
 
 
@@ -128,7 +131,7 @@ def tokens(n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its batches, and what is to be reached on it: ratios to the plain step."""
+    """A model, its batches, and the goals for it, as ratios to the plain step."""
 
     title: str
     build: Callable[[], nn.Module]
@@ -151,7 +154,7 @@ class Case:
 
     @property
     def has_images(self) -> bool:
-        """Whether there are channels to be last."""
+        """Whether the inputs are images, which have a channels-last format."""
         return self.inputs(1).ndim == 4
 
     def batches(self) -> list[Batch]:
@@ -180,7 +183,7 @@ TOY = Case("toy", toy, vectors(1, 8, 8), 4)
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long something took: of processor time, all threads together, and by the wall clock."""
+    """How long something took, by the wall clock and in processor time of all threads."""
 
     processor: float
     wall: float
@@ -194,13 +197,13 @@ class Seconds:
 
     @classmethod
     def median(cls, each: Sequence["Seconds"]) -> "Seconds":
-        """Return the median by either clock."""
+        """Return the median of each clock."""
         return cls(median(one.processor for one in each), median(one.wall for one in each))
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to train: a step on a batch, and what has to be done before each that is no part of it."""
+    """One way to train: a step on a batch, and what must be done before each step but is not timed."""
 
     model: nn.Module
     step: Callable[[Batch], Any]
@@ -217,7 +220,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def ordinary_step(model: nn.Module, optimizer: Any, criterion: Callable[..., Any], batch: Batch) -> None:
-    """Take a step as in any training loop: that of plain PyTorch, and of Opacus once it has wrapped all three."""
+    """Take the step of an ordinary training loop, for plain PyTorch and for what Opacus has wrapped."""
     inputs, targets = batch
     optimizer.zero_grad(set_to_none=True)
     criterion(model(inputs), targets).backward()
@@ -238,7 +241,7 @@ def channels_last(case: Case, noise: float) -> Contender:
 
 
 def privet(case: Case, noise: float, denoiser: Denoiser | None = None) -> Contender:
-    """Return privet's training; its plan is made to go on before each step, and its draw gives way to the batch."""
+    """Return privet's training, whose plan advances before each step and whose drawn batch is replaced."""
     model, data = case.model(), case.data()
     plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, CLIP_NORM, noise, delta=1e-5)
     private = PrivateTraining(model, sgd(model), data, plan=plan, loss=nn.CrossEntropyLoss(), denoiser=denoiser)
@@ -246,7 +249,7 @@ def privet(case: Case, noise: float, denoiser: Denoiser | None = None) -> Conten
 
 
 def opacus(case: Case, noise: float, *, mode: str) -> Contender:
-    """Return Opacus' training, with its own layers in place of those that it refuses."""
+    """Return Opacus' training. Layers that Opacus does not support are replaced by its own."""
     from opacus import PrivacyEngine
     from opacus.validators import ModuleValidator
 
@@ -268,7 +271,7 @@ def opacus(case: Case, noise: float, *, mode: str) -> Contender:
 
 
 def with_right_heads(model: nn.Module) -> nn.Module:
-    """Mend Opacus 1.6: its attention over batches first mixes up heads and positions before the last projection."""
+    """Repair Opacus 1.6, whose batch-first attention mixes up heads and positions before the last projection."""
     from opacus.layers import DPMultiheadAttention
 
     def reorder(heads: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
@@ -299,21 +302,21 @@ def present() -> list[str]:
     if importlib.util.find_spec("opacus") is not None:
         return list(CONTENDERS)
     console.print(
-        "opacus is not installed here, and its columns are left out: run `make bench`, which makes an environment with "
-        "it, or install opacus==1.6.0 beside privet in an environment of its own"
+        "Opacus is not installed here, so its columns are left out. Run `make bench`, which makes an environment with "
+        "it, or install opacus==1.6.0 beside privet in a separate environment."
     )
     return [name for name in CONTENDERS if name not in PEERS]
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a contender does not run."""
+    """The reason why a contender does not run."""
 
     reason: str
 
     @classmethod
     def of(cls, error: Exception) -> "Refusal":
-        """Keep the first line."""
+        """Keep the first line of the error."""
         return cls(next(iter(str(error).splitlines()), type(error).__name__))
 
     def __str__(self) -> str:
@@ -321,11 +324,11 @@ class Refusal:
 
 
 def started(name: str, case: Case, noise: float = NOISE_MULTIPLIER) -> Contender | Refusal:
-    """Return a contender after its first step, or why it takes none."""
+    """Return a contender after its first step, or the reason why it cannot take one."""
     try:
         contender = CONTENDERS[name](case, noise)
         contender.seconds(case.batches()[0])
-    except Exception as error:  # whatever a library does not support is a result, not the end of the run
+    except Exception as error:  # a case that a library does not support is a result and does not end the run
         return Refusal.of(error)
     return contender
 
@@ -339,7 +342,7 @@ Round = dict[str, Seconds]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a step, and its ratio to another one, the plain one for instance, by either clock, over all rounds."""
+    """Seconds per step, and the ratio to another contender's step, by each clock, over all rounds."""
 
     seconds: float
     ratio: float
@@ -378,7 +381,7 @@ QUICK, FULL = Length(8.0, 3), Length(60.0, 7)
 
 
 def race(contenders: dict[str, Contender], batches: Sequence[Batch], length: Length) -> list[Round]:
-    """Return how long each took, in turns."""
+    """Return the durations of each contender, taken in turns."""
     rounds: list[Round] = []
     racing = dict(contenders)
     begin = time.perf_counter()
@@ -391,7 +394,7 @@ def race(contenders: dict[str, Contender], batches: Sequence[Batch], length: Len
 
 
 def raced(case: Case, names: Iterable[str], length: Length) -> tuple[list[Round], dict[str, Refusal]]:
-    """Return the rounds of all that run, and why the others do not."""
+    """Return the rounds of the contenders that run, and the reasons why the others do not."""
     entries = {name: started(name, case) for name in names}
     contenders = {name: entry for name, entry in entries.items() if isinstance(entry, Contender)}
     refusals = {name: entry for name, entry in entries.items() if isinstance(entry, Refusal)}
@@ -399,7 +402,7 @@ def raced(case: Case, names: Iterable[str], length: Length) -> tuple[list[Round]
 
 
 def deviation(case: Case, names: Iterable[str]) -> float | None:
-    """Return how far the private contenders are apart after one step without noise, as part of the step."""
+    """Return the distance between the private contenders after one step without noise, relative to the step."""
     entries = [started(name, case, NEXT_TO_NO_NOISE) for name in names if name not in (*PUBLIC, SMOOTHED)]
     inputs = case.batches()[0][0]
     with torch.no_grad():
@@ -420,14 +423,14 @@ def status(field: str) -> int:
 def peak(name: str, case: Case) -> int:
     """Return the peak of resident memory over some steps, above that before the first.
 
-    A few steps on a toy model come first: they load the libraries' code, which is not memory of the step.
+    A few steps on a toy model come first. They load the libraries' code, which does not belong to the step.
     """
     contender, batches = CONTENDERS[name](TOY, NOISE_MULTIPLIER), TOY.batches()
     for batch in batches[:MEMORY_STEPS]:
         contender.seconds(batch)
     contender, batches = CONTENDERS[name](case, NOISE_MULTIPLIER), case.batches()
     contender.before()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = status("VmRSS")
     contender.step(batches[0])
     for batch in batches[1:MEMORY_STEPS]:
@@ -436,7 +439,7 @@ def peak(name: str, case: Case) -> int:
 
 
 def memory(name: str, key: str) -> int | None:
-    """Return :func:`peak` of a process of its own, or None where it cannot be had."""
+    """Return :func:`peak`, measured in a separate process, or None where it cannot be measured."""
     command = [sys.executable, __file__, "--peak", name, "--models", key]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | GIVE_BACK)
     return int(answer.stdout) if answer.returncode == 0 else None
@@ -478,7 +481,7 @@ class Result:
         return own / base if own and base else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, in plain types."""
+        """Return all measurements in plain types."""
         contenders = {
             name: {**asdict(timing), "peak_bytes": self.peaks.get(name), "memory_ratio": self.memory_ratio(name)}
             for name, timing in self.timings.items()
@@ -504,8 +507,8 @@ def measured(key: str, names: Sequence[str], length: Length) -> Result:
     console.print(f"  {case.title} ...")
     apart = deviation(case, names)
     if apart is not None and apart > SAME:
-        console.print(f"  the private contenders do not make the same step: they are {apart:.1e} of it apart")
-    gc.collect()  # gradients of single examples, by the gigabyte
+        console.print(f"  the private contenders do not make the same step: they differ by {apart:.1e} of it")
+    gc.collect()  # per-example gradients take gigabytes
     rounds, refusals = raced(case, names, length)
     gc.collect()
     timings = {name: Timing.of(name, rounds) for name in rounds[0]}
@@ -514,7 +517,7 @@ def measured(key: str, names: Sequence[str], length: Length) -> Result:
 
 
 def verdict(value: float | None, goal: float, *, at_least: bool = False) -> str:
-    """Return a goal, and whether it is reached."""
+    """Return a goal, and whether it was reached."""
     if not math.isfinite(goal):
         return ""
     shown = f"{'≥' if at_least else '≤'} {goal:g}x"
@@ -565,12 +568,12 @@ def smoothing_row(case: Case, timing: Timing) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="some ten seconds a model instead of a minute")
+    parser.add_argument("--quick", action="store_true", help="about ten seconds per model instead of a minute")
     parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES), metavar="MODEL")
     parser.add_argument("--json", action="store_true", help="write docs/results/deep_benchmark.json")
     parser.add_argument("--peak", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", category=UserWarning)  # of Opacus: secure noise is off, and how hooks are set
+    warnings.filterwarnings("ignore", category=UserWarning)  # warnings of Opacus about secure noise and about its hooks
     torch.set_num_threads(1)
     if options.peak:
         print(peak(options.peak, CASES[options.models[0]]))

@@ -1,7 +1,7 @@
 """Private linear models against scikit-learn (not private) and diffprivlib, in one run: accuracy, and time as a ratio.
 
-diffprivlib 0.6.6 does not import on current scikit-learn: it runs in an environment of its own, whose Python is given
-by PEER_PYTHON (`make bench` makes it). Data is read as in experiments/support.py. Times are the best of interleaved
+diffprivlib 0.6.6 does not import on current scikit-learn. It runs in a separate environment, whose Python is given by
+PEER_PYTHON (`make bench` makes it). Data is read as in experiments/support.py. Times are the best of interleaved
 repeats.
 
     python benchmarks/linear.py [--runs 5] [--peer-runs 3]
@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
 from support import ROOT, Split, Spread, a9a, console, mnist, print_table, write_results
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
-A9A_NORM = 14**0.5  # fourteen attributes, each in one of its categories: at most fourteen ones a row
-MNIST_NORM = 6.0  # pixels from 0 to 1; strokes cover some fifth of 784
+A9A_NORM = 14**0.5  # fourteen categorical attributes, so at most fourteen ones per row
+MNIST_NORM = 6.0  # pixels from 0 to 1; strokes cover about a fifth of 784
 TO_REACH = {
     ("a9a", 1e-6): {0.1: 0.825, 0.5: 0.845, 1.0: 0.847},
     ("a9a", 0.0): {1.0: 0.796, 2.0: 0.831},
@@ -46,7 +46,7 @@ def accuracy(data: Split, runs: int, **settings: Any) -> Spread:
 
 
 def accuracies(data: dict[str, Split], runs: int) -> list[dict[str, Any]]:
-    """Return the accuracy of defaults at every budget."""
+    """Return the accuracy of the default settings at every budget."""
     cases: list[tuple[str, float, float, float]] = [("a9a", 1e-6, epsilon, 0.0) for epsilon in EPSILONS]
     cases += [("a9a", 0.0, epsilon, 0.0) for epsilon in EPSILONS]
     budgets = sorted({*EPSILONS, 0.2, 0.3})
@@ -63,11 +63,11 @@ def accuracies(data: dict[str, Split], runs: int) -> list[dict[str, Any]]:
 
 
 def peer(runs: int) -> dict[str, Any] | None:
-    """Return what diffprivlib reaches, or None without its environment."""
+    """Return the accuracy of diffprivlib, or None if its environment is missing."""
     python = os.environ.get("PEER_PYTHON")
     if not python or not Path(python).exists():
         console.print(
-            "PEER_PYTHON does not name the Python of an environment with diffprivlib: its columns are left out"
+            "PEER_PYTHON does not name the Python of an environment with diffprivlib, so its columns are left out."
         )
         return None
     command = [python, str(ROOT / "benchmarks" / "peer_diffprivlib.py"), str(runs)]
@@ -77,7 +77,7 @@ def peer(runs: int) -> dict[str, Any] | None:
 
 
 def best_times(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the best seconds of each call, taken in turns so that a busy machine slows all alike."""
+    """Return the shortest time of each call. Calls take turns, so that a busy machine slows all of them alike."""
     best = dict.fromkeys(calls, np.inf)
     for _ in range(repeats):
         for name, call in calls.items():
@@ -189,13 +189,11 @@ def report(times: Any, scaling: Any, reached: Any, limits: Any, peers: Any) -> N
         ]
         for row in times
     ]
-    print_table("Seconds of a fit, best of several", ["data", "privet", "scikit-learn", "ratio", "peak MB"], shown)
+    print_table("Seconds per fit, best of several", ["data", "privet", "scikit-learn", "ratio", "peak MB"], shown)
     for kind, found in scaling.items():
         console.print(f"{kind}: time grows as n^{found['exponent_n']:.2f} and d^{found['exponent_d']:.2f}")
     if peers:
-        console.print(
-            "diffprivlib, seconds of a fit: " + ", ".join(f"{k} {v:.2f}" for k, v in peers["seconds"].items())
-        )
+        console.print("diffprivlib, seconds per fit: " + ", ".join(f"{k} {v:.2f}" for k, v in peers["seconds"].items()))
 
 
 if __name__ == "__main__":

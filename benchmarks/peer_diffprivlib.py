@@ -1,6 +1,7 @@
-"""diffprivlib's logistic regression on a9a and MNIST, for benchmarks/linear.py; runs in an environment of its own.
+"""diffprivlib's logistic regression on a9a and MNIST, for benchmarks/linear.py.
 
-Needs diffprivlib 0.6.6 and scikit-learn 1.7.2 and nothing of privet. Prints one JSON object: accuracy and seconds.
+Runs in a separate environment with diffprivlib 0.6.6 and scikit-learn 1.7.2, without privet. Prints one JSON
+object with accuracy and seconds.
 
     python benchmarks/peer_diffprivlib.py RUNS
 """
@@ -35,7 +36,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     runs = int(sys.argv[1])
     found: dict[str, dict] = {"accuracy": {}, "seconds": {}}
-    for name, load, repeats in (("a9a", a9a, runs), ("mnist", mnist, 1)):  # MNIST takes ten fits for ten classes
+    for name, load, repeats in (("a9a", a9a, runs), ("mnist", mnist, 1)):  # MNIST has ten classes and takes ten fits
         X, y, X_test, y_test, norm = load()
         scores: dict[str, dict[str, float]] = {}
         seconds = []

@@ -1,8 +1,8 @@
 """Laplacian smoothing in linear time against the FFT form of the papers, in one run, as ratios.
 
-The peer is `irfft(rfft(v) / eigenvalues)`, by scipy or numpy, whichever is faster here. It computes its eigenvalues at
-each call, as the papers' code does; a second column gives it them for free. Times are the best of interleaved repeats,
-so that a busy machine slows all alike.
+The peer is `irfft(rfft(v) / eigenvalues)`, by scipy or numpy, whichever is faster here. It computes its eigenvalues in
+each call, as the papers' code does; in a second column they are precomputed. Times are the best of interleaved repeats,
+so that a busy machine slows all of them alike.
 
     python benchmarks/smoothing.py
 """
@@ -46,12 +46,12 @@ def timed(call: Callable[[], np.ndarray], loops: int) -> float:
 
 
 def race(v: np.ndarray, sigma: float) -> tuple[float, float, float]:
-    """Return the best seconds of privet, of the peer, and of the peer with its eigenvalues for free."""
+    """Return the shortest times of privet, of the peer, and of the peer with precomputed eigenvalues."""
     calls = contenders(v, sigma)
     expected = calls["scipy precomputed"]()
     assert np.allclose(calls["privet"](), expected, rtol=0, atol=1e-10 * np.abs(v).max())
     loops = {name: max(1, int(SAMPLE_SECONDS / timed(call, 1))) for name, call in calls.items()}
-    repeats = REPEATS if len(v) != PRIME else 2  # the peer takes most of a second there, and is far behind
+    repeats = REPEATS if len(v) != PRIME else 2  # the peer takes most of a second there
     best = dict.fromkeys(calls, np.inf)
     for _ in range(repeats):
         for name, call in calls.items():

@@ -8,16 +8,16 @@ Effective Privacy-Preserving Machine Learning" (UCLA 2021); [Fed] "Differentiall
 Laplacian Smoothing".
 
 1. DP-IGHT ([Diss], Theorem 2.5.2): sigma^2 = T G^2 / (n^2 rho), where replacing a record moves a gradient by 2G/n. One
-   record's clipped gradient turns round, all others are zero; the noisy gradients of five steps are seen. At delta 0.01
+   record's clipped gradient is reversed, all others are zero; the noisy gradients of five steps are seen. At delta 0.01
    and epsilon 2 the tight conversion saves the claim.
 2. Output perturbation among parties ([Diss], Theorem 6.3.1 as implemented in 6.7): Laplace noise in each of 122
-   coordinates, of a scale that is right for the l2 norm in one. The minimiser moves along (1, ..., 1). The bound that
-   runs can prove is far below the truth, which lies in outcomes too rare to be seen.
+   coordinates, with a scale that is right for the l2 norm in one dimension. The minimiser moves along (1, ..., 1). The
+   bound that runs can prove is far below the truth, which lies in outcomes too rare to be observed.
 3. DPSL-KT ([Diss], Theorem 3.3.3): labels of public features by a sparse teacher. One record decides which of two
    features the teacher keeps. privet's constant is that of a convex teacher (Huber loss, ridge, no sparsity).
-4. Poisson batches of clients, divided by their realised size ([Fed], Algorithm 1): 500 clients pull one way, the added
-   one the other. One round against the Renyi divergence of Lemma 4, and 200 rounds against what an accountant of
-   Poisson batches certifies. privet divides by a public constant.
+4. Poisson batches of clients, divided by their realised size ([Fed], Algorithm 1): 500 clients pull in one direction,
+   the added one in the opposite one. One round against the Renyi divergence of Lemma 4, and 200 rounds against what an
+   accountant of Poisson batches certifies. privet divides by a public constant.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def of_audit(audit: Distinguished, noise: float, exact: float | None = None) -> 
 
 
 def gaussian_claim(budget: Budget) -> Guarantee:
-    """Return the claim (epsilon, delta) about noise that is Gaussian: so it is, and only its size is in question."""
+    """Return the claim (epsilon, delta) for Gaussian noise. Only the size of the noise is in question."""
     return Guarantee.of(GaussianRelease(gdp_mu(budget)), Adjacency.REPLACE_ONE, budget.delta, released="noisy values")
 
 
@@ -106,7 +106,7 @@ def dp_ight(budget: Budget, runs: int, source: NoiseSource) -> Row:
 
 
 def noisy_gradients(plan: GradientPlan, sign: float, runs: int, source: NoiseSource) -> Floats:
-    """Return what many runs of hard thresholding release, one a row, where one record pulls at the first of two."""
+    """Return the releases of many runs of hard thresholding, one per row. One record moves the first of two weights."""
     theta, seen = np.zeros((runs, 2)), []
     for step in plan.run(RECORDS, source):
         total = np.tile([sign, 0.0], (runs, 1))
@@ -122,7 +122,7 @@ DIMENSION, PURE = 122, 0.5
 
 
 def laplace(runs: int, generator: np.random.Generator) -> Row:
-    """Measure noise of scale Delta/epsilon a coordinate, and K-norm noise, for a result that moves along the ones."""
+    """Measure noise of scale Delta/epsilon per coordinate, and K-norm noise, for a result that moves along the ones."""
     sensitivity = 2 / (100 * 500 * 0.01)  # 100 parties of 500 records, alpha 0.01, gradients of norm 1
     scale, move = sensitivity / PURE, np.full(DIMENSION, sensitivity / math.sqrt(DIMENSION))
 
@@ -147,7 +147,7 @@ def laplace(runs: int, generator: np.random.Generator) -> Row:
         bound = tail_bound(scores(0 * move), scores(move))
         std = scale * math.sqrt(2 if order == 1 else DIMENSION + 1)
         found.append(Measured(PureRelease(PURE).epsilon, bound, 0.0, std, runs, truth))
-    return Row(f"Laplace a coordinate, d = {DIMENSION}", "epsilon", *found)
+    return Row(f"Laplace per coordinate, d = {DIMENSION}", "epsilon", *found)
 
 
 def tail_bound(firsts: Floats, seconds: Floats) -> float:
@@ -186,7 +186,7 @@ def knowledge_transfer(runs: int, generator: np.random.Generator) -> Row:
         outputs = []
         for teacher in teachers:
             labels = features @ teacher
-            # Looking along the line between the two vectors of labels loses nothing.
+            # Projecting onto the line between the two vectors of labels loses nothing.
             line = features @ (teachers[1] - teachers[0])
             noise = [sigma * generator.standard_normal((1000, n)) @ line for _ in range(runs // 1000)]
             outputs.append(labels @ line + np.concatenate(noise))
@@ -222,7 +222,7 @@ def averages(runs: int, is_second: bool, is_realised: bool, generator: np.random
 
 @cache
 def log_ratio(is_realised: bool) -> tuple[Floats, Floats]:
-    """Return places, and the exact logarithm of the ratio of densities there, second over first."""
+    """Return points, and the exact logarithm of the ratio of densities there, second over first."""
     sizes = np.arange(1, 90)
     chances = binom.pmf(sizes, CLIENTS, RATE)
     if is_realised:
@@ -246,7 +246,7 @@ def poisson_round(runs: int, generator: np.random.Generator) -> Row:
     found = []
     for is_realised, claimed in zip((True, False), claims, strict=True):
         places, ratio = log_ratio(is_realised)
-        # The score of the Hammersley-Chapman-Robbins bound: the ratio itself, cut off where it is extreme.
+        # The score of the Hammersley-Chapman-Robbins bound is the ratio itself, truncated where it is extreme.
         sides = []
         for is_second in (False, True):
             parts = [averages(CHUNK, is_second, is_realised, generator) for _ in range(runs // CHUNK)]
@@ -318,7 +318,7 @@ def cells(row: Row) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the page: the table, and how to read it."""
+    """Return the page with the table and how to read it."""
     lines = [" | ".join(cells(row)) for row in rows]
     rule = " | ".join(["---"] * len(COLUMNS))
     table = "\n".join(f"| {line} |" for line in (" | ".join(COLUMNS), rule, *lines))
@@ -328,15 +328,15 @@ def markdown(rows: Sequence[Row]) -> str:
         "Written by `python experiments/audit_broken_constants.py`.\n\n"
         f"{table}\n\n{explanation}\n\n"
         f"Runs on each of the two datasets: {', '.join(f'{row.paper.runs:,}' for row in rows)}.\n"
-        "Exact values are those of the pair of datasets that is run; empty where they are out of reach. Where a delta\n"
-        "is not the paper's, it is the one, of a few, at which the attack gains most over the claim.\n"
+        "Exact values belong to the pair of datasets that is run; they are missing where they cannot be computed.\n"
+        "Where a delta is not the paper's, it is the one, among a few, at which the attack exceeds the claim most.\n"
         "privet's constants are measured on the pairs that break the papers', which need not be their own worst ones.\n"
         "Seeds are fixed.\n"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run, print and write the results, and return them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the runs, or fewer")
     quick = parser.parse_args(arguments).quick

@@ -2,17 +2,17 @@
 
 The paper gives numbers of columns and says that categories became binary columns; it says nothing of scales. Here:
 
-- Categories become one column a level, 0 or 1. BANK leaves out the first level of each, which gives the paper's 42.
+- Categories become one column per level, 0 or 1. BANK leaves out the first level of each, which gives the paper's 42.
 - Numbers are mapped to [-1, 1] from public bounds, or by a logarithm where they span orders of magnitude, as money
-  does; what lies outside is cut off. The bounds and their reasons stand below. They could be named without the data,
-  but were written by someone who had seen its ranges; and logarithms came in when a linear map of money, up to the same
-  bounds, had left the descent behind the paper on ADULT and CreditCard for mu = 0.
-- A constant column is added. In CreditCard and BIKE it stands where the paper's d leaves room for one column only (the
-  number of the record, presumably). So d is 43 (BANK, paper 42), 109 (ADULT, 110), 34, 13 (WINE, 12) and 62.
+  does; values outside are clipped. The bounds and the reasons for them are below. They could be stated without the
+  data, but were written by someone who had seen its ranges. Logarithms were introduced after a linear map of money with
+  the same bounds had left the descent behind the paper on ADULT and CreditCard for mu = 0.
+- A constant column is added. In CreditCard and BIKE it takes the place of the one column that the paper's d leaves room
+  for (presumably the number of the record). So d is 43 (BANK, paper 42), 109 (ADULT, 110), 34, 13 (WINE, 12) and 62.
 - Rows are multiplied so that they lie in a ball of radius sqrt(d), that of a row of d columns of size 1. That scale is
   the paper's: its errors for mu > 0 are noise by its own formula, and imply Lipschitz constants near sqrt(d). Its
   Algorithm 1, run as printed on these rows, errs on the classifications by what the paper reports, up to a half.
-- Targets of regressions are in their own units: quality from 0 to 10, bikes an hour (from 0 to 1000, say).
+- Targets of regressions are in their own units: quality from 0 to 10, bikes per hour (from 0 to 1000).
 """
 
 import math
@@ -43,7 +43,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class Linear:
-    """From ``low`` to ``high``, mapped to [-1, 1]."""
+    """A linear map from [``low``, ``high``] to [-1, 1]."""
 
     low: float
     high: float
@@ -70,21 +70,21 @@ BANK = {
     "age": Linear(18, 100),
     "balance": Logarithmic(100, 100_000),  # euros
     "day": Linear(1, 31),
-    "duration": Logarithmic(60, 3600),  # of a call, in seconds: an hour
-    "campaign": Logarithmic(1, 50),  # calls: a client who was called once a week for a year
+    "duration": Logarithmic(60, 3600),  # duration of a call in seconds, up to an hour
+    "campaign": Logarithmic(1, 50),  # number of calls, up to one per week for a year
     "pdays": Logarithmic(1, 900),  # the campaigns ran from May 2008 to November 2010
     "previous": Logarithmic(1, 50),
 }
 ADULT = {
-    "age": Linear(17, 90),  # asked from 17 on, coded up to 90
-    "fnlwgt": Linear(0, 1_500_000),  # persons for whom one of the sample stands
+    "age": Linear(17, 90),  # ages from 17 on, coded up to 90
+    "fnlwgt": Linear(0, 1_500_000),  # number of persons that a person of the sample stands for
     "education-num": Linear(1, 16),
     "capital-gain": Logarithmic(100, 99_999),  # five digits
     "capital-loss": Logarithmic(100, 9_999),  # four digits
     "hours-per-week": Linear(1, 99),  # two digits
 }
 MONEY = Logarithmic(1000, 1_000_000)  # New Taiwan dollars; the largest credit limit
-DELAY = Linear(-2, 9)  # months, by the code book: 9 is nine and more
+DELAY = Linear(-2, 9)  # months; in the code book, 9 means nine and more
 CREDIT_LEVELS = {"SEX": range(1, 3), "EDUCATION": range(7), "MARRIAGE": range(4)}  # codes
 WINE = {  # ranges of the vinho verde that Cortez et al. (2009) measured, rounded outwards
     "fixed acidity": Linear(3, 16),
@@ -109,7 +109,7 @@ BIKE_LEVELS = {
     "workingday": range(2),
     "weathersit": range(1, 5),
 }
-NORMALISED = Linear(0, 1)  # the weather, by those who made the data
+NORMALISED = Linear(0, 1)  # weather, with the bounds of those who published the data
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Dataset:
 
     @property
     def worth(self) -> float:
-        """Size of scores that matter: as in ``privet.linear``, 1 for classes, a fifth of the bound for numbers."""
+        """Typical size of scores, as in ``privet.linear``: 1 for classes, a fifth of the bound for numbers."""
         return self.top / 5 if self.is_regression else 1.0
 
     @cached_property
@@ -140,7 +140,7 @@ class Dataset:
     def problem(self, mu: float) -> Problem:
         """Return the paper's problem; the constant column, which is last, counts as an intercept if ``mu`` is 0.
 
-        Rows can then be centred. For mu > 0 that would change the penalty, which is on all weights alike.
+        Rows can then be centred. For mu > 0 that would change the penalty, which is on all weights equally.
         """
         d, pieces = self.columns.shape[1] + 1, len(self.blocks) + 1
         factor = math.sqrt(d / pieces)
@@ -176,7 +176,7 @@ def load(name: str) -> Dataset:
 
 
 def _blocks(X: NDArray[Any], names: NDArray[Any], maps: dict[str, Any]) -> list[Floats]:
-    """Return each column as its map, or its range of levels, makes it."""
+    """Return each column, transformed by its map or encoded by its levels."""
     return [
         _levels(column, maps[name]) if isinstance(maps[name], range) else maps[name](column)
         for column, name in zip(X.T, names, strict=True)

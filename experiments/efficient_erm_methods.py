@@ -3,11 +3,11 @@
 - ``gradient``: noise in every step, the method that privet's ``auto`` takes for delta > 0. One rule for all problems:
   100 full-batch steps whose size AlignedStep finds from the noisy gradients, up to privet's limit; the average of the
   last half of the iterates is released. Where mu is 0, rows are centred first at a noisy mean (5 % of the budget),
-  which makes them shorter, and gradients are clipped at half of their bound. Where mu > 0 neither: the penalty is not
-  on weights of centred rows, and a clip would move the minimum.
+  which makes them shorter, and gradients are clipped at half of their bound. Where mu > 0, neither is done: the penalty
+  is not on weights of centred rows, and a clip would move the minimum.
 - ``output``: Algorithm 1 of the paper with the sensitivity that is attained and the smallest noise for it. Steps as in
   Theorems 2 and 3, where constants are taken to be 1 and ||w_hat|| at most L/mu, or for mu = 0 at most three times the
-  scale of scores; 3000 at most.
+  scale of scores; at most 3000.
 - ``printed``: the same descent with sensitivity and noise as printed.
 - ``sgd``: noisy SGD of Bassily et al. with batches of 50, drawn without replacement, with the accountant's noise. Two
   passes over the data; the paper's took minutes. Steps are D/(G sqrt(T)) for mu = 0 and 1/(mu t) otherwise.
@@ -42,7 +42,7 @@ from privet.solvers.output_perturbation import descent_stability
 
 DELTA, EPSILONS = 0.001, (0.1, 0.5, 1.0, 2.0)
 STEPS, AVERAGED, CLIP_OF_CENTRED = 100, 0.5, 0.5
-MOST_STEPS, REACH = 3000, 3.0  # of Algorithm 1; REACH times the scale of scores bounds ||w_hat|| where mu is 0
+MOST_STEPS, REACH = 3000, 3.0  # for Algorithm 1; REACH times the scale of scores bounds ||w_hat|| where mu is 0
 BATCH, PASSES = 50, 2
 SETTINGS = {
     "delta": DELTA,
@@ -72,11 +72,11 @@ class Study:
         return self.problem.value(weights) - self.least
 
     def outcome(self, weights: Sequence[Floats], seconds: Sequence[float]) -> dict[str, Any]:
-        """Return the errors of all runs, and the processor time of one."""
+        """Return the errors of all runs, and the processor time of one run."""
         return {"error": asdict(Spread.of([self.error(w) for w in weights])), "seconds": float(np.mean(seconds))}
 
     def repeated(self, run: Callable[[NoiseSource], Release], runs: int, budget: Budget) -> dict[str, Any]:
-        """Run a solver time and again, and check what it promises."""
+        """Run a solver several times, and check its guarantee."""
         done = [timed(lambda seed=seed: run(NoiseSource(seed))) for seed in range(runs)]
         if any(release.guarantee.epsilon > budget.epsilon for release, _ in done):
             raise AssertionError("a release exceeds its budget")
@@ -92,7 +92,7 @@ def minimum(problem: Problem) -> tuple[float, float]:
 
     options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 30, "ftol": 0, "gtol": 1e-10}
     weights = problem.start()
-    for _ in range(3):  # L-BFGS stops where rounding hides a descent; it often finds another from there
+    for _ in range(3):  # L-BFGS stops where rounding hides a descent. A restart often descends further.
         weights = minimize(function, weights, jac=True, method="L-BFGS-B", options=options).x
     return problem.value(weights), problem.gradient_norm(weights)
 
@@ -101,7 +101,7 @@ def minimum(problem: Problem) -> tuple[float, float]:
 
 
 def gradient(study: Study, budget: Budget) -> dict[str, Any]:
-    """Noise in every step, by the rule at the head of this file."""
+    """Noise in every step, by the rule at the top of this file."""
     problem, rows = study.problem, study.problem.rows
 
     def step_size(plan: GradientPlan) -> StepSize:
@@ -114,16 +114,16 @@ def gradient(study: Study, budget: Budget) -> dict[str, Any]:
     else:
         clip, length = CLIP_OF_CENTRED * problem.lipschitz, rows.weight_in_total
         centred = CentredPlan.for_budget(budget, steps=STEPS, clip_norm=clip, row_norm=length, share=CENTRE_SHARE)
-        solver, plan, rule = centred_gradient_descent, centred, step_size(centred.descent)
+        solver, plan, rule = centred_gradient_descent, centred, step_size(centred.gradients)
 
     def run(source: NoiseSource) -> Release:
-        return solver(problem, plan, step_size=rule, averaged=AVERAGED, delta=DELTA, source=source)
+        return solver(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
 
     return study.repeated(run, study.runs, budget)
 
 
 def sgd(study: Study, budget: Budget) -> dict[str, Any]:
-    """Bassily et al. with batches: a part of the runs, for it is slow and no match."""
+    """Noisy SGD of Bassily et al. with batches, for a part of the runs only, because it is slow."""
     problem, n = study.problem, study.problem.rows.n
     steps = PASSES * n // BATCH
     plan = GradientPlan.for_budget(budget, sampler=FixedSize(BATCH, n), steps=steps, clip_norm=problem.lipschitz)
@@ -138,7 +138,7 @@ def sgd(study: Study, budget: Budget) -> dict[str, Any]:
 
 
 def algorithm1(study: Study) -> dict[float, dict[str, Any]]:
-    """Algorithm 1 of the paper at all epsilons, by one descent: noise comes at the end, as often as there are runs."""
+    """Algorithm 1 of the paper at all epsilons. One descent serves all runs, because noise is added at its end."""
     problem = study.problem
     step_size = 1 / problem.smoothness
     stops = {epsilon: theorem_steps(study, epsilon) for epsilon in EPSILONS}
@@ -162,11 +162,11 @@ def algorithm1(study: Study) -> dict[float, dict[str, Any]]:
 
 
 def theorem_steps(study: Study, epsilon: float) -> int:
-    """Return T of Theorem 2 (mu > 0) or 3, constants taken to be 1."""
+    """Return T of Theorem 2 (mu > 0) or 3, with constants equal to 1."""
     problem, mu = study.problem, study.mu
     lipschitz, beta = problem.lipschitz, problem.smoothness - mu
     signal = (problem.rows.n * epsilon) ** 2 / (lipschitz**2 * problem.rows.dimension * math.log(1 / DELTA))
-    if mu > 0:  # a minimiser of a penalised L-Lipschitz loss is no longer than L/mu
+    if mu > 0:  # the minimiser of a penalised L-Lipschitz loss has a norm of at most L/mu
         steps = (mu**2 + beta**2) / (mu * beta) * math.log(signal * mu**2 * (lipschitz / mu) ** 2)
     else:
         steps = (signal * (beta * REACH * study.data.worth) ** 2) ** (1 / 3)
@@ -180,7 +180,7 @@ def printed_sensitivity(study: Study, steps: int) -> float:
 
 
 def descent(problem: Problem, step_size: float, steps: int, kept: set[int]) -> tuple[dict[int, Floats], float]:
-    """Return the weights after the steps in ``kept``, and the seconds of one: output_perturbation without noise."""
+    """Return the weights after the steps in ``kept``, and the seconds per step: the descent without its noise."""
     path, weights = {}, problem.start()
     begin = time.process_time()
     for done in range(1, steps + 1):

@@ -2,19 +2,19 @@
 
 Logistic regression on BANK, ADULT and CreditCard with mu 0 and 0.1, Huber regression on WINE and BIKE with mu 0 and 0.5
 (the penalty is mu/2 ||w||^2), epsilon from 0.1 to 2, delta 0.001, one record replaced. The error is F(w_priv) less
-F(w_hat), the minimum, which L-BFGS finds; the norm of the gradient there is kept. Next to the paper's numbers ("ours",
-and Bassily et al.) stand four methods, described in efficient_erm_methods.py. ``gradient`` is the one that is held
-against the paper's. ``printed``, the paper's algorithm run here, tells whether the data are on the paper's scale. For
-mu > 0, where its noise decides, it errs on the classifications by what the paper reports, give or take a half. WINE and
-BIKE must have been on other scales: here it errs by a quarter of the paper's on WINE, and on BIKE by eight times as
-much for epsilon 0.1 and mu > 0, and for mu = 0 too. For mu = 0 all depends on the number of steps, whose constant the
-paper does not tell.
+F(w_hat), the minimum, which L-BFGS finds; the norm of the gradient there is kept. The paper's numbers ("ours", and
+Bassily et al.) are shown beside four methods, which efficient_erm_methods.py describes. ``gradient`` is compared with
+the paper's. ``printed``, the paper's algorithm run here, shows whether the data are on the paper's scale. For mu > 0,
+where its noise decides, its errors on the classifications are those of the paper within a factor of 1.5. WINE and BIKE
+must have been on other scales: here the error is a quarter of the paper's on WINE, and eight times the paper's on BIKE
+for epsilon 0.1 and mu > 0, and also for mu = 0. For mu = 0 everything depends on the number of steps, whose constant
+the paper does not state.
 
 What differs from the paper: scales, thresholds and some columns, which it does not state (efficient_erm_data.py). It
-prints the logistic loss as log(1 + exp(1 + y<w,x>)), a slip; it is log(1 + exp(-y<w,x>)) here. It averages over 100
-runs, as ``--runs 100`` does. Its seconds are of its own machine. The rule (centring, 100 steps, an average of one half,
-a clip of one half) and the encoding were settled by trials on these datasets, once for all forty rows: their privacy
-cost, as in most papers, is not counted.
+prints the logistic loss as log(1 + exp(1 + y<w,x>)), a misprint; here it is log(1 + exp(-y<w,x>)). It averages over 100
+runs, as ``--runs 100`` does. Its seconds were measured on its own machine. The rule (centring, 100 steps, an average of
+one half, a clip of one half) and the encoding were chosen by trials on these datasets, once for all forty rows. As in
+most papers, the privacy cost of these trials is not counted.
 """
 
 import argparse
@@ -42,7 +42,7 @@ LABELS = {
     "gradient": "privet gradient",
     "sgd": "privet SGD",
 }
-# Dataset, mu, epsilon; errors of "ours" and of Bassily et al.; their seconds.
+# Columns: dataset, mu, epsilon; errors of "ours" and of Bassily et al.; seconds of both.
 PAPER = """
     BANK 0 0.1 0.3983 2.2552 12.613 518.67
     BANK 0 0.5 0.2231 1.4585 36.796 519.33
@@ -167,7 +167,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def plot(rows: Sequence[dict[str, Any]], name: str) -> None:
-    """Draw errors against epsilon, one panel a problem."""
+    """Draw errors against epsilon, one panel per problem."""
     problems = list(dict.fromkeys((row["dataset"], row["mu"]) for row in rows))
     figure = Figure(figsize=(2.2 + 1.5 * len(problems), 7), layout="constrained")
     panels = figure.subplots(2, math.ceil(len(problems) / 2), squeeze=False).T.ravel()
@@ -178,7 +178,7 @@ def plot(rows: Sequence[dict[str, Any]], name: str) -> None:
         panel.plot(epsilons, [row["paper"]["bassily"] for row in some], "k:^", label="paper: Bassily et al.")
         for place, (kind, label) in enumerate(LABELS.items()):
             means, stds = ([row[kind]["error"][field] for row in some] for field in ("mean", "std"))
-            bars = [np.minimum(stds, 0.9 * np.array(means)), stds]  # a logarithm has no room for zero
+            bars = [np.minimum(stds, 0.9 * np.array(means)), stds]  # a logarithmic axis has no zero
             style = "--" if kind == "printed" else "-"
             panel.errorbar(epsilons, means, bars, label=label, marker="s", ls=style, color=f"C{place}", capsize=3, lw=1)
         panel.set(title=f"{problem[0]}, mu = {problem[1]:g}", xscale="log", yscale="log", xlabel="epsilon")
@@ -190,7 +190,7 @@ def plot(rows: Sequence[dict[str, Any]], name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run, print and write the results, and return them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="runs of each method, a fifth of them of SGD; the paper has 100")
     parser.add_argument("--quick", action="store_true", help="two runs, one process")

@@ -1,20 +1,20 @@
-"""The theorems of "Privacy Amplification by Iteration" in numbers, beside privet's.
+"""The theorems of "Privacy Amplification by Iteration" in numbers, beside those of privet.
 
 python experiments/iteration_curves.py [--runs 20] [--quick]
 
-The paper has no experiments: its figures here are what its statements give.
+The paper has no experiments. Its figures here follow from its statements.
 
 1. Epsilon against the number of epochs (Theorem 35): n = 1000, noise of 4 times the Lipschitz constant, delta 1e-5.
 2. Epsilon by place in the order (Theorems 23, 30 and 35), of the same runs.
 3. Excess population loss against the number m of public records (Corollary 31), at epsilon 1, delta 1e-5: logistic
    regression in ten dimensions on rows of norm 1, drawn from the model itself so that the minimum is known. Each run
    has its own 10,000 records, the last m of them public. The corollary lacks a factor of sqrt(2) in its noise; privet's
-   is proportional to 1/sqrt(m + 1) exactly. The paper's runs begin at random (Skip-PNSGD), these take all steps of a
-   known order, since privet has no secret skip with public records; steps are the paper's, sqrt(8) R / sqrt(n (L^2 + d
-   sigma^2)) up to 2/beta, in a ball of radius R = 10 that holds the minimum. A fifth of these steps is run too, a
-   factor found by trial on other records of the model: the paper's steps are those of the worst case. Excess is
-   measured on 100,000 further records. A run draws the same records and the same noise, scaled, for every m.
-4. The noise of k tasks on one dataset (Theorem 32): n = 1000, epsilon 1 (its end of the theorem's range), delta 1e-6.
+   is proportional to 1/sqrt(m + 1) exactly. The paper's runs begin at a random step (Skip-PNSGD). These take all steps
+   of a known order, since privet has no secret skip with public records. Steps have the paper's size, sqrt(8) R /
+   sqrt(n (L^2 + d sigma^2)) up to 2/beta, in a ball of radius R = 10 that holds the minimum. Steps of a fifth of that
+   size are run too, a factor found by trials on other records of the model: the paper's steps are for the worst case.
+   Excess is measured on 100,000 further records. A run draws the same records and the same noise, scaled, for every m.
+4. Noise for k tasks on one dataset (Theorem 32): n = 1000, epsilon 1 (the end of the theorem's range), delta 1e-6.
 
 Adjacency is replace-one throughout, and losses are 1-Lipschitz: one replacement moves a gradient by 2.
 """
@@ -42,8 +42,8 @@ from privet.solvers import Problem, Run, descent_of, projected_sgd
 N, NOISE, DELTA = 1000, 4.0, 1e-5
 LAST_ONLY: dict[str, Any] = {"clip_norm": 1.0, "release": "last", "descent": Descent(step_size=1.0, smoothness=1.0)}
 TOLD_EPOCHS = (1, 10, 100, 1000)
-# The figures of the errata, digit by digit: 1, 10, 100 and 1000 epochs.
-ERRATA = {
+# Independently computed figures for 1, 10, 100 and 1000 epochs, digit by digit.
+EXPECTED = {
     "composition": ("1.99", "7.51", "33.1", "191.5"),
     "theorem_35": ("3.643",) * 4,
     "renyi": ("2.166", "2.177", "2.282", "3.188"),
@@ -54,12 +54,12 @@ ERRATA = {
 
 
 def plain_conversion(rho: float, delta: float) -> float:
-    """Return the least rho a + ln(1/delta)/(a - 1) over orders a: the paper's Lemma 14."""
+    """Return the minimum of rho a + ln(1/delta)/(a - 1) over orders a: the paper's Lemma 14."""
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
 def visited_rho(epochs: int, place: int) -> float:
-    """Return rho, of a divergence of rho a at order a: the proof of Theorem 35, for any number of epochs."""
+    """Return rho for a divergence of rho a at order a, by the proof of Theorem 35, for any number of epochs."""
     return 2 / NOISE**2 * ((epochs - 1) / N + 1 / (N - place + 1))
 
 
@@ -67,7 +67,7 @@ def visited_rho(epochs: int, place: int) -> float:
 
 
 def epochs_part(quick: bool) -> list[dict[str, float]]:
-    """Return epsilon by every account, for numbers of epochs from 1 to n; print those that errata tell."""
+    """Return epsilon by every analysis, for 1 to n epochs, and print those that have an expected value."""
     numbers = np.geomspace(1, N, 4 if quick else 31).round().astype(int).tolist()
     rows = [epochs_row(number) for number in sorted({*numbers, *TOLD_EPOCHS})]
     told = {row["epochs"]: row for row in rows if row["epochs"] in TOLD_EPOCHS}
@@ -82,22 +82,23 @@ def epochs_part(quick: bool) -> list[dict[str, float]]:
     }
     lines, differences, count = [], [], 0
     for key, name in names.items():
-        expected = ERRATA.get(key, ())
+        expected = EXPECTED.get(key, ())
         lines.append([name, *(f"{told[epochs][key]:.3f}" for epochs in TOLD_EPOCHS), " ".join(expected)])
         for epochs, text in zip(TOLD_EPOCHS, expected, strict=False):
             count += 1
             if round(told[epochs][key], len(text.split(".")[1])) != float(text):
-                differences.append(f"{key} at E = {epochs}: {told[epochs][key]:.6f}, errata {text}")
+                differences.append(f"{key} at E = {epochs}: {told[epochs][key]:.6f}, expected {text}")
     title = f"1. Epsilon against epochs E: n = {N}, sigma = {NOISE:g} L, delta = {DELTA:g}"
-    print_table(title, ["", *(f"E = {epochs}" for epochs in TOLD_EPOCHS), "errata"], lines)
-    console.print(f"{count - len(differences)} of {count} figures are the errata's, rounded. {'; '.join(differences)}")
+    print_table(title, ["", *(f"E = {epochs}" for epochs in TOLD_EPOCHS), "expected"], lines)
+    agreeing = count - len(differences)
+    console.print(f"{agreeing} of {count} figures are the expected ones, rounded. {'; '.join(differences)}")
     closed = 5 * math.sqrt(-math.log(DELTA)) / NOISE
     console.print(f"The paper's closed form, sigma = 5 L sqrt(ln(1/delta))/epsilon, gives {closed:.3f} at E = {N}.\n")
     return rows
 
 
 def epochs_row(epochs: int) -> dict[str, float]:
-    """Return epsilon by every account."""
+    """Return epsilon by every analysis."""
     profile = per_record_epsilon(N, epochs, noise_multiplier=NOISE, delta=DELTA)
     hidden = GradientPlan(SecretOrder(N, epochs), None, noise_multiplier=NOISE, **LAST_ONLY)
     return {
@@ -162,7 +163,7 @@ QUICK = Preset(runs=2, n=1000, held_out=5000, public=(0, 10, 100))
 
 
 def drawn(n: int, generator: np.random.Generator) -> Problem:
-    """Return records of the model: directions at random, labels with the odds that TRUTH gives."""
+    """Return records of the model: random directions, and labels with the odds that TRUTH gives."""
     X = generator.standard_normal((n, DIMENSION))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     y = (generator.random(n) * (1 + np.exp(-X @ TRUTH)) < 1).astype(np.float64)
@@ -179,13 +180,13 @@ def descended(problem: Problem, public: int, noise: float, shorter: float, seed:
         plan = GradientPlan.for_budget(BUDGET, sampler=sampler, clip_norm=lipschitz, release="last", descent=descent)
         if not math.isclose(plan.noise_std, noise, rel_tol=1e-6):
             raise AssertionError(f"the plan's noise is {plan.noise_std}, not {noise}")
-    else:  # as good as none, for comparison
+    else:  # practically no noise, for comparison
         plan = GradientPlan(sampler, None, lipschitz, 1e-3, release="last", descent=descent, delta=DELTA)
     return projected_sgd(problem, Run(plan, NoiseSource(seed))).weights
 
 
 def fitted_openly(problem: Problem, first: int) -> NDArray[Any]:
-    """Return weights that fit the records from the first on, without privacy; those of norm R are the likely ones."""
+    """Return the penalised minimiser on the records from ``first`` on, without privacy."""
     part = Problem(Logistic(), L2(0.0), problem.rows.take(slice(first, None)), problem.targets[first:])
     alpha = DIMENSION / (RADIUS**2 * part.rows.n)
 
@@ -197,7 +198,7 @@ def fitted_openly(problem: Problem, first: int) -> NDArray[Any]:
 
 
 def public_part(preset: Preset) -> dict[str, Any]:
-    """Return noise and excess loss for each number of public records, and of what does without any."""
+    """Return noise and excess loss for each number of public records, and for the methods that use none."""
     generator = np.random.default_rng(2018)
     test = drawn(preset.held_out, generator)
     problems = [drawn(preset.n, generator) for _ in range(preset.runs)]
@@ -265,7 +266,7 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
 def show_public(
     preset: Preset, rows: list[dict[str, Any]], beside: dict[str, Spread], slopes: dict[str, float]
 ) -> None:
-    """Print the table, and what it is to be compared with."""
+    """Print the table, and the results to compare it with."""
     lines = [
         [
             str(row["public"]),
@@ -304,7 +305,7 @@ TASK_BUDGET = Budget(1.0, 1e-6)
 
 
 def tasks_part(quick: bool) -> list[dict[str, float]]:
-    """Return the noise, over the Lipschitz constant, that k tasks need by each account."""
+    """Return the noise that k tasks need by each analysis, relative to the Lipschitz constant."""
     rows = [tasks_row(tasks) for tasks in (TASKS[::3] if quick else TASKS)]
     columns = ["tasks", "paper: Theorem 32", "its epsilon, by privet", "known order, composed", "privet: secret stop"]
     keys = ("theorem_32", "theorem_32_epsilon", "known_order", "secret_stop")
@@ -315,7 +316,7 @@ def tasks_part(quick: bool) -> list[dict[str, float]]:
 
 
 def tasks_row(tasks: int) -> dict[str, float]:
-    """Return it for one k."""
+    """Return the noise for one k by each analysis."""
     log = -math.log(TASK_BUDGET.delta)
     paper = 4 * math.sqrt(max(2 * tasks * math.log(N) / N, 2 * log) * log) / TASK_BUDGET.epsilon
     same = GradientPlan(RandomStop(N), None, noise_multiplier=paper, tasks=tasks, **LAST_ONLY)
@@ -389,7 +390,7 @@ def plot(results: dict[str, Any], name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run, print and write the results, and return them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="runs of part 3, 20 by default")
     parser.add_argument("--quick", action="store_true", help="two runs of 1,000 records in part 3, fewer points")

@@ -1,8 +1,8 @@
 """Shared code of sparse_synthetic.py and sparse_text.py: a sparse linear or logistic model by seven methods.
 
 Nothing here looks at private data to set a parameter: all of them follow from n, d, s, public bounds and spreads, and
-from the constants in Settings, which each script fixed by a few trials and states. Every private run has its guarantee
-held against the budget.
+from the constants in Settings, which each script fixed by a few trials and states. The guarantee of
+every private run is compared with its budget.
 """
 
 import math
@@ -41,10 +41,10 @@ METHODS = (NOT_PRIVATE, *BASELINES, *OURS)
 
 @dataclass(frozen=True)
 class Peeling:
-    """Rounds of peeling, the share of s that it keeps, and the residual clips, the last of them for all later rounds.
+    """Rounds of peeling, the share of s that it keeps, and the residual clips. The last clip serves all later rounds.
 
-    ``entries`` is where entries are clipped, in units of their bound (so for Frank-Wolfe too): noise falls with that,
-    and covariances fall less.
+    ``entries`` is the clip of entries in units of their bound, also for Frank-Wolfe. A smaller clip reduces the noise
+    more than it reduces covariances.
     """
 
     rounds: int
@@ -56,7 +56,7 @@ class Peeling:
 
 @dataclass(frozen=True)
 class Walk:
-    """Of Frank-Wolfe: corners in units of s, the l1 radius in units of the public guess, and the residual clip."""
+    """Settings of Frank-Wolfe: corners in units of s, l1 radius in units of the public guess, and residual clip."""
 
     steps: float
     radius: float
@@ -66,7 +66,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Descent:
-    """Of DP-IGHT: steps, their size in units of 1/smoothness, and the clip in units of row norm times spread."""
+    """Settings of DP-IGHT: steps, their size times smoothness, and the clip in units of row norm times spread."""
 
     steps: int
     size: float
@@ -75,10 +75,10 @@ class Descent:
 
 @dataclass(frozen=True)
 class Votes:
-    """Of the two stages: blocks in units of sqrt(n), steps before a vote, and the share of epsilon for the choice.
+    """Settings of the two stages: blocks in units of sqrt(n), steps before a vote, share of epsilon for the choice.
 
-    ``width`` is the bend of the Huber loss, ``weights`` the length of weights, in units of the public guess, at which
-    noise and penalty are to balance.
+    ``width`` is the threshold of the Huber loss. ``weights`` is the length of the weights, in units of the public
+    guess, at which noise and penalty balance.
     """
 
     blocks: float
@@ -90,7 +90,7 @@ class Votes:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Of the convex teacher: the noise that a student's scores may keep, and the bend of the Huber loss."""
+    """Settings of the convex teacher: the noise allowed in a student's scores, and the threshold of the Huber loss."""
 
     label_noise: float
     width: float = 0.25
@@ -98,9 +98,9 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was fixed by trials; clips, widths and noise of a regression are in units of the targets' public spread.
+    """Settings fixed by trials. For regressions, clips, widths and noise are in units of the targets' public spread.
 
-    The first three depend on the budget through n mu / (s log 2d) alone: up to each limit, so.
+    The first three depend on the budget only through n mu / (s log 2d): each entry holds up to its limit.
     """
 
     peeling: tuple[tuple[float, Peeling], ...]
@@ -115,8 +115,8 @@ class Case:
     """Data with its public numbers.
 
     ``spread`` is that of targets (1 for classes), ``score_spread`` that of scores, ``square`` the mean square of rows
-    along a direction, ``length`` and ``radius`` the l2 and l1 norms to expect of the weights: guesses which owe nothing
-    to private records.
+    along a direction, ``length`` and ``radius`` the expected l2 and l1 norms of the weights. All are guesses that do
+    not depend on private records.
     """
 
     X: Any
@@ -138,7 +138,7 @@ class Case:
         object.__setattr__(self, "rows", BoundedRows(self.X, self.row_norm, self.intercept))
 
     def problem(self, objective: Any = None, alpha: float = 0.0) -> Problem:
-        """Return the problem, of the plain loss where no other is given."""
+        """Return the problem, by default with the plain loss."""
         plain = Logistic() if self.is_logistic else Squared()
         return Problem(objective or plain, L2(alpha), self.rows, self.y)  # type: ignore[attr-defined]
 
@@ -147,16 +147,16 @@ class Case:
         return self.problem(None if self.is_logistic else Huber(width * self.spread), alpha)
 
     def chosen(self, table: tuple[tuple[float, Any], ...], budget: Budget) -> Any:
-        """Return what a table says for this budget."""
+        """Return the entry of a table for this budget."""
         n, d = self.X.shape
         legibility = n * gdp_mu(budget) / (self.n_nonzero * math.log(2 * d))
         return next(entry for limit, entry in table if legibility <= limit)
 
     def clipped(self, share: float) -> tuple["Case", float]:
-        """Return the case with entries clipped to a share of their bound, and how much larger its weights are.
+        """Return the case with entries clipped to a share of their bound, and the factor by which its weights grow.
 
-        For independent columns that are uniform between the bounds, which need not hold for privacy: the regression of
-        x on its clipped value has slope E[x clip(x)] / E[clip(x)^2].
+        The factor assumes independent columns that are uniform between the bounds: the regression of x on its clipped
+        value then has slope E[x clip(x)] / E[clip(x)^2]. Privacy does not depend on this assumption.
         """
         if share == 1:
             return self, 1.0
@@ -165,9 +165,9 @@ class Case:
         return replace(self, X=np.clip(self.X, -bound, bound), entry_bound=bound, radius=self.radius * slope), slope
 
     def first_slope(self, clip: float) -> float:
-        """Return how much of a weight one round from zero finds, for normal scores of the public spread.
+        """Return the share of a weight that one round from zero finds, for normal scores of the public spread.
 
-        A clip at c deviations keeps P(|z| < c) of a covariance; the logistic curve is flatter away from zero.
+        A clip at c deviations keeps P(|z| < c) of a covariance. The logistic curve is flatter away from zero.
         """
         if self.is_logistic:
             return 1 / math.sqrt(1 + math.pi / 8 * self.score_spread**2)
@@ -196,7 +196,7 @@ def by_peeling(case: Case, budget: Budget, source: NoiseSource) -> Release:
         residual_clips=[clip * case.spread for clip in clips],
         shares=chosen.shares,
     )
-    if chosen.rounds == 1:  # later rounds see what the first has missed
+    if chosen.rounds == 1:  # later rounds find what the first one missed
         slope *= case.first_slope(clips[0])
     return replace(release, weights=release.weights / slope)
 
@@ -245,7 +245,7 @@ def by_private_teacher(case: Case, budget: Budget, source: NoiseSource) -> Relea
 def by_convex_teacher(case: Case, budget: Budget, source: NoiseSource) -> Release:
     public, teacher = case.public, case.settings.teacher
     problem = case.bounded(teacher.width)
-    # A student of s features averages the noise of m scores: to about sqrt(s log(2 d) / m) of it.
+    # A student of s features averages the noise of m scores, which leaves about sqrt(s log(2 d) / m) of it.
     averaged = math.sqrt(case.n_nonzero * math.log(2 * problem.rows.n_features) / public.rows.n)
     moved = 2 * problem.lipschitz / problem.rows.n * public.operator_norm * min(averaged, 1.0)
     problem = case.bounded(teacher.width, moved / (gdp_mu(budget) * teacher.label_noise * case.spread))

@@ -10,21 +10,21 @@ the support of theta* that has a weight, against epsilon. The paper shows curves
   sqrt(12/d) s*; the few beyond 1.05 times that are clipped to it before targets are drawn.
 - s* is known to all methods, as in the paper, and so are the design's own numbers: the spread of scores, E|theta*|.
 - At small budgets peeling keeps fewer than s* features, and both peeling and Frank-Wolfe clip entries (to a fourth) and
-  residuals hard: noise falls with a clip, a covariance falls less. Weights are then divided by what clips do to
-  covariances in a design that is known: post-processing by a public factor. Without the clip of entries, both are
-  worse at epsilon 0.8 (errors about 0.5), and Frank-Wolfe is the better one of the two there; with it, and with three
-  quarters of a round's price for the choice, peeling is. That share was raised after a first run on the seeds shown
-  here, where the two were equal (0.433 and 0.431), by trials on other seeds.
-- The paper tunes by cross-validation on the data, which no budget pays for. Here settings are fixed below, from trials
-  on data of other seeds: up to 24 draws of the small settings, one to three of the large. Tried were, for peeling:
-  rounds 1 to 6, shares 0.3 to 1, a dozen lists of clips; Frank-Wolfe: steps 0.3 s* to 2 s* (the paper: 0.5 to 1.5),
-  radii of 0.3 to 1 of E|theta*|, clips 0.2 to 1.5; two stages: blocks 0.1 to 2 sqrt(n), 1, 10 and 30 steps, shares 0.5
-  to 0.85, three widths and penalties; DP-IGHT: 2 and 5 steps, clips, sizes; the convex teacher: three noises, two
-  widths.
+  residuals hard: a clip reduces the noise more than it reduces covariances. The weights are then divided by the effect
+  of the clips on covariances in this known design, which is post-processing by a public factor. Without the clip of
+  entries, both are worse at epsilon 0.8 (errors about 0.5), and Frank-Wolfe is the better of the two; with it, and with
+  three quarters of a round's price for the choice, peeling is better. That share was raised after a first run on the
+  seeds shown here, where the two were equal (0.433 and 0.431), by trials on other seeds.
+- The paper tunes by cross-validation on the data, which its budget does not pay for. Here the settings are fixed below,
+  from trials on data of other seeds: up to 24 draws of the small settings, one to three of the large. The trials
+  covered, for peeling: rounds 1 to 6, shares 0.3 to 1, a dozen lists of clips; Frank-Wolfe: steps 0.3 s* to 2 s* (the
+  paper: 0.5 to 1.5), radii of 0.3 to 1 of E|theta*|, clips 0.2 to 1.5; two stages: blocks 0.1 to 2 sqrt(n), 1, 10 and
+  30 steps, shares 0.5 to 0.85, three widths and penalties; DP-IGHT: 2 and 5 steps, clips, sizes; the convex teacher:
+  three noises, two widths.
 - The public rows of DPSL-KT are n synthetic ones, at most 4000, from the design. The teacher of form A is DP-IGHT.
 
 Without an option, the large settings have 3 runs (linear regression with n = d = 5000: 10) and one of DPSL-KT; --full
-has 10 of all, as the paper.
+has 10 runs of everything, as in the paper.
 """
 
 import argparse
@@ -57,7 +57,7 @@ from privet.solvers import PublicFeatures
 
 DELTA = 0.01
 NOISE = math.sqrt(0.1)
-MOST_PUBLIC = 4000  # rows whose operator norm is bounded tightly
+MOST_PUBLIC = 4000  # number of rows for which the operator norm is bounded tightly
 SLOW = ("DPSL-KT (A)", "DPSL-KT (B)")
 CHOOSING = (0.75, 0.20, 0.05)  # shares of a round where the budget is small
 
@@ -129,7 +129,7 @@ class Setting:
         return np.clip(X, -self.entry_bound, self.entry_bound, out=X)
 
     def draw(self, rng: np.random.Generator, public: PublicFeatures) -> tuple[NDArray[Any], Case]:
-        """Draw theta* and data. The paper's sign of the logistic model is turned, which changes nothing else."""
+        """Draw theta* and data. The sign of the paper's logistic model is flipped, which changes nothing else."""
         s, theta = self.n_nonzero, np.zeros(self.d)
         theta[rng.choice(self.d, s, replace=False)] = rng.uniform(-1, 1, s)
         X = self.rows(rng)
@@ -169,7 +169,7 @@ PAPER = (
 
 
 def quick(setting: Setting) -> Setting:
-    """Return a small one in the place of a setting."""
+    """Return a small version of a setting."""
     return replace(setting, n=300, d=100, n_nonzero=4, epsilons=setting.epsilons[-2:], runs=2, slow_runs=1)
 
 
@@ -181,7 +181,7 @@ def fewer(setting: Setting) -> Setting:
 
 
 def study(setting: Setting) -> list[dict[str, Any]]:
-    """Return what every method reaches at every budget."""
+    """Return the result of every method at every budget."""
     public = PublicFeatures(setting.rows(np.random.default_rng(2021))[:MOST_PUBLIC])
     found: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
     for run in range(setting.runs):
@@ -212,7 +212,7 @@ def one_run(method: str, case: Case, theta: NDArray[Any], epsilon: float, seed: 
 
 
 def show(setting: Setting, rows: list[dict[str, Any]]) -> None:
-    """Print a table: error, and the share of the support in brackets."""
+    """Print a table of errors, with the share of the support in brackets."""
     lines = []
     for method in METHODS:
         mine = [row for row in rows if row["method"] == method]
@@ -223,7 +223,7 @@ def show(setting: Setting, rows: list[dict[str, Any]]) -> None:
 
 
 def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Say where the best of ours is below both baselines, and the support found at n = d = 5000, epsilon 4."""
+    """Print where the best of privet's methods is below both baselines, and the support found at epsilon 4."""
     groups: dict[tuple[str, float], dict[str, float]] = {}
     for row in rows:
         groups.setdefault((row["panel"], row["epsilon"]), {})[row["method"]] = row["error"][0]
@@ -243,7 +243,7 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def plot(settings: Sequence[Setting], rows: list[dict[str, Any]], name: str) -> None:
-    """Draw the panels, errors above one cut off."""
+    """Draw the panels. Errors above one are cut off."""
     figure = Figure(figsize=(16, 8))
     axes = figure.subplots(2, 4, squeeze=False).ravel()
     for axis, setting in zip(axes, settings, strict=False):
@@ -262,7 +262,7 @@ def plot(settings: Sequence[Setting], rows: list[dict[str, Any]], name: str) -> 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description="Figures 2.1 and 3.2: sparse linear and logistic regression")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="10 runs of everything, as the paper")
+    size.add_argument("--full", action="store_true", help="10 runs of everything, as in the paper")
     size.add_argument("--quick", action="store_true", help="tiny settings, in seconds")
     options = parser.parse_args(arguments)
     preset = "full" if options.full else "quick" if options.quick else "default"

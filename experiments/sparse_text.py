@@ -2,30 +2,32 @@
 
 python experiments/sparse_text.py [--full | --quick] [--rcv1 FILE] [--e2006 FILE]
 
-RCV1 and E2006-TFIDF are not at hand, so the tables are made from the speeches of Shakespeare's plays: comedy against
-tragedy or history (in the place of RCV1: test error), and the year in which the play was written (in the place of
-E2006: half the mean squared error on the test part, as in section 2.6.2). Files of the two in LIBSVM format are read
-where a user has them. The paper's figures are of its own data sets, and are printed beside for the form only.
+RCV1 and E2006-TFIDF are not available here, so the tables are made from the speeches of Shakespeare's plays: comedy
+against tragedy or history (instead of RCV1: test error), and the year in which the play was written (instead of E2006:
+half the mean squared error on the test part, as in section 2.6.2). If you have the two files in LIBSVM format, the
+options read them. The paper's figures belong to its own data sets and are printed only to show the form of the tables.
 
-- Speeches of 12 words and more. A record is a speech. Whole scenes are dealt to the private (40 %), the public (40 %)
+- Speeches of 12 words and more. A record is a speech. Whole scenes are assigned to the private (40 %), the public (40
+  %)
   and the test part (20 %), so that no conversation is in two of them; scenes of one play may be in all three, as the
-  task would otherwise be to recognise 37 plays by others. Names of speakers, which would give a play away, are dropped.
+  task would otherwise be to recognise 37 plays by others. Names of speakers, which would reveal the play, are dropped.
 - Features are words and pairs of words that at least two and at most a tenth of the public speeches have (gradients of
-  commoner ones tell of the balance of classes first). Vocabulary and IDF weights are those of the public part: from the
-  private part they would be a leak. Rows have norm 1, entries are clipped to 0.2. There is no intercept: classes are
-  nearly balanced.
+  more common words mainly reflect the balance of classes). Vocabulary and IDF weights are those of the public part:
+  computed on the private part, they would leak it. Rows have norm 1, entries are clipped to 0.2. There is no intercept:
+  classes are nearly balanced.
 - The target of the regression is (year - 1600) / 12, from -0.84 to 1: the dates of plays are public, and so is their
   mean and spread, about 0.53.
 - s = 500, delta 1e-5 (tables of chapter 3). n mu / (s log 2d) is about 1 here, far less than in the synthetic settings:
-  a choice of 500 features is all noise. Peeling and Frank-Wolfe choose 5 to 15; DP-IGHT, whose noise does not grow with
-  the number it keeps, has 500, and is the best private method where any is better than a constant.
+  a choice of 500 features would be all noise. Peeling and Frank-Wolfe choose 5 to 15; DP-IGHT, whose noise does not
+  grow with the number it keeps, has 500, and is the best private method where any is better than a constant.
 - Settings were fixed by trials on one split, whose seed is not among those shown: for peeling 15 shares and rounds, for
   Frank-Wolfe 10 numbers of corners and radii, for DP-IGHT 10 steps and sizes, for the two stages 8, for the teacher 3;
-  but that words of more than a tenth of the speeches are left out, and the step of DP-IGHT in the regression, were
-  settled after a first run on the splits shown. Steps are in units of what the operator norm of the public rows allows.
+  two
+  settings were fixed after a first run on the splits shown: leaving out words of more than a tenth of the speeches, and
+  the step of DP-IGHT in the regression. Steps are in units of what the operator norm of the public rows allows.
 
 Without an option there are 3 runs at three budgets; --full has 10 runs at all budgets of the paper. Each run has its
-own split.
+own random split.
 """
 
 import argparse
@@ -54,7 +56,7 @@ ENTRY_BOUND = 0.2
 LEAST_WORDS = 12
 YEAR_SPREAD = 0.53
 
-# Comedy or not, and about when it was written (Chambers).
+# Whether the play is a comedy, and the approximate year in which it was written (Chambers).
 PLAYS = {
     "1henryiv": (0, 1597),
     "1henryvi": (0, 1591),
@@ -147,7 +149,7 @@ NUMBERS = Settings(
 
 @dataclass(frozen=True)
 class Corpus:
-    """Rows of norm at most 1 in three parts, and targets: 0 and 1, or numbers less a public centre."""
+    """Rows of norm at most 1 in three parts, and targets: 0 and 1, or numbers minus a public centre."""
 
     X: Any
     y: NDArray[Any]
@@ -160,7 +162,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Speech:
-    """A text with its labels and the scene it is from."""
+    """A text with its labels and the scene that it comes from."""
 
     text: str
     scene: tuple[str, str, str]
@@ -172,7 +174,7 @@ class Speech:
 
 
 def speeches() -> tuple[list[Speech], set[str]]:
-    """Return all speeches of some length, and the words of speakers' names."""
+    """Return all speeches above a length, and the words of speakers' names."""
     found, names = [], set()
     with gzip.open(data_file("shakespeare_plays.jsonl.gz"), "rt", encoding="utf-8") as file:
         for line in file:
@@ -209,14 +211,14 @@ def shakespeare(seed: int, is_logistic: bool, n_most: int | None = None) -> Corp
     return Corpus(X, y, others, X_test, y_test, is_logistic, 1.0 if is_logistic else YEAR_SPREAD)
 
 
-# Words that are parts of some speaker's description ("First Lord", "Old Man"), and common words besides.
+# Words of a speaker's description ("First Lord", "Old Man") that are common words as well.
 KEPT = {"all", "and", "both", "boy", "captain", "duke", "earl", "father", "first", "fool", "gentleman", "king", "lady"}
 KEPT |= {"lord", "man", "master", "mistress", "mother", "of", "old", "one", "other", "prince", "queen", "second"}
 KEPT |= {"servant", "sir", "soldier", "son", "the", "time", "wife", "with", "woman", "young"}
 
 
 def bounded(X: Any) -> Any:
-    """Return rows with entries of at most the bound and norm at most 1, each by itself; never densified."""
+    """Return rows clipped one by one to the entry bound and to norm 1. The matrix stays sparse."""
     X = sparse.csr_array(X, dtype=np.float64)
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
     scale = 1 / np.maximum(norms, 1.0)
@@ -249,11 +251,11 @@ def libsvm(path: str, seed: int, is_logistic: bool, n_features: int, n_test: int
 
 
 def case_of(corpus: Corpus, n_nonzero: int) -> Case:
-    """Return the corpus with public numbers of it: of the public rows, and of the spread of targets."""
+    """Return the corpus with public numbers: those of the public rows, and the spread of the targets."""
     public = PublicFeatures(corpus.public)
-    score = 1.0 if corpus.is_logistic else corpus.spread / 2  # scores to reach for
+    score = 1.0 if corpus.is_logistic else corpus.spread / 2  # target size of scores
     kept = min(n_nonzero, corpus.X.shape[1])
-    # Weights of features that meet a row with a part of its norm.
+    # A row meets the weights of the chosen features with only a part of its norm.
     length = 4 * score
     return Case(
         corpus.X,
@@ -282,7 +284,7 @@ def loss_of(weights: NDArray[Any], corpus: Corpus) -> float:
 
 @dataclass(frozen=True)
 class Task:
-    """A table: where its data comes from, and the tables of the paper that have its form."""
+    """A table: the source of its data, and the tables of the paper with the same form."""
 
     name: str
     measure: str
@@ -302,7 +304,7 @@ class Task:
 
 
 def study(task: Task, runs: int, n_most: int | None = None) -> list[dict[str, Any]]:
-    """Return what every method reaches at every budget."""
+    """Return the result of every method at every budget."""
     found: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
     facts: dict[str, Any] = {}
     guesses = []
@@ -338,7 +340,7 @@ def spread_of(values: Sequence[float]) -> list[float]:
 
 
 def best_constant(corpus: Corpus) -> float:
-    """Return the loss of the best model without features: what there is to be gained is below."""
+    """Return the loss of the best model without features, which a useful model has to beat."""
     mean = float(np.mean(corpus.y))
     if corpus.is_logistic:
         return float(np.mean((mean > 0.5) != corpus.y_test))
@@ -346,13 +348,13 @@ def best_constant(corpus: Corpus) -> float:
 
 
 def one_run(method: str, case: Case, corpus: Corpus, epsilon: float, seed: int) -> tuple[float, float, float]:
-    """Return the loss, features with a weight, and seconds."""
+    """Return the loss, the number of features with a weight, and the seconds."""
     weights, seconds = timed(lambda: train(method, case, Budget(epsilon, DELTA), NoiseSource(seed)))
     return loss_of(weights, corpus), float(np.count_nonzero(weights)), seconds
 
 
 def show(task: Task, rows: list[dict[str, Any]]) -> None:
-    """Print the table, and those of the paper that have its form."""
+    """Print the table, and those of the paper with the same form."""
     constant = next(row for row in rows if row["method"] == CONSTANT)
     lines = [[CONSTANT, *[Spread(*constant["loss"], constant["runs"]).show()] * len(task.budgets)]]
     for method in METHODS:
@@ -371,7 +373,7 @@ def show(task: Task, rows: list[dict[str, Any]]) -> None:
 
 
 def plot(tasks: Sequence[Task], rows: list[dict[str, Any]], name: str) -> None:
-    """Draw a panel a task."""
+    """Draw one panel per task."""
     figure = Figure(figsize=(6 * len(tasks), 4.5))
     for axis, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         constant = next(row for row in rows if (row["task"], row["method"]) == (task.name, CONSTANT))["loss"][0]
@@ -413,8 +415,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="10 runs at all budgets of the paper")
     size.add_argument("--quick", action="store_true", help="one run on a part of the speeches, in seconds")
-    parser.add_argument("--rcv1", metavar="FILE", help="RCV1 (binary) in LIBSVM format, in the place of the plays")
-    parser.add_argument("--e2006", metavar="FILE", help="E2006-tfidf in LIBSVM format, in the place of the plays")
+    parser.add_argument("--rcv1", metavar="FILE", help="RCV1 (binary) in LIBSVM format, instead of the plays")
+    parser.add_argument("--e2006", metavar="FILE", help="E2006-tfidf in LIBSVM format, instead of the plays")
     options = parser.parse_args(arguments)
     preset = "full" if options.full else "quick" if options.quick else "default"
     runs, n_most = {"full": (10, None), "quick": (1, 600), "default": (3, None)}[preset]

@@ -1,7 +1,7 @@
-"""What the experiments share: where data lies, how runs are repeated, tables printed, results kept.
+"""What the experiments share: finding data, repeating runs, printing tables and writing results.
 
 Data is never part of the repository. Point PRIVET_DATA at a folder with the files named here (by default ../shared/data
-beside the repository); an experiment says what is missing and stops.
+beside the repository); an experiment stops and names a file that is missing.
 """
 
 import json
@@ -36,11 +36,11 @@ class Split:
 
 
 def data_file(name: str) -> Path:
-    """Return the path of a data file, or stop with what is missing."""
+    """Return the path of a data file. If it is missing, stop with its name."""
     folder = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
     path = folder / name
     if not path.exists():
-        sys.exit(f"{name} is not in {folder}: set PRIVET_DATA to the folder that holds it")
+        sys.exit(f"{name} is not in {folder}: Set PRIVET_DATA to the folder that holds it.")
     return path
 
 
@@ -51,7 +51,7 @@ def arrays(name: str) -> dict[str, NDArray[Any]]:
 
 
 def a9a() -> Split:
-    """Return a9a: 123 columns of zeros and ones, at most 14 ones a row; labels 0 and 1."""
+    """Return a9a: 123 columns of zeros and ones, at most 14 ones per row; labels 0 and 1."""
     return _signed(arrays("a9a.npz"))
 
 
@@ -87,7 +87,7 @@ class Spread:
         return cls(float(np.mean(values)), std, len(values))
 
     def show(self, digits: int = 4, factor: float = 1.0) -> str:
-        """Return mean ± deviation; of one run the value alone."""
+        """Return mean ± standard deviation, or the value alone if there was one run."""
         if not math.isfinite(self.mean):
             return "inf"
         if self.runs == 1:
@@ -96,14 +96,14 @@ class Spread:
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a call returns, and the seconds of processor time that it took, all threads together."""
+    """Return the result of a call and the processor time of all threads that it took, in seconds."""
     begin = time.process_time()
     result = run()
     return result, time.process_time() - begin
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, the first column to the left."""
+    """Print a table with its first column aligned to the left."""
     table = Table(title=title)
     for place, name in enumerate(columns):
         table.add_column(name, justify="left" if place == 0 else "right")
@@ -113,7 +113,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def write_results(name: str, content: dict[str, Any]) -> Path:
-    """Write docs/results/<name>.json, with what it ran on."""
+    """Write docs/results/<name>.json, with the versions and the machine of the run."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     target = RESULTS / f"{name}.json"
     machine = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}

@@ -16,7 +16,7 @@ def test_quick_run(experiment, tmp_path):
     assert written == {f"broken_constants_quick.{kind}" for kind in ("json", "md")}
     assert json.loads((tmp_path / "results" / "broken_constants_quick.json").read_text())["rows"] == results["rows"]
     page = (tmp_path / "results" / "broken_constants_quick.md").read_text()
-    assert page.count("(refuted)") >= 6  # (1, 1e-5) of errata (a) takes more runs to refute
+    assert page.count("(refuted)") >= 6  # (1, 1e-5) of docs/corrections.md (a) takes more runs to refute
 
     rows = {(row["name"], row["paper"]["claimed"]): row for row in results["rows"]}
     assert len(rows) == 8
@@ -38,8 +38,8 @@ def test_quick_run(experiment, tmp_path):
 
     # Errata (b), (j) and (k).
     others = {key[0].split(",")[0]: row for key, row in rows.items() if not key[0].startswith("DP-IGHT")}
-    assert others["Laplace a coordinate"]["paper"]["exact"] == pytest.approx(5.52, abs=5e-3)
-    assert others["Laplace a coordinate"]["paper"]["measured"] > 2 * experiment.PURE
+    assert others["Laplace per coordinate"]["paper"]["exact"] == pytest.approx(5.52, abs=5e-3)
+    assert others["Laplace per coordinate"]["paper"]["measured"] > 2 * experiment.PURE
     assert others["DPSL-KT"]["paper"]["measured"] > 20
     one_round = next(row for row in rows.values() if row["quantity"] != "epsilon")
     assert one_round["paper"]["claimed"] == pytest.approx(0.00694, abs=5e-6)

@@ -1,4 +1,4 @@
-"""The curves of "Privacy Amplification by Iteration" are drawn, and their figures are the errata's."""
+"""The curves of "Privacy Amplification by Iteration" are drawn, and their figures are the expected ones."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def test_quick_run(experiment, tmp_path):
     assert json.loads((tmp_path / "results" / "iteration_curves_quick.json").read_text())["public"]["runs"] == 2
 
     told = {row["epochs"]: row for row in results["epochs"]}
-    for key, figures in experiment.ERRATA.items():
+    for key, figures in experiment.EXPECTED.items():
         for epochs, text in zip(experiment.TOLD_EPOCHS, figures, strict=False):
             last_digit = 10.0 ** -len(text.split(".")[1])
             assert told[epochs][key] == pytest.approx(float(text), abs=last_digit)
@@ -35,7 +35,7 @@ def test_quick_run(experiment, tmp_path):
     assert all(math.isfinite(row["excess"][0]) and row["excess"][0] < row["bound"] for row in rows)
     assert rows[-1]["excess"][0] < rows[0]["excess"][0]
     assert rows[-1]["public"] == 100
-    assert rows[-1]["printed_epsilon"] == pytest.approx(1.092, abs=1e-3)  # errata (e)
+    assert rows[-1]["printed_epsilon"] == pytest.approx(1.092, abs=1e-3)  # docs/corrections.md (e)
 
     for row in results["tasks"]:
         assert row["theorem_32_epsilon"] < 1

@@ -95,7 +95,7 @@ def by_gradient(task: Task) -> Release:
 
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.descent), **options)
+        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.gradients), **options)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
     return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
 
@@ -127,7 +127,7 @@ def by_iteration(task: Task) -> Release:
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.descent
+        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.gradients
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
         release = projected_sgd(problem, task.run(plan), public=public)

@@ -89,7 +89,8 @@ def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
         others.insert(0, GaussianRelease(math.hypot(*gaussians)))
     if error:
         others.append(NearlyGaussian(0.0, error))
-    others += [one.repeated(number) for one, number in runs.items()]
+    for one, number in runs.items():
+        others.append(one.repeated(number))
     return tuple(others)
 
 
@@ -111,10 +112,14 @@ def merged_epsilon(
     if analysis not in _ANALYSES:
         raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
     bound = _ANALYSES[analysis]
-    error = sum(part.approximation_error for part in parts)
+    exact: list[Event] = []
+    error = 0.0
+    for part in parts:
+        error += part.approximation_error
+        if not part.approximation_error:
+            exact.append(part)
     if not error:
-        return bound(parts, adjacency, delta, precision) if parts else 0.0
-    exact = [part for part in parts if not part.approximation_error]
+        return bound(exact, adjacency, delta, precision) if exact else 0.0
     found = 0.0
     while math.isfinite(found):
         room = delta - error * (1 + math.exp(min(found, 700.0)))

@@ -36,10 +36,8 @@ def fixed_size_losses(sigma: float, rate: float, interval: float) -> LossMasses:
 
     Parameters
     ----------
-    sigma : float
-        Standard deviation of the noise over the **replace-one** sensitivity.
-    rate : float
-        Batch size over n, in (0, 1).
+    sigma, rate : float
+        As for :func:`~privet.privacy.analyses.fixed_size.fixed_size_rdp`.
     interval : float
         Width of the grid.
 
