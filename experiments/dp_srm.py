@@ -142,7 +142,7 @@ def default_descent(data: Dataset, budget: Budget) -> Method:
     steps = gradient_steps(reached)
     clip = min(default_clip(rows.row_norm, 1.0, reached), problem.lipschitz)
     plan = CentredPlan.for_budget(budget, steps=steps, clip_norm=clip, row_norm=rows.weight_in_total)
-    longest = longest_step(plan.descent.noise_std / rows.n, steps, rows.row_norm, 1.0)
+    longest = longest_step(plan.gradients.noise_std / rows.n, steps, rows.row_norm, 1.0)
     rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
 
     def run(source: NoiseSource) -> Release:

@@ -114,7 +114,7 @@ def gradient(study: Study, budget: Budget) -> dict[str, Any]:
     else:
         clip, length = CLIP_OF_CENTRED * problem.lipschitz, rows.weight_in_total
         centred = CentredPlan.for_budget(budget, steps=STEPS, clip_norm=clip, row_norm=length, share=CENTRE_SHARE)
-        solver, plan, rule = centred_gradient_descent, centred, step_size(centred.descent)
+        solver, plan, rule = centred_gradient_descent, centred, step_size(centred.gradients)
 
     def run(source: NoiseSource) -> Release:
         return solver(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)

@@ -155,20 +155,20 @@ def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_
     from deep_scenarios import entries_of, kinds_of, trainings_of
 
     from privet import deep
-    from privet.deep.estimates import Estimate, Fresh, Recursive
+    from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive
 
     class Novel(Fresh):
         pass
 
-    class Draft(Estimate):  # cannot be made yet
+    class Draft(GradientEstimator):  # cannot be made yet
         pass
 
     def brand_new(model) -> deep.PrivateTraining:
         raise NotImplementedError
 
     assert {("make_private", "Fresh"), ("make_private", "Recursive")} <= required()
-    assert {Fresh, Recursive, Novel} <= kinds_of(Estimate)
-    assert not {Estimate, Draft} & kinds_of(Estimate)
+    assert {Fresh, Recursive, Novel} <= kinds_of(GradientEstimator)
+    assert not {GradientEstimator, Draft} & kinds_of(GradientEstimator)
     assert missing(trainings_of(entries_of(deep), [Fresh, Recursive, Novel]), SCENARIOS) == {("make_private", "Novel")}
     module = SimpleNamespace(__all__=["brand_new", "RecursiveMomentum"], brand_new=brand_new, RecursiveMomentum=int)
     assert missing(trainings_of(entries_of(module), [Fresh]), SCENARIOS) == {("brand_new", "Fresh")}

@@ -166,7 +166,7 @@ def test_all_parties_write_the_same_model_and_the_same_guarantee(kind, request):
         assert f"{name}, party {NAMES.index(name)} of 3; study stroke" in party.out
         assert "All parties are connected" in party.out
         assert statement in party.out
-        words = "unsigned: there were no keys" if kind == "unsigned" else "signed by all 3 parties"
+        words = "unsigned, because there were no keys" if kind == "unsigned" else "signed by all 3 parties"
         assert f"Model written to study.privet.json, {words}" in party.out
 
 
@@ -378,23 +378,26 @@ def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
     code, _, err = privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
     assert code == 2
-    assert err == "privet: --index must be 0 to 2, a place among the study's parties\n"
+    assert err == "privet: --index must be one of 0 to 2, a position among the study's parties\n"
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("party", "none.toml", "--index", 0), "cannot read the study none.toml"),
+        (("party", "none.toml", "--index", 0), "The study none.toml cannot be read"),
         (("party", "study.toml"), "Missing option '--index'"),
-        (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "the folder none does not exist"),
-        (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "the folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "The folder none does not exist"),
+        (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "The folder none does not exist"),
         (("party", "study.toml", "--index", 0, "--keys", "none"), "make keys with `privet party keygen`"),
         (("party", "study.toml", "--index", 0, "--at", "a:1"), "3 parties, got 1 addresses"),
         (("party", "far.toml", "--index", 0), "north.example is not this machine, and without keys"),
-        (("party", "two.toml", "--index", 0), "a study needs at least three parties, got 2"),
-        (("party", "keygen", "two.toml"), "a study needs at least three parties, got 2"),
+        (("party", "two.toml", "--index", 0), "A study needs at least three parties, got 2"),
+        (("party", "keygen", "two.toml"), "A study needs at least three parties, got 2"),
         (("party", "keygen", "study.toml", "--days", -1), "days must be positive"),
-        (("party", "local", "study.toml", *["--data", "x.csv"] * 4), "3 parties: give one --data each, or fewer"),
+        (
+            ("party", "local", "study.toml", *["--data", "x.csv"] * 4),
+            "3 parties. Give --data at most once per party, got 4",
+        ),
         (("party", "verify", "study.toml"), "is not a privet model"),
     ],
 )
@@ -480,7 +483,7 @@ def test_values_beyond_the_bounds_stop_all_and_stay_untold(run):
     frame.to_csv(broken.folder / "north" / "data.csv", index=False)
     broken.start(*NAMES)
     own = broken.refused("north")
-    assert "column 'age' has values beyond the bounds that the study declares" in own
+    assert "Column 'age' has values beyond the bounds that the study declares" in own
     assert "All parties were stopped. Nothing was released." in own
     for name in ("south", "west"):
         line = broken.refused(name)
@@ -528,7 +531,7 @@ def test_a_try_out_that_fails_tells_who_and_why(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     console = Console(file=io.StringIO(), width=300)
     study = Study.read("study.toml")
-    with pytest.raises(StudyError, match="the study failed at north, south, west: nothing was written there"):
+    with pytest.raises(StudyError, match=r"The study failed at north, south, west\. No model was written there"):
         commands.local(
             Path("study.toml"),
             study,

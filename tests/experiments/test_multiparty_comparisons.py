@@ -205,7 +205,7 @@ def test_a_seeded_source_is_named_in_every_guarantee():
     [
         ([], "no parties"),
         (of_zeros(counts=(3, 0)), "brings no rows"),
-        ([*of_zeros(0.1, (3,)), *of_zeros(0.2, (3,))], "parties differ"),
+        ([*of_zeros(0.1, (3,)), *of_zeros(0.2, (3,))], "of the parties differ"),
     ],
 )
 @pytest.mark.parametrize("method", [pathak, local_output_perturbation, partial(rajkumar_agarwal, steps=2)])

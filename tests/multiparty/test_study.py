@@ -1,4 +1,4 @@
-"""The study file: what it may hold, what its errors say, and that its digest is all of it and nothing else."""
+"""The study file: what it may contain, its error messages, and that its digest covers everything in it."""
 
 import copy
 import json
@@ -55,7 +55,7 @@ STUDY = study()
 # ----------------------------------------------------------------------------------------------------------- what it is
 
 
-def test_a_study_as_people_write_it(tmp_path):
+def test_a_typical_study_file_is_read(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(TEXT)
     read = Study.read(path)
@@ -70,7 +70,7 @@ def test_a_study_as_people_write_it(tmp_path):
     assert (read.model, read.method, read.steps) == ("logistic", "gradient", 100)
 
 
-def test_the_example_in_the_documentation_is_a_study():
+def test_the_example_in_the_docstring_is_a_valid_study():
     from privet.multiparty import study as module
 
     example = module.__doc__.partition(".. code-block:: toml\n")[2].replace(
@@ -82,7 +82,7 @@ def test_the_example_in_the_documentation_is_a_study():
     assert [party.name for party in read.parties] == ["north", "south", "west"]
 
 
-def test_losses_and_problems():
+def test_model_and_settings_determine_the_loss_and_the_problem():
     assert isinstance(STUDY.objective(), Logistic)
     assert isinstance(study(model="ridge", table=NUMBERS).objective(), Squared)
     assert study(model="huber", table=NUMBERS).objective().threshold == 0.25
@@ -94,14 +94,14 @@ def test_losses_and_problems():
     assert isinstance(study(model="huber", table=NUMBERS).problem([1]).objective, Huber)
 
 
-def test_a_squared_loss_is_always_clipped():
+def test_gradients_of_a_squared_loss_are_always_clipped():
     assert STUDY.gradient_clip is None
     assert study(clip_norm=0.5).gradient_clip == 0.5
     assert study(model="ridge", table=NUMBERS).gradient_clip == 1.0
     assert study(model="ridge", table=NUMBERS, clip_norm=0.2).gradient_clip == 0.2
 
 
-def test_the_budget():
+def test_the_budget_uses_the_default_delta_only_if_none_is_given():
     assert (STUDY.budget(10).epsilon, STUDY.budget(10).delta) == (1.0, 1e-6)
     without = {key: value for key, value in VALUES.items() if key != "delta"}
     assert Study.from_values(without).budget(500).delta == default_delta(500)
@@ -151,7 +151,7 @@ def test_every_field_changes_the_digest():
         '"female", "male"',
     ],
 )
-def test_every_word_of_the_file_changes_the_digest(old):
+def test_every_value_in_the_file_changes_the_digest(old):
     new = {
         '"north"': '"nord"',
         "north.example": "nord.example",
@@ -168,16 +168,16 @@ def test_every_word_of_the_file_changes_the_digest(old):
     assert changed.digest != STUDY.digest
 
 
-def test_the_order_of_parties_and_of_columns_counts():
-    """A party is its place, and a weight is its column's."""
+def test_the_order_of_parties_and_of_columns_changes_the_digest():
+    """A party is identified by its position, and so is the weight of a column."""
     assert replace(STUDY, parties=STUDY.parties[::-1]).digest != STUDY.digest
     table = {**VALUES["table"], "numeric": {"bmi": [10, 60], "age": [0, 120]}}
     assert study(table=table).digest != STUDY.digest
 
 
-def test_order_of_keys_comments_and_spaces_do_not_count():
+def test_order_of_keys_comments_and_spaces_do_not_change_the_digest():
     other = """
-    # by the west
+    # written by west
     delta   =  0.000001
     epsilon = 1
     name = 'stroke'   # one of several
@@ -197,13 +197,13 @@ def test_order_of_keys_comments_and_spaces_do_not_count():
     assert Study.from_values(tomllib.loads(other)).digest == STUDY.digest
 
 
-def test_the_digest_is_that_of_any_other_process():
+def test_the_digest_is_reproducible():
     assert len(STUDY.digest) == 64
     assert json.loads(json.dumps(STUDY.to_dict(), sort_keys=True, allow_nan=False))["name"] == "stroke"
     assert study().digest == STUDY.digest
 
 
-def test_the_same_study_at_other_addresses():
+def test_a_study_can_be_moved_to_other_addresses():
     moved = STUDY.moved([("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)])
     assert [party.name for party in moved.parties] == ["north", "south", "west"]
     assert [(party.host, party.port) for party in moved.parties] == [("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)]
@@ -225,35 +225,41 @@ def without(table, *keys):
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"party": PARTIES[:2]}, "at least three parties, got 2: of two, either could .* A third may bring no data"),
+        (
+            {"party": PARTIES[:2]},
+            r"at least three parties, got 2\. With two, each could .* third party may bring no data",
+        ),
         ({"party": []}, "at least three parties, got 0"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "north"}]}, "two parties have the same name"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "north"}]}, "Two parties have the same name"),
         ({"party": [*PARTIES[:2], {**PARTIES[2], "address": "north.example:9100"}]}, "the same address"),
-        ({"party": [*PARTIES[:2], {"name": "west"}]}, r"each \[\[party\]\] has a name and an address"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "rows": 7}]}, r"each \[\[party\]\] has a name .* and nothing else"),
-        ({"party": [*PARTIES[:2], "west"]}, r"each \[\[party\]\] has a name"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": ""}]}, "'' is no name of a party: write"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "../west"}]}, "is no name of a party"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": 7}]}, "7 is no name of a party"),
-        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "w" * 65}]}, "is no name of a party"),
+        ({"party": [*PARTIES[:2], {"name": "west"}]}, r"each \[\[party\]\] must have a name and an address"),
+        (
+            {"party": [*PARTIES[:2], {**PARTIES[2], "rows": 7}]},
+            r"each \[\[party\]\] must have a name .* and nothing else",
+        ),
+        ({"party": [*PARTIES[:2], "west"]}, r"each \[\[party\]\] must have a name"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": ""}]}, "'' is not a valid name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "../west"}]}, "is not a valid name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": 7}]}, "7 is not a valid name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "w" * 65}]}, "is not a valid name of a party"),
         ({"party": {"name": "north"}}, r"parties as \[\[party\]\]"),
-        ({"name": 7}, "write the name as text"),
+        ({"name": 7}, "must have the name as text"),
         ({"table": []}, r"the table as \[table\]"),
-        ({"table": without(TABLE, "target", "target_levels")}, 'no target: add target = "column"'),
-        ({"table": without(TABLE, "target_levels")}, "two declared classes: add target_levels"),
+        ({"table": without(TABLE, "target", "target_levels")}, 'no target. Add target = "column"'),
+        ({"table": without(TABLE, "target_levels")}, r"two declared classes\. Add target_levels"),
         ({"table": {**TABLE, "target_levels": ["a", "b", "c"]}}, "two declared classes"),
         ({"table": without(TABLE, "target")}, "has target_levels but no target"),
         ({"table": {**TABLE, "columns": 3}}, r"\[table\] of the study has an unknown key 'columns'"),
         ({"table": {**TABLE, "numeric": {"age": [120, 0]}}}, "'age': the low bound"),
         ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': the bounds 120 are not a pair"),
-        ({"table": NUMBERS}, "logistic needs a target of two declared classes"),
-        ({"model": "ridge"}, r"model ridge needs a target that is a number: add target_bounds = \[low, high\]"),
-        ({"model": "huber"}, "model huber needs a target that is a number"),
+        ({"table": NUMBERS}, "logistic needs a target with two declared classes"),
+        ({"model": "ridge"}, r"model ridge needs a numeric target\. Add target_bounds = \[low, high\]"),
+        ({"model": "huber"}, "model huber needs a numeric target"),
         ({"model": "svm"}, "model must be one of logistic, ridge, huber, got 'svm'"),
         ({"method": "objective"}, "method must be one of gradient, output, got 'objective'"),
-        ({"model": "ridge", "method": "output", "table": NUMBERS}, "a square is not: use huber"),
-        ({"threshold": 1.0}, "model logistic has none"),
-        ({"averaged": 1.5}, "averaged is a share of the steps, from 0 to 1, got 1.5"),
+        ({"model": "ridge", "method": "output", "table": NUMBERS}, "ridge has a squared loss"),
+        ({"threshold": 1.0}, "setting of the model huber, but the model is logistic"),
+        ({"averaged": 1.5}, "averaged must be a fraction of the steps, from 0 to 1, got 1.5"),
         ({"averaged": -0.5}, "averaged must not be negative"),
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"epsilon": "1"}, "epsilon must be a number"),
@@ -266,27 +272,32 @@ def without(table, *keys):
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"clip_norm": 0.0}, "clip_norm must be positive"),
         ({"intercept_scaling": -1.0}, "intercept_scaling must not be negative"),
-        ({"parties": PARTIES}, "unknown key 'parties': the keys are alpha, .*party"),
-        ({"eps": 1.0}, "unknown key 'eps': the keys are .*epsilon"),
+        ({"parties": PARTIES}, r"unknown key 'parties'\. The keys are alpha, .*party"),
+        ({"eps": 1.0}, r"unknown key 'eps'\. The keys are .*epsilon"),
     ],
 )
-def test_every_error_says_its_cause(changed, match):
+def test_every_error_names_its_cause_in_one_line(changed, match):
     with pytest.raises(ValueError, match=match) as error:
         study(**changed)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("key", ["name", "epsilon", "party", "table"])
-def test_what_must_be_there(key):
-    with pytest.raises(StudyError, match=f"the study has no {key}"):
+def test_missing_keys_are_named(key):
+    with pytest.raises(StudyError, match=f"The study has no {key}"):
         Study.from_values(without(VALUES, key))
 
 
 @pytest.mark.parametrize(
     ("content", "match"),
-    [("name = ", "is not valid TOML"), ("\xff\xfe", "is not valid TOML"), ("", "has no name"), (None, "cannot read")],
+    [
+        ("name = ", "is not valid TOML"),
+        ("\xff\xfe", "is not valid TOML"),
+        ("", "has no name"),
+        (None, "cannot be read"),
+    ],
 )
-def test_files_that_hold_no_study(tmp_path, content, match):
+def test_files_without_a_study_are_refused_by_name(tmp_path, content, match):
     path = tmp_path / "study.toml"
     if content is not None:
         path.write_bytes(content.encode("latin-1"))
@@ -297,15 +308,15 @@ def test_files_that_hold_no_study(tmp_path, content, match):
 
 
 @pytest.mark.parametrize("text", ["north", "north:", ":9100", "north:0", "north:65536", "north:9x", "north:²", ""])
-def test_addresses_that_are_none(text):
-    with pytest.raises(StudyError, match="is no address: write host:port"):
+def test_invalid_addresses_are_refused(text):
+    with pytest.raises(StudyError, match=r"is not an address\. Write host:port"):
         parse_address(text)
 
 
 @pytest.mark.parametrize(
     ("text", "address"), [("a.b:1", ("a.b", 1)), ("[::1]:9100", ("::1", 9100)), ("10.0.0.1:65535", ("10.0.0.1", 65535))]
 )
-def test_addresses(text, address):
+def test_addresses_are_split_into_host_and_port(text, address):
     assert parse_address(text) == address
 
 
@@ -326,11 +337,11 @@ def test_tables_are_encoded_as_declared():
 @pytest.mark.parametrize("value", [-1e-9, 120.001, 1e30])
 def test_values_beyond_the_bounds_are_refused_not_clipped(column, value):
     frame = FRAME.assign(**{column: [20.0, value]})
-    with pytest.raises(TableError, match=f"column '{column}' has values beyond the bounds .*: correct them, or agree"):
+    with pytest.raises(TableError, match=f"Column '{column}' has values beyond the bounds .* Correct them, or agree"):
         STUDY.encode(frame)
 
 
-def test_so_are_targets():
+def test_targets_beyond_the_bounds_are_refused():
     numbers = study(model="ridge", table=NUMBERS)
     fine = pd.DataFrame({"age": [1, 2], "cost": [0, 400]})
     assert numbers.encode(fine)[1].tolist() == [-1.0, 1.0]
@@ -348,12 +359,12 @@ def test_so_are_targets():
         ({"age": [30, np.nan]}, "1 missing or infinite"),
     ],
 )
-def test_cells_that_do_not_fit(changed, match):
+def test_cells_that_do_not_match_the_schema_are_refused(changed, match):
     with pytest.raises(TableError, match=match):
         STUDY.encode(FRAME.assign(**changed))
 
 
-def test_a_column_that_is_not_there():
+def test_a_missing_column_is_named():
     with pytest.raises(TableError, match="no column 'bmi'"):
         STUDY.encode(FRAME.drop(columns="bmi"))
 
@@ -363,6 +374,6 @@ def test_beyond_bounds_names_every_column():
     assert STUDY.table.beyond_bounds(FRAME.assign(age=[0, 121], bmi=[9.99, 20])) == ("age", "bmi")
 
 
-def test_paths_may_be_text(tmp_path):
+def test_a_path_may_be_a_string(tmp_path):
     (tmp_path / "s.toml").write_text(TEXT)
     assert Study.read(str(Path(tmp_path) / "s.toml")) == STUDY

@@ -26,7 +26,7 @@ def exact_delta(mu, epsilon):
 def mus(plan):
     """Return mu of mean and descent from noise and sensitivity alone: a record replaced moves a sum by 2C."""
     of_mean = 2 * plan.mean.clip_norm / plan.mean.noise_std
-    of_descent = 2 * plan.descent.clip_norm / plan.descent.noise_std * math.sqrt(plan.descent.steps)
+    of_descent = 2 * plan.gradients.clip_norm / plan.gradients.noise_std * math.sqrt(plan.gradients.steps)
     return of_mean, of_descent
 
 
@@ -68,10 +68,10 @@ def test_the_noise_by_hand():
     plan = CentredPlan.for_budget(BUDGET, **FIELDS)
     mu = 0.26805
     assert plan.mean.noise_std == pytest.approx(2 * 1.5 / (mu * math.sqrt(0.05)), rel=1e-3)
-    assert plan.descent.noise_std == pytest.approx(2 * 0.4 * math.sqrt(20) / (mu * math.sqrt(0.95)), rel=1e-3)
-    assert (plan.mean.steps, plan.descent.steps) == (1, 20)
-    assert (plan.mean.clip_norm, plan.descent.clip_norm) == (1.5, 0.4)
-    assert plan.mean.adjacency is plan.descent.adjacency is REPLACE
+    assert plan.gradients.noise_std == pytest.approx(2 * 0.4 * math.sqrt(20) / (mu * math.sqrt(0.95)), rel=1e-3)
+    assert (plan.mean.steps, plan.gradients.steps) == (1, 20)
+    assert (plan.mean.clip_norm, plan.gradients.clip_norm) == (1.5, 0.4)
+    assert plan.mean.adjacency is plan.gradients.adjacency is REPLACE
 
 
 def test_it_is_one_gaussian_release_and_composes_as_one():
@@ -79,15 +79,17 @@ def test_it_is_one_gaussian_release_and_composes_as_one():
     together = compose([plan.guarantee(1e-5), plan.guarantee(1e-5)], delta=1e-5)
     alone = GradientPlan(FullBatch(), 1, 1.0, 2 / (math.sqrt(2) * math.hypot(*mus(plan))))
     assert together.epsilon == pytest.approx(alone.guarantee(1e-5).epsilon, rel=1e-9)
-    assert plan.event.events == (plan.mean.event, plan.descent.event)
+    assert plan.event.events == (plan.mean.event, plan.gradients.event)
     assert all(isinstance(part, GaussianRelease) for part in plan.event.events)
 
 
-@pytest.mark.parametrize("which", ["mean", "descent"])
+@pytest.mark.parametrize("which", ["mean", "gradients"])
 def test_the_noise_that_is_drawn_is_the_noise_that_is_planned(which):
     part = getattr(CentredPlan.for_budget(BUDGET, **FIELDS), which)
     drawn = np.concatenate([step.noisy(np.zeros(20_000)) for step in part.run(5, NoiseSource(0))])
-    expected = {"mean": 2 * 1.5 / 0.26805 / math.sqrt(0.05), "descent": 2 * 0.4 * math.sqrt(20 / 0.95) / 0.26805}[which]
+    expected = {"mean": 2 * 1.5 / 0.26805 / math.sqrt(0.05), "gradients": 2 * 0.4 * math.sqrt(20 / 0.95) / 0.26805}[
+        which
+    ]
     assert drawn.std() == pytest.approx(expected, rel=5 / math.sqrt(2 * drawn.size) + 1e-3)
 
 
@@ -120,7 +122,7 @@ def test_the_guarantee_says_what_is_released_and_on_what_it_rests():
         "rows are short",
         "gradients are clipped",
         f"{plan.mean.noise_std:.6g}",
-        f"{plan.descent.noise_std:.6g}",
+        f"{plan.gradients.noise_std:.6g}",
     ):
         assert words in held.statement(verbose=True)
 
@@ -172,4 +174,4 @@ def test_adjacencies_do_not_mix():
 def test_a_plan_cannot_be_changed():
     plan = CentredPlan.for_budget(BUDGET, **FIELDS)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        plan.descent = plan.mean
+        plan.gradients = plan.mean

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.plans.output import DescentStability, OutputPlan
+from privet.plans import DescentStability, OutputPlan
 from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy import Adjacency, Budget, enforced, gdp_epsilon
 from privet.privacy.events import GaussianRelease, PureRelease

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
 
 from privet.privacy.analyses import closed_forms as cf
+from privet.privacy.analyses import subsampling_lemmas as lemmas
 
 LEMMAS = {
-    "lssgd": (cf.DP_LSSGD, cf.rdp_fixed_size_lssgd),
-    "srm": (cf.DP_SRM, cf.rdp_fixed_size_srm),
-    "fed": (cf.DP_FED_LS_UNIFORM, cf.rdp_fixed_size_fed),
-    "poisson": (cf.DP_FED_LS_POISSON, cf.rdp_poisson_fed),
+    "lssgd": (lemmas.DP_LSSGD, lemmas.DP_LSSGD.rdp),
+    "srm": (lemmas.DP_SRM, lemmas.DP_SRM.rdp),
+    "fed": (lemmas.DP_FED_LS_UNIFORM, lemmas.DP_FED_LS_UNIFORM.rdp),
+    "poisson": (lemmas.DP_FED_LS_POISSON, lemmas.DP_FED_LS_POISSON.rdp),
 }
 REPLACE_ONE = dpa.NeighboringRelation.REPLACE_ONE
 ADD_OR_REMOVE = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -118,8 +119,8 @@ def test_the_lssgd_order_condition_divides_by_one_plus_the_noise():
     order, rate, nu2 = 9, 0.5, 1e4
     assert order <= math.log((1 + nu2) / rate)
     assert theorem_9(order, rate, nu2) > 50 * 5 * rate**2 * order / nu2
-    with pytest.raises(cf.SideConditionError, match="order condition"):
-        cf.rdp_fixed_size_lssgd(order, rate, math.sqrt(nu2))
+    with pytest.raises(lemmas.SideConditionError, match="order condition"):
+        lemmas.DP_LSSGD.rdp(order, rate, math.sqrt(nu2))
 
 
 # --- every side condition trips -----------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ def test_noise_floor_trips(name):
     lemma, rdp = LEMMAS[name]
     floor = math.sqrt(lemma.noise_floor)
     rdp(2, 1e-6, floor * (1 + 1e-9))
-    with pytest.raises(cf.SideConditionError, match="noise floor") as caught:
+    with pytest.raises(lemmas.SideConditionError, match="noise floor") as caught:
         rdp(2, 1e-6, floor * (1 - 1e-9))
     assert caught.value.condition == "noise floor"
     assert caught.value.left == pytest.approx(lemma.noise_floor)
@@ -145,7 +146,7 @@ def test_order_condition_trips(name):
     nu, rate = 2.0, 1e-3
     largest = max(a for a in range(2, 100) if a <= lemma.order_limit(a, rate, nu**2))
     rdp(largest, rate, nu)
-    with pytest.raises(cf.SideConditionError, match="order condition") as caught:
+    with pytest.raises(lemmas.SideConditionError, match="order condition") as caught:
         rdp(largest + 1, rate, nu)
     assert caught.value.condition == "order condition"
     assert caught.value.left == largest + 1
@@ -154,14 +155,14 @@ def test_order_condition_trips(name):
 
 
 def test_order_limits_by_hand():
-    assert cf.DP_LSSGD.order_limit(9, 0.01, 3.0) == pytest.approx(math.log(1 / (0.01 * 4)))
-    for lemma in (cf.DP_SRM, cf.DP_FED_LS_UNIFORM, cf.DP_FED_LS_POISSON):
+    assert lemmas.DP_LSSGD.order_limit(9, 0.01, 3.0) == pytest.approx(math.log(1 / (0.01 * 4)))
+    for lemma in (lemmas.DP_SRM, lemmas.DP_FED_LS_UNIFORM, lemmas.DP_FED_LS_POISSON):
         assert lemma.order_limit(9, 1e-3, 3.0) == pytest.approx(1 + 2 * math.log(1 / (1e-3 * 9 * 4)))
 
 
 def test_side_condition_error_survives_pickling():
-    with pytest.raises(cf.SideConditionError) as caught:
-        cf.rdp_poisson_fed(2, 0.5, 0.1)
+    with pytest.raises(lemmas.SideConditionError) as caught:
+        lemmas.DP_FED_LS_POISSON.rdp(2, 0.5, 0.1)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert copy.condition == caught.value.condition
@@ -227,7 +228,7 @@ def test_search_beats_every_split_of_a_grid():
     for split in np.linspace(0.01, 0.99, 99):
         try:
             other = cf.dp_fed_ls_noise_uniform(**UNIFORM, split=float(split))
-        except cf.SideConditionError:
+        except lemmas.SideConditionError:
             continue
         assert best.std <= other.std * (1 + 1e-9)
 
@@ -243,26 +244,26 @@ def test_lssgd_noise_meets_its_budget():
     noise = cf.dp_lssgd_noise(**LSSGD)
     assert noise.adjacency == "replace-one"
     assert noise.multiplier == pytest.approx(noise.std * 100 / (2 * 3.0))
-    assert epsilon_of(cf.DP_LSSGD, [(sampled(cf.DP_LSSGD, 1e-4, noise.multiplier), 10**5)], 1e-5) <= 5.0
+    assert epsilon_of(lemmas.DP_LSSGD, [(sampled(lemmas.DP_LSSGD, 1e-4, noise.multiplier), 10**5)], 1e-5) <= 5.0
 
 
 def test_srm_noise_meets_its_budget():
     noise = cf.dp_srm_noise(**SRM)
     first = noise.first.std * 60 / (2 * 1.5)
     later = noise.later.std * 40 / (2 * (0.8 * 0.1 + 0.2 * 1.5))
-    events = [(sampled(cf.DP_SRM, 6e-4, first), 1), (sampled(cf.DP_SRM, 4e-4, later), SRM["steps"] - 1)]
-    assert epsilon_of(cf.DP_SRM, events, 1e-5) <= 4.0
+    events = [(sampled(lemmas.DP_SRM, 6e-4, first), 1), (sampled(lemmas.DP_SRM, 4e-4, later), SRM["steps"] - 1)]
+    assert epsilon_of(lemmas.DP_SRM, events, 1e-5) <= 4.0
 
 
 @pytest.mark.parametrize("epsilon", [7.0, 8.0, 9.0, 20.0])
 def test_fed_noise_meets_its_budget(epsilon):
     uniform = cf.dp_fed_ls_noise_uniform(**(UNIFORM | {"epsilon": epsilon}))
-    event = sampled(cf.DP_FED_LS_UNIFORM, 0.05, uniform.std / (2 * 0.7))
-    assert epsilon_of(cf.DP_FED_LS_UNIFORM, [(event, 30)], 500**-1.1) <= epsilon
+    event = sampled(lemmas.DP_FED_LS_UNIFORM, 0.05, uniform.std / (2 * 0.7))
+    assert epsilon_of(lemmas.DP_FED_LS_UNIFORM, [(event, 30)], 500**-1.1) <= epsilon
     poisson = cf.dp_fed_ls_noise_poisson(**(POISSON | {"epsilon": epsilon}))
     assert poisson.adjacency == "add-or-remove"
-    event = sampled(cf.DP_FED_LS_POISSON, 0.05, poisson.std / 0.7)
-    assert epsilon_of(cf.DP_FED_LS_POISSON, [(event, 30)], 500**-1.1) <= epsilon
+    event = sampled(lemmas.DP_FED_LS_POISSON, 0.05, poisson.std / 0.7)
+    assert epsilon_of(lemmas.DP_FED_LS_POISSON, [(event, 30)], 500**-1.1) <= epsilon
 
 
 @settings(max_examples=150, deadline=None)
@@ -282,12 +283,12 @@ def test_noise_is_refused_or_proved(name, size, steps, budget):
     """Whatever is asked: either a side condition is named, or lemma, composition and conversion give epsilon."""
     try:
         if name == "lssgd":
-            lemma, noise = cf.DP_LSSGD, cf.dp_lssgd_noise(10**6, size, steps, lipschitz=1.0, **budget)
+            lemma, noise = lemmas.DP_LSSGD, cf.dp_lssgd_noise(10**6, size, steps, lipschitz=1.0, **budget)
         elif name == "uniform":
-            lemma, noise = cf.DP_FED_LS_UNIFORM, cf.dp_fed_ls_noise_uniform(10**6, size, steps, clip=1.0, **budget)
+            lemma, noise = lemmas.DP_FED_LS_UNIFORM, cf.dp_fed_ls_noise_uniform(10**6, size, steps, clip=1.0, **budget)
         else:
-            lemma, noise = cf.DP_FED_LS_POISSON, cf.dp_fed_ls_noise_poisson(size / 10**6, steps, clip=1.0, **budget)
-    except cf.SideConditionError as error:
+            lemma, noise = lemmas.DP_FED_LS_POISSON, cf.dp_fed_ls_noise_poisson(size / 10**6, steps, clip=1.0, **budget)
+    except lemmas.SideConditionError as error:
         assert error.condition in ("noise floor", "order condition")
         return
     spent = steps * lemma.rdp(noise.order, size / 10**6, noise.multiplier)
@@ -301,19 +302,19 @@ def test_noise_is_refused_or_proved(name, size, steps, budget):
 @pytest.mark.parametrize("epsilon", [0.1, 0.15, 0.2, 0.25, 0.3])
 def test_lssgd_own_experiment_is_outside_its_theorem(epsilon, rounded):
     """50 epochs on 50,000 digits: alpha is 39 at least, where 5.05 is the most that any noise allows."""
-    with pytest.raises(cf.SideConditionError, match=r"DP-LSSGD, Lemma 11 \(alpha <= log\(1/\(tau") as caught:
+    with pytest.raises(lemmas.SideConditionError, match=r"DP-LSSGD, Lemma 11 \(alpha <= log\(1/\(tau") as caught:
         cf.dp_lssgd_noise(50_000, 128, 50 * 390, lipschitz=1.0, epsilon=epsilon, delta=1e-5, rounded_order=rounded)
     assert caught.value.condition == "order condition"
     least_order = 1 + math.log(1e5) / epsilon
     assert least_order <= caught.value.left < least_order + 10  # the nearest split, not an absurd one
-    assert cf.DP_LSSGD.order_limit(least_order, 128 / 50_000, 1.5) == pytest.approx(5.05, abs=0.005)
+    assert lemmas.DP_LSSGD.order_limit(least_order, 128 / 50_000, 1.5) == pytest.approx(5.05, abs=0.005)
 
 
 def test_lssgd_printed_noise_of_its_own_experiment_still_protects():
     """What the paper ran with at epsilon 0.2: no theorem behind it, and far more noise than needed."""
     split, steps = 0.5, 50 * 50_000 // 128
     alpha = 1 + math.log(1e5) / (split * 0.2)
-    nu = cf.DP_LSSGD.multiplier_for(split * 0.2 / steps, alpha, 128 / 50_000)
+    nu = lemmas.DP_LSSGD.multiplier_for(split * 0.2 / steps, alpha, 128 / 50_000)
     assert nu == pytest.approx(27.3, abs=0.05)
     event = dpa.SampledWithoutReplacementDpEvent(50_000, 128, dpa.GaussianDpEvent(nu))
     spent = RdpAccountant(list(range(100, 257, 4)), REPLACE_ONE).compose(event, steps)
@@ -325,7 +326,7 @@ def test_lssgd_printed_noise_of_its_own_experiment_still_protects():
 @pytest.mark.parametrize("batch_size", [50, 100, 200])
 @pytest.mark.parametrize("epsilon", [0.2, 0.5])
 def test_srm_own_a9a_runs_are_outside_their_theorem(epsilon, batch_size, steps, rounded):
-    with pytest.raises(cf.SideConditionError, match="order condition of DP-SRM") as caught:
+    with pytest.raises(lemmas.SideConditionError, match="order condition of DP-SRM") as caught:
         cf.dp_srm_noise(
             32_561,
             batch_size,
@@ -345,7 +346,7 @@ def test_srm_own_a9a_runs_are_outside_their_theorem(epsilon, batch_size, steps, 
 def test_srm_a9a_order_condition_fails_at_any_noise(epsilon, needed, allowed):
     beyond_one = math.log(1e5) / epsilon
     assert beyond_one == pytest.approx(needed, abs=0.05)
-    limits = [cf.DP_SRM.order_limit(1 + beyond_one, 50 / 32_561, nu2) - 1 for nu2 in np.geomspace(0.7, 1e4, 5000)]
+    limits = [lemmas.DP_SRM.order_limit(1 + beyond_one, 50 / 32_561, nu2) - 1 for nu2 in np.geomspace(0.7, 1e4, 5000)]
     assert max(limits) == pytest.approx(allowed, abs=0.005)
 
 
@@ -360,7 +361,7 @@ def fed_feasible(n_clients, rounds, epsilon, rounded):
         try:
             theorem(*sampling, rounds, **budget)
             accepted.append(True)
-        except cf.SideConditionError as error:
+        except lemmas.SideConditionError as error:
             assert error.condition == "order condition"
             accepted.append(False)
     return tuple(accepted)
@@ -373,7 +374,7 @@ def test_fed_own_experiments_are_feasible_as_printed_and_above_log_one_over_delt
     assert fed_feasible(n_clients, 30, epsilon, rounded=False) == (True, True)
     proved = epsilon > 1.1 * math.log(n_clients)
     assert fed_feasible(n_clients, 30, epsilon, rounded=True) == (proved, proved)
-    for lemma in (cf.DP_FED_LS_UNIFORM, cf.DP_FED_LS_POISSON):
+    for lemma in (lemmas.DP_FED_LS_UNIFORM, lemmas.DP_FED_LS_POISSON):
         assert max(lemma.order_limit(3, 0.05, nu2) for nu2 in np.geomspace(0.5, 100, 2000)) < 2.08
 
 
@@ -403,9 +404,9 @@ def test_srm_first_noise_is_measured_with_the_squared_batch_size():
 def test_srm_holds_each_release_to_its_own_conditions(first, later):
     """The theorem's pair (larger rate, smaller nu) passes here, yet the larger batch fails its own order condition."""
     order, rates = 3, (first / 10**4, later / 10**4)
-    nus = [cf.DP_SRM.multiplier_for(0.1 * 8 / 10**5, order, rate) for rate in rates]
-    cf.DP_SRM.check(order, max(rates), min(nus))  # the printed pair
-    with pytest.raises(cf.SideConditionError, match="order condition") as caught:
+    nus = [lemmas.DP_SRM.multiplier_for(0.1 * 8 / 10**5, order, rate) for rate in rates]
+    lemmas.DP_SRM.check(order, max(rates), min(nus))  # the printed pair
+    with pytest.raises(lemmas.SideConditionError, match="order condition") as caught:
         cf.dp_srm_noise(
             10**4,
             first,
@@ -430,7 +431,7 @@ def test_srm_corollary_on_large_batches():
         return cf.dp_srm_noise(10**7, batch_size, batch_size, steps, **common, split=0.5)
 
     assert noise(4 * 10**7).later.multiplier ** 2 == pytest.approx(7 * 25, rel=1e-3)
-    with pytest.raises(cf.SideConditionError, match="order condition"):
+    with pytest.raises(lemmas.SideConditionError, match="order condition"):
         noise(10**7)
 
 
@@ -501,6 +502,6 @@ def test_bad_release(name):
     for nu in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="noise_multiplier must be"):
             rdp(2, 1e-3, nu)
-    with pytest.raises(cf.SideConditionError, match="order condition"):
+    with pytest.raises(lemmas.SideConditionError, match="order condition"):
         rdp(2, 1.0, 2.0)  # a rate of one is legal, but nothing is amplified
     assert rdp(np.int64(2), 1e-3, 2.0) == rdp(2, 1e-3, 2.0)

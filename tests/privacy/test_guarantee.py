@@ -95,7 +95,7 @@ def test_statement_has_at_most_12_lines_and_counts_what_it_leaves_out(n_enforced
     assert max(map(len, lines[1:])) <= 100
     assert shown == n_enforced or len(lines) >= 11
     further = n_enforced + n_details - shown
-    note = f"({further} further {'detail' if further == 1 else 'details'}: statement(verbose=True))"
+    note = f"({further} further {'detail' if further == 1 else 'details'} in the verbose statement)"
     assert (lines[-1].strip() == note) == (further > 0)
     assert subject.statement(verbose=True).count(text) == len(conditions)
 

@@ -104,7 +104,7 @@ def test_it_is_descent_on_differences_from_a_noisy_mean(tools, form, clip_norm):
     plan = plan_for(problem, clip_norm=clip_norm)
     source = NoiseSource(8)
     noises = [source.gaussian(4, plan.mean.noise_std)]
-    noises += [source.gaussian(5, plan.descent.noise_std) for _ in range(5)]
+    noises += [source.gaussian(5, plan.gradients.noise_std) for _ in range(5)]
     fields = {"row_norm": 1.5, "intercept": 0.4, "clip_norm": clip_norm, "steps": 5, "step_size": 0.5, "alpha": 0.1}
     expected = reference(X, y, **fields, noises=noises)
     assert solve(problem, plan, NoiseSource(8)).weights == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -117,7 +117,7 @@ def test_noise_is_drawn_once_for_the_mean_and_once_a_step(tools):
         plan, source = plan_for(problem, steps=7), Counting(0)
         solve(problem, plan, source)
         shape = objective.start(5).shape
-        assert source.shapes == [((4,), plan.mean.noise_std)] + [(shape, plan.descent.noise_std)] * 7
+        assert source.shapes == [((4,), plan.mean.noise_std)] + [(shape, plan.gradients.noise_std)] * 7
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
@@ -134,7 +134,7 @@ def test_weights_map_back_to_the_same_scores(tools, objective, form, released):
     source = NoiseSource(0)
     source.gaussian(3, 1.0)  # the noise of the mean comes first
     inner = noisy_gradient_descent(
-        centred, Run(replace(plan.descent, delta=DELTA), source), step_size=0.5, keep_iterates=True, averaged=0.5
+        centred, Run(replace(plan.gradients, delta=DELTA), source), step_size=0.5, keep_iterates=True, averaged=0.5
     )
     assert problem.rows.scores(release.weights) == pytest.approx(rows.scores(inner.weights), abs=1e-9)
     assert len(release.trace["iterates"]) == 5
@@ -160,7 +160,7 @@ def test_where_rows_share_a_mean_it_arrives_far_sooner_than_without_centring(too
     plan = plan_for(problem, steps=30, clip_norm=100.0, budget=Budget(1e6, DELTA))
     rule = AlignedStep(1.8 / problem.smoothness)
     centred = centred_gradient_descent(problem, Run(replace(plan, delta=DELTA), tools.Silent()), step_size=rule)
-    descent = replace(plan.descent, delta=DELTA)
+    descent = replace(plan.gradients, delta=DELTA)
     plain = noisy_gradient_descent(problem, Run(descent, tools.Silent()), step_size=rule)
     assert problem.value(centred.weights) < 0.6 * problem.value(plain.weights)
 
@@ -237,7 +237,7 @@ def test_a_whole_run_on_a_neighbour_is_told_apart_by_its_sums_alone(tools, objec
                 sums = replayed([output for _, output in released])
             else:
                 outcomes.append(solve(problem, plan, **options, denoiser=LaplacianSmoothing(0.5)))
-        limits = [plan.mean.clip_norm] + [plan.descent.clip_norm] * 6
+        limits = [plan.mean.clip_norm] + [plan.gradients.clip_norm] * 6
         for (total, _), replay, limit in zip(released, sums, limits, strict=True):
             assert np.linalg.norm(total - replay) <= 2 * limit
         first, second = outcomes
@@ -267,7 +267,7 @@ def test_the_worst_pair_is_told_apart_as_well_as_claimed_and_no_better(tools, re
         tables.append((X, np.ones(n)))
     problems = [tools.make_problem(X, y, intercept=0.01) for X, y in tables]
     plan = plan_for(problems[0], steps=steps, clip_norm=clip_norm, share=0.5, budget=Budget(60.0, DELTA))
-    claimed = math.hypot(2 / plan.mean.noise_multiplier, 2 * math.sqrt(steps) / plan.descent.noise_multiplier)
+    claimed = math.hypot(2 / plan.mean.noise_multiplier, 2 * math.sqrt(steps) / plan.gradients.noise_multiplier)
     assert exact_epsilon(claimed) == pytest.approx(60.0, rel=1e-6)
     stated = plan.guarantee(DELTA)
     for kind in (CentredPlan, GradientPlan):  # stating it a thousand times takes longer than the runs
@@ -303,8 +303,8 @@ def log_ratio(released, tables, plan, n):
         for sign, (X, y) in zip((-1, 1), tables, strict=True):
             rows = np.column_stack([X - centre, np.full(n, 0.01)])
             parts = (expit(rows @ weights) - y)[:, None] * rows
-            parts *= np.minimum(1, plan.descent.clip_norm / np.linalg.norm(parts, axis=1))[:, None]
-            total += sign * np.sum((gradient - parts.sum(axis=0)) ** 2) / (2 * plan.descent.noise_std**2)
+            parts *= np.minimum(1, plan.gradients.clip_norm / np.linalg.norm(parts, axis=1))[:, None]
+            total += sign * np.sum((gradient - parts.sum(axis=0)) ** 2) / (2 * plan.gradients.noise_std**2)
         weights = weights - 1e-3 * gradient / n
     return total
 

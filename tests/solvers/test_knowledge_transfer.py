@@ -9,9 +9,8 @@ from scipy.stats import gamma, kstest
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SaturatingPenalty, SmoothedHinge, Squared
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
-from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
+from privet.plans.stabilities.transfer import TransferStability
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.analyses.gaussian import gdp_delta
 from privet.solvers import Run
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.sparsity import thresholded
@@ -250,7 +249,7 @@ def test_a_teacher_of_other_columns_is_refused(tools, separable):
         student_of(teacher, public(9, 3, intercept=0.5), n_nonzero=4)
 
 
-# --------------------------------------------------------------------------------------------- the paper's own form
+# ----------------------------------------------------------------------- tables on which sparse teachers move far
 
 
 def support_flip(n=1001):
@@ -260,32 +259,6 @@ def support_flip(n=1001):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))
 
 
-def papers(problem, features, budget):
-    stability = PaperTransferStability(
-        n=problem.rows.n, n_public=features.rows.n, n_nonzero=1, gradient_bound=1.0, alpha=0.1, covariance_norm=1 / 3
-    )
-    return OutputPlan(stability, stability.scale(budget), is_pure=False)
-
-
-def test_the_papers_teacher_moves_much_farther_than_it_says(tools):
-    """Errata (j): the sparse minimisers of two neighbours are 1.179 apart, and 0.01413 is claimed."""
-    features, unit = public(1001, 2), PublicFeatures(np.eye(2))
-    teachers, labels = [], []
-    for problem in support_flip():
-        for where, seen in ((unit, teachers), (features, labels)):
-            plan = papers(problem, where, Budget(1.0, DELTA))
-            release = solve(problem, plan, where, tools.Silent(), n_nonzero=1, unsafe_paper_calibration=True)
-            seen.append(release.trace["labels"])
-    assert teachers[0] == pytest.approx([0.8335, 0], abs=1e-4)
-    assert np.linalg.norm(teachers[0] - teachers[1]) == pytest.approx(1.179, abs=1e-3)
-    assert plan.stability.sensitivity / math.sqrt(2 * 1001 / 3) == pytest.approx(0.01413, rel=1e-3)
-    distance = np.linalg.norm(labels[0] - labels[1])
-    assert distance > 50 * plan.stability.sensitivity
-    mu = distance / plan.scale
-    assert mu == pytest.approx(12.3, rel=0.1)
-    assert gdp_delta(mu, 1.0) > 0.999  # of a release that is said to be (1, 1e-5)-DP
-
-
 def test_the_convex_teacher_of_the_same_tables_does_not(tools):
     features, labels = public(1001, 2), []
     for squared in support_flip():
@@ -293,31 +266,6 @@ def test_the_convex_teacher_of_the_same_tables_does_not(tools):
         plan = OutputPlan.for_budget(Budget(1.0, DELTA), stability=transfer_stability(problem, features))
         labels.append(solve(problem, plan, features, tools.Silent(), n_nonzero=1).trace["labels"])
     assert np.linalg.norm(labels[0] - labels[1]) <= plan.stability.sensitivity
-
-
-def test_the_papers_form_is_conditional_and_its_first_line_says_so():
-    (problem, _), features = support_flip(), public(20, 2)
-    plan = papers(problem, features, Budget(1.0, DELTA))
-    release = solve(problem, plan, features, NoiseSource(), n_nonzero=1, unsafe_paper_calibration=True)
-    assert release.guarantee.is_conditional
-    assert "provided that the assumption below holds" in release.guarantee.statement(verbose=True).splitlines()[0]
-    assert "Theorem 3.3.3" in release.guarantee.statement(verbose=True)
-    assert "its proof is wrong" in release.guarantee.statement(verbose=True)
-    assert "with noise added once" in release.guarantee.statement(verbose=True)
-
-
-def test_the_papers_form_has_to_be_asked_for(tools, separable):
-    (problem, _), features = support_flip(), public(20, 2)
-    plan = papers(problem, features, Budget(1.0, DELTA))
-    with pytest.raises(ValueError, match="unsafe_paper_calibration=True"):
-        solve(problem, plan, features, n_nonzero=1)
-    with pytest.raises(ValueError, match="other data or constants"):
-        solve(problem, plan, features, n_nonzero=2, unsafe_paper_calibration=True)
-    with pytest.raises(ValueError, match="other data or constants"):
-        solve(problem, plan, public(21, 2), n_nonzero=1, unsafe_paper_calibration=True)
-    convex, others = tools.make_problem(*separable, alpha=0.1), public(9, 3)
-    with pytest.raises(TypeError, match="PaperTransferStability plan here, not TransferStability"):
-        solve(convex, planned(convex, others), others, unsafe_paper_calibration=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals
@@ -346,7 +294,7 @@ def test_a_plan_for_another_problem_or_other_rows_is_refused(tools, separable, n
 
 def test_plans_of_another_kind_are_refused(tools, separable, no_noise):
     problem, features = tools.make_problem(*separable, alpha=0.1), public(9, 3)
-    with pytest.raises(TypeError, match="TransferStability plan here, not MinimiserStability"):
+    with pytest.raises(TypeError, match="TransferStability plan, not MinimiserStability"):
         solve(problem, OutputPlan(minimiser_stability(problem), 1.0, is_pure=False), features)
 
 

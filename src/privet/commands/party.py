@@ -1,4 +1,4 @@
-"""``privet party``: several data owners, one model; one process a party."""
+"""``privet party``: several data owners train one model, with one process per party."""
 
 import asyncio
 import subprocess
@@ -38,13 +38,13 @@ def run(
     verbose: bool = False,
     console: Console,
 ) -> None:
-    """Take part in a study as party ``index``, and write the model that all parties arrive at."""
+    """Take part in a study as party ``index``, and write the model that all parties compute."""
     if not 0 <= index < len(study.parties):
-        raise StudyError(f"--index must be 0 to {len(study.parties) - 1}, a place among the study's parties")
+        raise StudyError(f"--index must be one of 0 to {len(study.parties) - 1}, a position among the study's parties")
     check_writable(output)
     if ledger is not None:
         check_writable(ledger)
-        Ledger(ledger).entries()  # one that cannot be read is better found now than after the others have booked
+        Ledger(ledger).entries()  # Notice an unreadable ledger now, not after the others have spent budget.
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     console.print(
@@ -77,7 +77,7 @@ async def _run(
 
     def book(guarantee: Guarantee) -> None:
         if ledger is not None:
-            # Before anything is opened: a crash in between wastes budget, and never forgets it.
+            # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
             Ledger(ledger).spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
 
     async with network.connect(waiting) as session:
@@ -91,7 +91,7 @@ async def _run(
     console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
-        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned: there were no keys")
+        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned, because there were no keys")
         + f". Use it with: privet predict {output} TABLE",
         highlight=False,
         soft_wrap=True,
@@ -104,13 +104,17 @@ def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
     console.print(f"Keys of {len(study.parties)} parties are in {made}, valid for {days:g} days.", highlight=False)
     for index, party in enumerate(study.parties):
         console.print(f"  {party.name}: ca.crt, party_{index}.crt, party_{index}.key", highlight=False)
-    console.print("Give each party its own three files over a safe way, then delete this folder.", highlight=False)
+    console.print(
+        "Give each party its own three files over a secure channel, then delete this folder.", highlight=False
+    )
 
 
 def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeout: float, console: Console) -> None:
-    """Run all parties on this machine, each a process of its own, with keys made for the occasion."""
+    """Run all parties on this machine, with one process per party and temporary keys."""
     if not 0 < len(data) <= len(study.parties):
-        raise StudyError(f"the study has {len(study.parties)} parties: give one --data each, or fewer")
+        raise StudyError(
+            f"The study has {len(study.parties)} parties. Give --data at most once per party, got {len(data)}."
+        )
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="privet-study-") as folder, ExitStack() as files:
         keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=1)
@@ -118,31 +122,31 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         processes = []
         for index, party in enumerate(study.parties):
             options = ["--index", str(index), "--keys", str(keys), *moved]
-            # On one machine nobody is long in coming: one that fails at its start does not keep the others waiting.
+            # On one machine all parties connect quickly. If one fails at its start, the others need not wait long.
             options += ["--timeout", str(timeout), "--connect-timeout", str(timeout)]
             options += ["--output", str(output / f"{party.name}.privet.json")]
             options += ["--data", str(data[index])] if index < len(data) else []
             command = [sys.executable, "-m", "privet", "party", "run", str(path), *options]
-            # The first speaks for all; what the others say matters only if they fail.
+            # Show the output of the first party only. That of the others matters only if they fail.
             log = None if index == 0 else files.enter_context((Path(folder) / f"{index}.log").open("w+"))
             processes.append((party.name, log, subprocess.Popen(command, stdout=log, stderr=log)))
-        failed = [name for name, log, process in processes if process.wait() and _tell(name, log, console)]
+        failed = [name for name, log, process in processes if process.wait() and _report_failure(name, log, console)]
     if failed:
-        raise StudyError(f"the study failed at {', '.join(failed)}: nothing was written there")
+        raise StudyError(f"The study failed at {', '.join(failed)}. No model was written there.")
 
 
-def _tell(name: str, log: IO[str] | None, console: Console) -> bool:
-    """Show the last line of a party that failed."""
+def _report_failure(name: str, log: IO[str] | None, console: Console) -> bool:
+    """Print the last line of a failed party's output, and return True."""
     if log is not None:
         log.seek(0)
-        console.print(f"{name}: {(log.read().strip().splitlines() or ['no words'])[-1]}", highlight=False)
+        console.print(f"{name}: {(log.read().strip().splitlines() or ['no output'])[-1]}", highlight=False)
     return True
 
 
 def verify_result(
     path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
 ) -> None:
-    """Check that every party of its study signed a model, with certificates that were valid ``on`` that day."""
+    """Check that every party of the study signed a model with a certificate that was valid on the given day."""
     fields = read_json(path)
     if authority is None and fields.get("signatures"):
         raise ValueError("Give --ca, the ca.crt of the study. Signatures prove nothing without it.")
@@ -157,7 +161,7 @@ def verify_result(
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that are free on this machine just now."""
+    """Return ports that are currently free on this machine."""
     sockets = [socket() for _ in range(number)]
     try:
         for each in sockets:

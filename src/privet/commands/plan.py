@@ -14,11 +14,11 @@ from privet.privacy import Adjacency, Budget, calibrate
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.closed_forms import (
     ClosedFormNoise,
-    SideConditionError,
     dp_fed_ls_noise_poisson,
     dp_fed_ls_noise_uniform,
     dp_lssgd_noise,
 )
+from privet.privacy.analyses.subsampling_lemmas import SideConditionError
 from privet.privacy.events import Event
 
 

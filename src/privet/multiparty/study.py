@@ -1,4 +1,4 @@
-"""The study file: all that is public, agreed on by all parties before any of them touches its data.
+"""The study file: everything that is public, and on which all parties agree before any of them reads its data.
 
 .. code-block:: toml
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 PROTOCOL = "privet study 1"
 MODELS = ("logistic", "ridge", "huber")
 METHODS = ("gradient", "output")
-_ROW_NORM = 1.0  # to which a TableSchema scales rows
+_ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
 
 class StudyError(ValueError):
-    """A study file that cannot be run, or a table that does not fit it."""
+    """The study file is not valid, or the parties do not agree on it."""
 
 
 @dataclass(frozen=True)
@@ -69,31 +69,33 @@ class PartyInfo:
 
 @dataclass(frozen=True)
 class Study:
-    """What all parties agree on.
+    """Everything on which the parties agree.
 
     Parameters
     ----------
     name : str
-        Of the study.
+        Name of the study.
     parties : tuple of PartyInfo
-        In order: a party's index is its place here.
+        The parties in order. A party's index is its position here.
     table : TableSchema
-        Columns with public bounds and levels, and the target, its levels or bounds declared.
+        Columns with public bounds and levels, and the target with declared levels or bounds.
     epsilon, delta : float, float or None
-        The budget; None is 1/n^1.1 of the rows of all parties.
+        The budget. A delta of None means 1/n^1.1, where n is the number of rows of all parties.
     model : {"logistic", "ridge", "huber"}
+        The model to train.
     method : {"gradient", "output"}
-        ``gradient`` (MPC Grad-P): a noisy sum of gradients a step, of the accuracy of pooled data. ``output`` (MPC
-        Out-P): one noisy average of the parties' own minimisers; logistic and huber only.
+        ``gradient`` (MPC Grad-P) opens one noisy sum of gradients per step, and is as accurate as with pooled data.
+        ``output`` (MPC Out-P) opens one noisy average of the parties' own minimisers, for logistic and huber only.
     alpha : float
         Strength of the l2 penalty.
     steps, step_size, averaged : int, float or None, float
-        Of ``gradient``: how many steps, how long (None: 1/smoothness), and the share of the last iterates to average.
+        For ``gradient``: number of steps, their size (None means 1/smoothness), and the fraction of the last iterates
+        to average.
     clip_norm : float or None
-        Clip of a record's gradient, for rows of norm 1; a squared loss is clipped to 1 if None.
+        Bound to which a record's gradient is clipped, for rows of norm 1. None clips only a squared loss, to 1.
     threshold : float or None
-        Of ``huber``: the error, in the target's units, from which the loss is linear; None is an eighth of the bounds'
-        width.
+        For ``huber``: the error, in the target's units, beyond which the loss is linear. None means an eighth of the
+        width of the target's bounds.
     intercept_scaling : float
         Value of the constant column whose weight is the intercept.
     """
@@ -122,24 +124,24 @@ class Study:
         for name in ("intercept_scaling", "averaged"):
             self._keep(name, nonnegative(name, getattr(self, name)))
         if self.averaged > 1:
-            raise StudyError(f"averaged is a share of the steps, from 0 to 1, got {self.averaged!r}")
+            raise StudyError(f"averaged must be a fraction of the steps, from 0 to 1, got {self.averaged!r}")
         self._check_parties()
         self._check_model()
 
     def _keep(self, name: str, number: float) -> None:
-        """Keep a number as a float: whether a party writes 1 or 1.0 makes no other study."""
+        """Store a number as a float, so that 1 and 1.0 in the file give the same digest."""
         object.__setattr__(self, name, number)
 
     def _check_parties(self) -> None:
         if len(self.parties) < 3:
             raise StudyError(
-                f"a study needs at least three parties, got {len(self.parties)}: of two, either could take its own "
-                "share off the sum and see the other's. A third may bring no data"
+                f"A study needs at least three parties, got {len(self.parties)}. With two, each could subtract its own "
+                "contribution from a sum and see the other's. The third party may bring no data."
             )
         if len({party.name for party in self.parties}) < len(self.parties):
-            raise StudyError("two parties have the same name")
+            raise StudyError("Two parties have the same name. Give each party its own name.")
         if len({(party.host, party.port) for party in self.parties}) < len(self.parties):
-            raise StudyError("two parties have the same address")
+            raise StudyError("Two parties have the same address. Give each party its own address.")
 
     def _check_model(self) -> None:
         target = self.table.target
@@ -148,74 +150,80 @@ class Study:
         if self.method not in METHODS:
             raise StudyError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if target is None:
-            raise StudyError('the table has no target: add target = "column" under [table]')
+            raise StudyError('The table has no target. Add target = "column" under [table].')
         if self.model == "logistic":
             if not isinstance(target, Target) or target.levels is None or len(target.levels) != 2:
-                raise StudyError("model logistic needs a target of two declared classes: add target_levels")
+                raise StudyError(
+                    "The model logistic needs a target with two declared classes. Add target_levels = [first, second]."
+                )
         elif not isinstance(target, NumericTarget):
-            raise StudyError(f"model {self.model} needs a target that is a number: add target_bounds = [low, high]")
+            raise StudyError(f"The model {self.model} needs a numeric target. Add target_bounds = [low, high].")
         if self.method == "output" and self.model == "ridge":
-            raise StudyError("method output needs a loss with bounded gradients, which a square is not: use huber")
+            raise StudyError(
+                "The method output needs a loss with bounded gradients, but ridge has a squared loss. Use huber."
+            )
         if self.threshold is not None and self.model != "huber":
-            raise StudyError(f"threshold is where Huber's loss turns linear, and model {self.model} has none")
+            raise StudyError(
+                f"The threshold is a setting of the model huber, but the model is {self.model}. Remove it."
+            )
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """Read a study file."""
+        """Read a study from a TOML file."""
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise StudyError(f"cannot read the study {path}: {error.strerror}") from error
+            raise StudyError(f"The study {path} cannot be read: {error.strerror}.") from error
         except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-            raise StudyError(f"the study {path} is not valid TOML: {error}") from error
-        return cls.from_values(values, f"the study {path}")
+            raise StudyError(f"The study {path} is not valid TOML: {error}.") from error
+        return cls.from_values(values, f"The study {path}")
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any], where: str = "the study") -> "Study":
+    def from_values(cls, values: Mapping[str, Any], where: str = "The study") -> "Study":
         """Read a study from the values of a TOML file."""
         known = {field.name for field in fields(cls)} - {"parties"} | {"party"}
         for key in values:
             if key not in known:
-                raise StudyError(f"{where} has an unknown key {key!r}: the keys are {', '.join(sorted(known))}")
+                raise StudyError(f"{where} has an unknown key {key!r}. The keys are {', '.join(sorted(known))}.")
         for key in ("name", "epsilon", "party", "table"):
             if key not in values:
-                raise StudyError(f"{where} has no {key}")
+                raise StudyError(f"{where} has no {key}. Add it.")
         options = {key: value for key, value in values.items() if key not in ("party", "table")}
         parties, table = values["party"], values["table"]
         if not isinstance(parties, list) or not isinstance(table, dict) or not isinstance(values["name"], str):
-            raise StudyError(f"{where}: write the name as text, parties as [[party]] and the table as [table]")
-        schema = TableSchema.from_values(table, f"[table] of {where}")
+            raise StudyError(f"{where} must have the name as text, parties as [[party]] and the table as [table].")
+        schema = TableSchema.from_values(table, f"[table] of {where[0].lower()}{where[1:]}")
         try:
             return cls(parties=tuple(_party(party, where) for party in parties), table=schema, **options)
         except TypeError as error:
             raise StudyError(f"{where}: {error}") from error
 
     def moved(self, addresses: Sequence[tuple[str, int]]) -> "Study":
-        """Return the study at other addresses: for a try-out on one machine."""
+        """Return the study with other addresses, for a trial on one machine."""
         if len(addresses) != len(self.parties):
-            raise StudyError(f"the study has {len(self.parties)} parties, got {len(addresses)} addresses")
+            raise StudyError(f"The study has {len(self.parties)} parties, got {len(addresses)} addresses.")
         moved = (
             replace(party, host=host, port=port) for party, (host, port) in zip(self.parties, addresses, strict=True)
         )
         return replace(self, parties=tuple(moved))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the study as plain values that JSON can hold."""
+        """Return the study as plain values for JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return plain | {"parties": [asdict(party) for party in self.parties], "table": self.table.to_dict()}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in the study: equal at two parties if and only if their studies are."""
+        """SHA-256 of everything in the study. Two digests are equal if and only if the studies are equal."""
         text = json.dumps([PROTOCOL, self.to_dict()], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def budget(self, n: int) -> Budget:
-        """Return the budget for n rows in all."""
+        """Return the budget if all parties together have n rows."""
         return Budget(self.epsilon, default_delta(n) if self.delta is None else self.delta)
 
     def objective(self) -> GeneralisedLinear:
-        """Return the loss, in the units of the mapped target."""
+        """Return the loss, in the units of the encoded target."""
         if self.model == "logistic":
             return Logistic()
         if self.model == "ridge":
@@ -226,41 +234,41 @@ class Study:
 
     @property
     def gradient_clip(self) -> float | None:
-        """The clip of a record's gradient; None where the loss bounds it."""
+        """Bound to which a record's gradient is clipped, or None if the loss bounds it."""
         return 1.0 if self.clip_norm is None and not self.objective().has_bounded_gradient else self.clip_norm
 
     def problem(self, counts: Sequence[int]) -> JointProblem:
-        """Return what is public of the problem, once the parties' numbers of rows are known."""
+        """Return the public part of the problem, given the number of rows of each party."""
         return JointProblem(
             self.objective(), L2(self.alpha), tuple(counts), _ROW_NORM, self.intercept_scaling, len(self.table.columns)
         )
 
     def encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a party's rows and targets as the columns are declared; what does not fit is refused, not clipped."""
+        """Return a party's encoded rows and targets. Values beyond the declared bounds are refused, not clipped."""
         beyond = self.table.beyond_bounds(frame)
         if beyond:
             raise TableError(
-                f"column {beyond[0]!r} has values beyond the bounds that the study declares: correct them, or agree on "
-                "wider bounds with the other parties"
+                f"Column {beyond[0]!r} has values beyond the bounds that the study declares. Correct them, or agree on "
+                "wider bounds with the other parties."
             )
         return self.table.encode(frame), np.asarray(self.table.encode_target(frame), dtype=np.float64)
 
 
 def _party(values: Any, where: str) -> PartyInfo:
     if not isinstance(values, dict) or set(values) != {"name", "address"}:
-        raise StudyError(f'{where}: each [[party]] has a name and an address = "host:port", and nothing else')
+        raise StudyError(f'{where}: each [[party]] must have a name and an address = "host:port", and nothing else.')
     name = values["name"]
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]{0,63}", name):
         raise StudyError(
-            f"{where}: {name!r} is no name of a party: write up to 64 letters, digits, spaces, points, dashes"
+            f"{where}: {name!r} is not a valid name of a party. Use up to 64 letters, digits, spaces, dots and dashes."
         )
     host, port = parse_address(str(values["address"]))
     return PartyInfo(name, host, port)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read host:port."""
+    """Return host and port from the text ``host:port``."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise StudyError(f"{text!r} is no address: write host:port, as in 192.0.2.7:9100")
+        raise StudyError(f"{text!r} is not an address. Write host:port, as in 192.0.2.7:9100.")
     return host.strip("[]"), int(port)

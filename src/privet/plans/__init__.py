@@ -6,11 +6,20 @@ from privet.plans.centred import CentredPlan
 from privet.plans.contraction import Descent
 from privet.plans.gradient import GradientPlan
 from privet.plans.objective import ObjectivePlan
-from privet.plans.output import DescentStability, OutputPlan
+from privet.plans.output import OutputPlan
 from privet.plans.recursive import RecursivePlan
-from privet.plans.samplers import FixedOrder, FixedSize, FullBatch, OneUniform, Poisson, Sampler
-from privet.plans.samplers.secret_orders import RandomSkip, RandomStop, SecretOrder
-from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.samplers import (
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    OneUniform,
+    Poisson,
+    RandomSkip,
+    RandomStop,
+    Sampler,
+    SecretOrder,
+)
+from privet.plans.stabilities import DescentStability, MinimiserStability
 from privet.plans.step import PlanError, Step
 from privet.plans.two_stage import TwoStagePlan
 

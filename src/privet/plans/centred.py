@@ -24,7 +24,7 @@ class CentredPlan:
     ----------
     mean : GradientPlan
         One full-batch release of the sum of the rows.
-    descent : GradientPlan
+    gradients : GradientPlan
         The noisy gradients of the centred rows.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
@@ -35,13 +35,13 @@ class CentredPlan:
     """
 
     mean: GradientPlan
-    descent: GradientPlan
+    gradients: GradientPlan
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
             raise ValueError("the mean is one release over all rows")
-        if self.mean.adjacency is not self.descent.adjacency:
+        if self.mean.adjacency is not self.gradients.adjacency:
             raise ValueError("the mean and the descent must be accounted for under the same adjacency")
 
     @classmethod
@@ -94,7 +94,7 @@ class CentredPlan:
     @property
     def event(self) -> Event:
         """What mean and descent release together."""
-        return Composition((self.mean.event, self.descent.event))
+        return Composition((self.mean.event, self.gradients.event))
 
     def guarantee(
         self,
@@ -107,8 +107,8 @@ class CentredPlan:
         delta = delta_of(self, delta)
         of_mean, of_descent = bounds or (None, None)
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
-        released = "all noisy gradients, all iterates" if self.descent.release == "all" else None
-        descent = self.descent.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
+        released = "all noisy gradients, all iterates" if self.gradients.release == "all" else None
+        descent = self.gradients.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
         return compose([mean, descent], delta=delta)
 
 

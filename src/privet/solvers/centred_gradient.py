@@ -40,8 +40,8 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     if not rows.intercept:
         raise ValueError("rows can be centred only beside a constant column: fit an intercept")
     plan.mean.divisor(rows.n)
-    is_last = plan.descent.release == "last"
-    _check(problem, plan.descent, options)
+    is_last = plan.gradients.release == "last"
+    _check(problem, plan.gradients, options)
     guarantee = _guarantee(run)
     for step in plan.mean.run(rows.n, source):  # one
         centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
@@ -51,7 +51,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
         options["public"] = replace(public, rows=public.rows.centred(centre, row_norm))
     centred = replace(problem, rows=rows.centred(centre, row_norm))
     solve = projected_sgd if is_last else noisy_gradient_descent
-    release = solve(centred, Run(replace(plan.descent, delta=guarantee.delta), source, run.progress), **options)
+    release = solve(centred, Run(replace(plan.gradients, delta=guarantee.delta), source, run.progress), **options)
     trace = dict(release.trace)
     if "iterates" in trace:
         trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
@@ -79,9 +79,9 @@ def _guarantee(run: Run[CentredPlan]) -> Guarantee:
     plan = run.plan
     bounds = (
         enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
-        enforced(f"each record's gradient is clipped to l2 norm {plan.descent.clip_norm:.6g}"),
+        enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
     )
-    contracts = None if plan.descent.descent is None else enforced(plan.descent.descent.in_words())
+    contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
     return run.guarantee(bounds=bounds, contracts=contracts)
 
 

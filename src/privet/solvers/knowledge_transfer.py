@@ -19,8 +19,8 @@ from privet.objectives import L2, BoundedRows, Squared
 from privet.objectives.operator_norm import operator_norm
 from privet.objectives.rows import LARGEST_NORM
 from privet.plans.output import OutputPlan
-from privet.plans.stabilities.transfer import PaperTransferStability, TransferStability
-from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
+from privet.plans.stabilities.transfer import TransferStability
+from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.minimise import minimise
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
@@ -70,7 +70,6 @@ def knowledge_transfer(
     features: PublicFeatures,
     n_nonzero: int,
     steps: int = 100,
-    unsafe_paper_calibration: bool = False,
 ) -> Release:
     """Release a teacher's scores of public rows with noise, once, and the sparse weights that fit them.
 
@@ -86,30 +85,31 @@ def knowledge_transfer(
         How many features of the student have a weight. An intercept has one besides.
     steps : int
         At most so many of the student.
-    unsafe_paper_calibration : bool
-        Whether the teacher is sparse, as in the paper, and the plan that of its
-        :class:`~privet.plans.stabilities.transfer.PaperTransferStability`. There are tables for which that guarantee is
-        false.
 
     Formal guarantees
     -----------------
     The plan's, for a problem and public rows with the constants of its stability; a mismatch is refused. The teacher is
     certified to have a gradient within the tolerance, so that its scores move by at most the operator norm of the
     public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student sees noisy scores and public rows
-    only. With ``unsafe_paper_calibration`` the guarantee is conditional on a claim about the data that may be false.
+    only.
     """
-    plan = run.plan
+    plan, stability = run.plan, run.plan.stability
     check_support(problem, n_nonzero)
     count("steps", steps)
     _check_features(problem, features)
-    bound = _checked_stability(problem, plan, features, n_nonzero, unsafe_paper_calibration)
+    if not isinstance(stability, TransferStability):
+        raise TypeError(f"knowledge_transfer runs a TransferStability plan, not {type(stability).__name__}")
+    if transfer_stability(problem, features, stability.minimiser.tolerance) != stability:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    bound = enforced(f"rows are bounded and the teacher is certified, so that {stability.in_words()}")
     released = "the teacher's scores of public rows, with noise added once, and the student that learnt from them"
     guarantee = run.guarantee(bound=bound, released=released)
-    labels = plan.noisy(features.rows.scores(_teacher(problem, plan, n_nonzero)), run.source)
+    teacher = minimise(problem, tolerance=stability.minimiser.tolerance)
+    labels = plan.noisy(features.rows.scores(teacher), run.source)
     run.report(1, 2)
-    weights = _student(features, labels, n_nonzero, steps)
+    weights = fitted_student(features, labels, n_nonzero=n_nonzero, steps=steps)
     run.report(2, 2)
-    trace = {"noise_scale": plan.scale, "sensitivity": plan.stability.sensitivity, "labels": labels}
+    trace = {"noise_scale": plan.scale, "sensitivity": stability.sensitivity, "labels": labels}
     return Release(weights, guarantee, trace)
 
 
@@ -123,7 +123,11 @@ def student_of(teacher: Release, features: PublicFeatures, *, n_nonzero: int, st
     if teacher.weights.shape != (features.rows.dimension,):
         raise ValueError(f"weights of shape {teacher.weights.shape} do not score {features.rows.dimension} columns")
     labels = features.rows.scores(teacher.weights)
-    return Release(_student(features, labels, n_nonzero, steps), teacher.guarantee, {"labels": labels, **teacher.trace})
+    return Release(
+        fitted_student(features, labels, n_nonzero=n_nonzero, steps=steps),
+        teacher.guarantee,
+        {"labels": labels, **teacher.trace},
+    )
 
 
 def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: float | None = None) -> TransferStability:
@@ -151,35 +155,6 @@ def _check_features(problem: Problem, features: PublicFeatures) -> None:
         )
 
 
-def _checked_stability(
-    problem: Problem, plan: OutputPlan, features: PublicFeatures, n_nonzero: int, is_unsafe: bool
-) -> Assumption:
-    """Return what the guarantee rests on, or raise where the plan is not one for this problem."""
-    stability = plan.stability
-    if isinstance(stability, PaperTransferStability):
-        if not is_unsafe:
-            raise ValueError(
-                "the paper's calibration of a sparse teacher is not private for all data: use transfer_stability, or "
-                "set unsafe_paper_calibration=True to reproduce the paper with a conditional guarantee"
-            )
-        sizes = (problem.rows.n, features.rows.n, n_nonzero, problem.strong_convexity)
-        if (stability.n, stability.n_public, stability.n_nonzero, stability.alpha) != sizes:
-            raise ValueError("the plan was made for other data or constants than this problem's")
-        return assumed(stability.in_words())
-    if is_unsafe or not isinstance(stability, TransferStability):
-        kind = PaperTransferStability if is_unsafe else TransferStability
-        raise TypeError(f"knowledge_transfer runs a {kind.__name__} plan here, not {type(stability).__name__}")
-    if transfer_stability(problem, features, stability.minimiser.tolerance) != stability:
-        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
-    return enforced(f"rows are bounded and the teacher is certified, so that {stability.in_words()}")
-
-
-def _teacher(problem: Problem, plan: OutputPlan, n_nonzero: int) -> NDArray[Any]:
-    """Return the teacher's weights, which are not private."""
-    if isinstance(plan.stability, TransferStability):
-        return minimise(problem, tolerance=plan.stability.minimiser.tolerance)
-    return ight(problem, n_nonzero=n_nonzero)
-
-
-def _student(features: PublicFeatures, labels: NDArray[Any], n_nonzero: int, steps: int) -> NDArray[Any]:
+def fitted_student(features: PublicFeatures, labels: NDArray[Any], *, n_nonzero: int, steps: int) -> NDArray[Any]:
+    """Return sparse weights that fit scores of public rows."""
     return ight(Problem(Squared(), L2(0.0), features.rows, labels), n_nonzero=n_nonzero, steps=steps)

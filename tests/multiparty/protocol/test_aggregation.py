@@ -214,7 +214,7 @@ def test_a_sum_more_than_the_plan_has_is_refused():
             await aggregator.noisy_sum(lambda party: np.ones(3))
 
     asyncio.run(ask(2))
-    with pytest.raises(PlanError, match="accounts for 2 noisy sums"):
+    with pytest.raises(PlanError, match="accounts for 2 noisy sums, and"):
         asyncio.run(ask(1))
 
 

@@ -173,5 +173,5 @@ def test_it_opens_once():
     problem = JointProblem.of(parties)
     aggregator = SimulatedAggregator(output_plan(problem, BUDGET), parties, None)
     asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
-    with pytest.raises(PlanError, match="accounts for 1 noisy sums"):
+    with pytest.raises(PlanError, match="accounts for 1 noisy sum, and"):
         asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))

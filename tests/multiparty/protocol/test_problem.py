@@ -56,13 +56,13 @@ def test_no_constant_column_without_an_intercept():
 
 @pytest.mark.parametrize("counts", [(0, 0, 0), ()])
 def test_somebody_must_bring_rows(counts):
-    with pytest.raises(ValueError, match="no party brings any rows"):
+    with pytest.raises(ValueError, match="No party brings any rows"):
         replace(PROBLEM, counts=counts)
 
 
 @pytest.mark.parametrize("counts", [(3, -1, 5), (3, 1.5, 5), (True, 2, 3)])
 def test_counts_that_cannot_be(counts):
-    with pytest.raises(ValueError, match="number of a party's rows"):
+    with pytest.raises(ValueError, match="number of rows of a party"):
         replace(PROBLEM, counts=counts)
 
 
@@ -78,5 +78,5 @@ def test_counts_that_cannot_be(counts):
     ids=["columns", "bound", "intercept", "penalty", "loss"],
 )
 def test_parties_must_agree(other):
-    with pytest.raises(ValueError, match="parties differ in"):
+    with pytest.raises(ValueError, match="of the parties differ in"):
         JointProblem.of([party(Logistic(), np.zeros((2, 2)), [0.0, 1.0]), other])

@@ -47,7 +47,7 @@ def train(task: Task) -> Release:
 
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.descent), **options)
+        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.gradients), **options)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
     return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
 

@@ -43,7 +43,7 @@ def train(task: Task) -> Release:
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.descent
+        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.gradients
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
         release = projected_sgd(problem, task.run(plan), public=public)

@@ -1,7 +1,8 @@
 """MPC Grad-P: gradient descent in which every step opens one noisy sum of all parties' gradients.
 
-Section 6.3.2 of "Towards Efficient and Effective Privacy-Preserving Machine Learning" (L. Wang, 2021), Theorem 6.3.4,
-with the noise that the theorem needs (its proof and its Table 6.1 give too little) and the exact law that is drawn.
+Section 6.3.2 of "Towards Efficient and Effective Privacy-Preserving Machine Learning" (L. Wang, 2021), Theorem 6.3.4.
+The noise is what the theorem needs (its proof and its Table 6.1 give too little), and epsilon is computed from the
+distribution that is actually drawn.
 """
 
 import math
@@ -19,7 +20,7 @@ from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Progress, Release
 
-_FARTHEST = 1e100  # weights beyond which scores, and with them sums, could overflow
+_FARTHEST = 1e100  # Larger weights could make scores, and therefore sums, overflow.
 
 
 def gradient_plan(
@@ -27,8 +28,8 @@ def gradient_plan(
 ) -> AggregationPlan:
     """Return the plan of ``steps`` noisy sums of gradients within ``budget``.
 
-    A record's gradient is bounded by the loss's Lipschitz constant, or clipped to ``clip_norm`` (which a squared loss
-    needs), so a replaced record moves the sum over all parties by twice that.
+    A record's gradient is bounded by the loss's Lipschitz constant, or clipped to ``clip_norm`` (required for a squared
+    loss). Replacing a record therefore changes the sum over all parties by at most twice that bound.
     """
     clip = record_clip(problem, clip_norm)
     return AggregationPlan.for_budget(
@@ -37,11 +38,11 @@ def gradient_plan(
 
 
 def record_clip(problem: JointProblem, clip_norm: float | None) -> float:
-    """Return the bound on a record's gradient: the clip, unless the loss has a smaller one of its own."""
+    """Return the bound on a record's gradient: the smaller of ``clip_norm`` and the loss's Lipschitz constant."""
     bound = min(problem.lipschitz, math.inf if clip_norm is None else positive("clip_norm", clip_norm))
     if not math.isfinite(bound):
         raise ValueError(
-            f"the gradients of {type(problem.objective).__name__} losses have no bound: give clip_norm, or use Huber"
+            f"The gradients of the {type(problem.objective).__name__} loss have no bound. Set clip_norm, or use Huber."
         )
     return bound
 
@@ -50,7 +51,7 @@ async def joint_gradient_descent(
     problem: JointProblem,
     aggregator: Aggregator,
     *,
-    delta: float,
+    delta: float | None = None,
     step_size: float | None = None,
     averaged: float = 0.0,
     progress: Progress | None = None,
@@ -60,40 +61,43 @@ async def joint_gradient_descent(
     Parameters
     ----------
     problem : JointProblem
-        What is public of the problem.
+        The public part of the problem.
     aggregator : Aggregator
-        With the plan of :func:`gradient_plan`: real parties, or simulated ones.
-    delta : float
-        At which the guarantee is stated.
+        Real or simulated parties, with the plan of :func:`gradient_plan`.
+    delta : float or None
+        Delta of the stated guarantee. None means that of the plan's budget.
     step_size : float or None
-        None is 1/smoothness, as in the theorem.
+        None means 1/smoothness, as in the theorem.
     averaged : float
-        Share of the last iterates whose average is returned; 0 returns the last iterate.
+        Fraction of the last iterates whose average is returned. 0 returns the last iterate.
     progress : callable or None
-        Called with steps done and planned.
+        Called with the number of steps done and planned.
 
     Formal guarantees
     -----------------
-    The plan's. Parties see every iterate, so privacy is that of all noisy sums together, by composition. Steps,
-    regulariser and average are post-processing of what was opened, computed entry by entry, so that all parties arrive
-    at the very same numbers.
+    The guarantee of the plan. Parties see every iterate, so it covers all noisy sums together, by composition. Steps,
+    regulariser and average are post-processing of what was opened. They are computed entry by entry, so that all
+    parties compute exactly the same numbers.
     """
     plan = aggregator.plan
     size = 1 / problem.smoothness if step_size is None else positive("step_size", step_size)
     if nonnegative("averaged", averaged) > 1:
-        raise ValueError(f"averaged is a share of the steps, from 0 to 1, got {averaged:g}")
+        raise ValueError(f"averaged must be a fraction of the steps, from 0 to 1, got {averaged:g}")
     n_tail = max(1, math.ceil(averaged * plan.steps))
     clip = plan.sensitivity / 2
     if plan.dimension != problem.n_weights or plan.largest < problem.n * clip:
-        raise ValueError("the plan was made for other parties or columns: make it from the problem, by gradient_plan")
+        raise ValueError(
+            "The plan was made for other parties or columns. Make it from this problem with gradient_plan."
+        )
     weights = problem.start()
     tail = np.zeros_like(weights)
     for done in range(1, plan.steps + 1):
         noisy = await aggregator.noisy_sum(_gradient_sum(weights, clip))
         gradient = noisy.reshape(weights.shape) / problem.n + problem.regulariser.gradient(weights)
         weights = weights - size * gradient
-        if np.abs(weights).max() > _FARTHEST:  # of what everybody sees: a failure that depended on rows would tell
-            raise ValueError(f"the descent runs away: take a step_size shorter than {size:.3g}")
+        # This depends only on opened values. An error that depended on the rows would reveal something about them.
+        if np.abs(weights).max() > _FARTHEST:
+            raise ValueError(f"The descent diverges. Choose a step_size below {size:.3g}.")
         if done > plan.steps - n_tail:
             tail += weights
         if progress is not None:

@@ -1,9 +1,9 @@
-"""MPyC without its manners.
+"""MPyC's runtime, made safe for use inside a library.
 
-MPyC 0.11 is written as a program's main module. On import it reads ``sys.argv``, sets up logging, exchanges the event
-loop's policy and may start processes. A computation stops the event loop when a coroutine of it fails, and it unpickles
-the shares of arrays that peers send, so that a peer could run any code here. Here it is loaded quietly, each session
-gets a fresh runtime, and the last two are put right while a session lasts.
+MPyC 0.11 is written as the main module of a program. On import it reads ``sys.argv``, configures logging, replaces the
+event loop policy and may start processes. A computation stops the event loop when one of its coroutines fails. It also
+unpickles the shares of arrays that peers send, so a peer could run arbitrary code. This module imports MPyC without
+side effects, creates a fresh runtime per session, and replaces the last two behaviours for the duration of a session.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SECURITY = 40
-"""Bits of statistical security where MPyC masks a value instead of hiding it perfectly (its own default is 30)."""
+"""Bits of statistical security where MPyC masks a value instead of hiding it perfectly (MPyC's default is 30)."""
 
 _SETUP = ("asyncoro", "mpctools", "random", "secgroups", "seclists", "secpols", "sectypes", "statistics")
 _WIDTH = struct.Struct("<H")
@@ -32,17 +32,17 @@ _in_use = False
 
 @contextmanager
 def running(index: int, parties: int, failed: Callable[[Exception], None]) -> Iterator[Any]:
-    """Yield a fresh runtime, not yet connected, that MPyC's modules use as long as this lasts.
+    """Yield a fresh runtime, not connected yet, which MPyC's modules use inside the ``with`` block.
 
     Parameters
     ----------
     index, parties : int
-        Which of how many parties this is.
+        Index of this party, and the number of parties.
     failed : callable
         Called with the error if a coroutine of the computation fails.
     """
     if _in_use:
-        raise RuntimeError("MPyC keeps one computation in a process: end the other session first")
+        raise RuntimeError("MPyC allows one computation per process. End the other session first.")
     mpyc = _loaded()
     runtime = _runtime(mpyc, index, parties)
     with ExitStack() as stack:
@@ -50,63 +50,71 @@ def running(index: int, parties: int, failed: Callable[[Exception], None]) -> It
             (sys.modules[__name__], "_in_use", True),
             *((getattr(mpyc, name), "runtime", runtime) for name in _SETUP),
             (mpyc.runtime, "pickle", WholeNumbers),
-            (mpyc.runtime, "logging", logging.getLogger("mpyc")),  # the module's own functions set up the root logger
+            (
+                mpyc.runtime,
+                "logging",
+                logging.getLogger("mpyc"),
+            ),  # MPyC's own functions would configure the root logger.
             (mpyc.asyncoro, "_reconcile", _reconciler(mpyc.asyncoro._reconcile, runtime, failed)),
         ]:
             stack.enter_context(_replaced(module, name, value))
-        stack.callback(runtime.prfs.cache_clear)  # it would keep the runtime, with its keys
+        stack.callback(runtime.prfs.cache_clear)  # The cache would keep the runtime and its keys alive.
         yield runtime
 
 
 def pending() -> set["asyncio.Task[Any]"]:
-    """Return the coroutines of the computation that have not ended."""
-    return {task for task in asyncio.all_tasks() if hasattr(task, "f_back")}  # MPyC marks its own so
+    """Return the unfinished coroutines of the computation."""
+    return {
+        task for task in asyncio.all_tasks() if hasattr(task, "f_back")
+    }  # MPyC sets this attribute on its own tasks.
 
 
 async def abandon() -> None:
-    """End the coroutines of the computation, without the complaints of what waited for them."""
+    """Cancel the coroutines of the computation, without error messages from those that waited for them."""
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
 
-    def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         trace = getattr(context.get("exception"), "__traceback__", None)
         names = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(trace)}
         if "mpyc.asyncoro" not in names:
             loop.default_exception_handler(context) if handler is None else handler(loop, context)
 
-    loop.set_exception_handler(complain)
+    loop.set_exception_handler(report)
     tasks = pending()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0)  # for the callbacks of what was cancelled last
+    await asyncio.sleep(0)  # Let the callbacks of the cancelled tasks run.
     loop.set_exception_handler(handler)
 
 
 def description() -> str:
-    """Return what two parties must have in common for their computations to fit."""
-    return f"MPyC {_loaded().__version__}, {sys.hash_info.width} bits"  # it labels messages by Python's hash
+    """Return the properties that must be equal at two parties for their computations to be compatible."""
+    return f"MPyC {_loaded().__version__}, {sys.hash_info.width} bits"  # MPyC labels messages with Python's hash().
 
 
 class WholeNumbers:
-    """What MPyC's runtime gets in the place of pickle: arrays of whole numbers as bytes, and nothing else."""
+    """Replacement of the ``pickle`` module in MPyC's runtime. It converts arrays of integers, and nothing else."""
 
     @staticmethod
     def dumps(array: Any) -> bytes:
-        """Return an array's numbers as bytes, all of one width, after that width."""
+        """Return the integers of an array as bytes: first their common width, then each with that width."""
         if not isinstance(array, np.ndarray):
-            raise TypeError(f"MPyC would pickle a {type(array).__name__}: send bytes by Session.exchange instead")
+            raise TypeError(
+                f"A {type(array).__name__} cannot be sent through MPyC. Send bytes with Session.exchange instead."
+            )
         numbers = list(map(int, array.ravel().tolist()))
         largest = max(max(numbers, default=0), -min(numbers, default=0))
-        width = largest.bit_length() // 8 + 1  # with room for the sign
+        width = largest.bit_length() // 8 + 1  # including room for the sign
         return _WIDTH.pack(width) + b"".join([each.to_bytes(width, "little", signed=True) for each in numbers])
 
     @staticmethod
     def loads(data: bytes) -> NDArray[Any]:
-        """Return the numbers in one row. A wrong count is found where the row gets its shape."""
+        """Return the integers as a flat array. A wrong number of them is noticed when MPyC reshapes the array."""
         width = int.from_bytes(data[: _WIDTH.size], "little")
         if len(data) < _WIDTH.size or width == 0 or (len(data) - _WIDTH.size) % width:
-            raise ValueError("a peer sent shares that are no row of whole numbers")
+            raise ValueError("A peer sent shares that are not integers of one width.")
         places = range(_WIDTH.size, len(data), width)
         read = int.from_bytes
         return np.fromiter((read(data[i : i + width], "little", signed=True) for i in places), object, len(places))
@@ -120,14 +128,14 @@ def _runtime(mpyc: Any, index: int, parties: int) -> Any:
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
     runtime = mpyc.runtime.Runtime(index, [mpyc.runtime.Party(each) for each in range(parties)], options)
-    loop.set_exception_handler(handler)  # the runtime sets one of its own, for a loop that is all its own
+    loop.set_exception_handler(handler)  # The runtime installs a handler of its own, as if it owned the loop.
     return runtime
 
 
 def _reconciler(
     original: Callable[..., None], runtime: Any, failed: Callable[[Exception], None]
 ) -> Callable[..., None]:
-    """Return what is called as a coroutine of the computation ends: it tells of a failure and stops no loop."""
+    """Return the callback for finished coroutines. It reports a failure instead of stopping the event loop."""
 
     def reconcile(placeholder: Any, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -142,20 +150,20 @@ def _reconciler(
 
 
 def _loaded() -> Any:
-    """Return the package MPyC, its runtime imported without side effects."""
+    """Return the package MPyC, after importing its runtime without side effects."""
     if "mpyc.runtime" not in sys.modules:
-        os.environ.setdefault("MPYC_MAXWORKERS", "0")  # MPyC reads it, and would have set it
+        os.environ.setdefault("MPYC_MAXWORKERS", "0")  # MPyC reads this variable, and would set it otherwise.
         root = logging.getLogger()
         handlers = root.handlers[:]
         before = os.environ.get("READTHEDOCS")
-        os.environ["READTHEDOCS"] = "True"  # MPyC's own switch for an import that sets nothing up
+        os.environ["READTHEDOCS"] = "True"  # This makes MPyC skip its setup on import.
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # MPyC 0.11 asks for numpy.core
+                warnings.simplefilter("ignore", DeprecationWarning)  # MPyC 0.11 uses numpy.core.
                 importlib.import_module("mpyc.runtime")
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                "several parties compute by MPyC, which is not installed: pip install 'privet[multiparty]'"
+                "Multi-party computations need MPyC, which is not installed. Run: pip install 'privet[multiparty]'"
             ) from error
         finally:
             root.handlers[:] = handlers

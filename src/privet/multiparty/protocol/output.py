@@ -1,9 +1,9 @@
-"""MPC Out-P: each party minimises on its own rows, and the average of the minimisers is opened once, noised.
+"""MPC Out-P: each party minimises on its own rows, and one noisy average of the minimisers is opened.
 
 Section 6.3.1 of "Towards Efficient and Effective Privacy-Preserving Machine Learning" (L. Wang, 2021), Theorem 6.3.1,
-repaired: minimisers are inexact, with a certified tolerance, and the noise is one whose l2 sensitivity counts. (The
-theorem's proof needs noise of density exp(-epsilon ||z||_2 / sensitivity), its implementation draws Laplace noise a
-coordinate, which gives sqrt(d) epsilon.)
+with two corrections. Minimisers are inexact within a certified tolerance, and the noise is calibrated to the l2
+sensitivity. (The theorem's proof needs noise with density exp(-epsilon ||z||_2 / sensitivity), but its implementation
+draws Laplace noise on each coordinate, which gives sqrt(d) epsilon.)
 """
 
 from typing import Any
@@ -24,9 +24,10 @@ from privet.solvers.base.release import Release
 def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
     """Return the plan of one noisy average of local minimisers within ``budget``.
 
-    Party j's minimiser, of a gradient of at most xi_j, moves by (2L/n_j + 2 xi_j)/lambda when one of its n_j records is
-    replaced (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`), and weighs n_j/n. It is no longer than
-    (L + xi_j)/lambda, the gradient at zero being at most L.
+    Let xi_j bound the gradient at party j's minimiser. Replacing one of the party's n_j records moves the minimiser by
+    at most (2L/n_j + 2 xi_j)/lambda (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`). Its weight in
+    the average is n_j/n. The norm of the minimiser is at most (L + xi_j)/lambda, because the gradient at zero is at
+    most L.
     """
     sensitivity, longest = _bounds(problem)
     return AggregationPlan.for_budget(
@@ -35,10 +36,10 @@ def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
 
 
 def _bounds(problem: JointProblem) -> tuple[float, float]:
-    """Return how far the average of minimisers moves, and how long it can be.
+    """Return the sensitivity of the average of minimisers, and the largest norm of a minimiser.
 
-    Each minimiser is multiplied with its weight in floating point, which rounds a vector of the longest length by one
-    unit roundoff of it, on each side.
+    Each minimiser is multiplied by its weight in floating point. For both neighbours, this rounds a vector of at most
+    the largest norm by at most one unit roundoff, which the sensitivity includes.
     """
     modulus, lipschitz = problem.regulariser.strong_convexity, problem.lipschitz
     tolerances = {count: tolerance_of(problem, problem.of_zeros(count)) for count in {*problem.counts} - {0}}
@@ -48,36 +49,41 @@ def _bounds(problem: JointProblem) -> tuple[float, float]:
 
 
 def tolerance_of(problem: JointProblem, party: Problem) -> float:
-    """Return how long the gradient at a party's minimiser may be: 1 % of one record's influence, if floats allow it.
+    """Return the largest allowed gradient norm at a party's minimiser.
 
-    It depends on the number of rows and on public constants, not on what is in the rows.
+    It is 1 % of one record's influence, or more if floating point requires it. It depends on the number of rows and on
+    public constants, but not on the content of the rows.
     """
     check_minimisable(party)
     return max(default_tolerance(party.rows.n, problem.lipschitz), least_tolerance(party))
 
 
-async def joint_output_perturbation(problem: JointProblem, aggregator: Aggregator, *, delta: float) -> Release:
-    """Open the noisy average, over records, of the parties' own minimisers.
+async def joint_output_perturbation(
+    problem: JointProblem, aggregator: Aggregator, *, delta: float | None = None
+) -> Release:
+    """Open the noisy average of the parties' minimisers, weighted by their numbers of records.
 
     Formal guarantees
     -----------------
-    The plan's, for a convex loss with bounded gradients and a strongly convex regulariser. Each party certifies its own
-    minimiser. Only the noisy average is opened.
+    The guarantee of the plan, for a convex loss with bounded gradients and a strongly convex regulariser. Each party
+    certifies its own minimiser. Only the noisy average is opened.
     """
     plan = aggregator.plan
     if (plan.sensitivity, plan.largest) != _bounds(problem):
-        raise ValueError("the plan was made for other parties or constants: make it from the problem, by output_plan")
-    noisy = await aggregator.noisy_sum(lambda party: _weighed_minimiser(problem, party))
+        raise ValueError(
+            "The plan was made for other parties or constants. Make it from this problem with output_plan."
+        )
+    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
     bound = enforced(
         f"rows are bounded and each party's minimiser is certified, so that a replaced record moves the average by at "
         f"most {plan.sensitivity:.6g}"
     )
-    guarantee = plan.guarantee(delta, bound=bound, released="the average of the parties' minimisers, noised once")
+    guarantee = plan.guarantee(delta, bound=bound, released="the noisy average of the parties' minimisers")
     trace = {"steps": 1, "noise_std": plan.noise_std}
     return Release(noisy.reshape(problem.start().shape), guarantee.assuming(*aggregator.conditions()), trace)
 
 
-def _weighed_minimiser(problem: JointProblem, party: Problem) -> NDArray[Any]:
+def _weighted_minimiser(problem: JointProblem, party: Problem) -> NDArray[Any]:
     found = minimise(party, tolerance=tolerance_of(problem, party))
-    weighed: NDArray[Any] = found.ravel() * (party.rows.n / problem.n)
-    return weighed
+    weighted: NDArray[Any] = found.ravel() * (party.rows.n / problem.n)
+    return weighted

@@ -73,7 +73,6 @@ async def take_part(
     number = (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")
     counts = [_count(message) for message in await session.exchange(number)]
     problem = study.problem(counts)
-    delta = study.budget(problem.n).delta
     plan = plan_of(study, problem)
     # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
     # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
@@ -88,20 +87,19 @@ async def take_part(
 
     def before_release() -> None:
         if book is not None:
-            book(plan.guarantee(delta))
+            book(plan.guarantee())
 
     aggregator = JointAggregator(plan, session, local, before_release)
     if study.method == "gradient":
         release = await joint_gradient_descent(
             problem,
             aggregator,
-            delta=delta,
             step_size=study.step_size,
             averaged=study.averaged,
             progress=progress,
         )
     else:
-        release = await joint_output_perturbation(problem, aggregator, delta=delta)
+        release = await joint_output_perturbation(problem, aggregator)
     agreed = enforced(
         f"all parties held the same study {study.name!r} (SHA-256 {study.digest[:16]}), and values beyond its bounds "
         "were refused"

@@ -1,4 +1,4 @@
-"""What is public of a problem whose rows are spread over several parties."""
+"""The public part of a problem whose rows are spread over several parties."""
 
 import math
 from collections.abc import Sequence
@@ -19,20 +19,21 @@ from privet.solvers.base.problem import Problem
 class JointProblem:
     """Minimise the mean loss over the rows of all parties plus a regulariser.
 
-    Every row weighs the same, whoever holds it: the released model is one of the pooled data. (The dissertation weighs
-    *parties* alike; where all have the same number of rows, that is the same, and elsewhere it needs more noise.)
+    Every row has the same weight, whichever party holds it, so the released model is one of the pooled data. (The
+    dissertation gives every *party* the same weight. This is the same if all have equally many rows, and needs more
+    noise otherwise.)
 
     Parameters
     ----------
     objective, regulariser
-        As of a :class:`~privet.solvers.base.problem.Problem`.
+        As in a :class:`~privet.solvers.base.problem.Problem`.
     counts : tuple of int
-        Number of rows of each party, in order; 0 for one that brings none. Public: neighbours differ in the *values* of
-        one row.
+        Number of rows of each party, in order; 0 for a party that brings none. The numbers are public, because
+        neighbouring tables differ in the *values* of one row.
     row_norm, intercept : float
-        Public bound on the rows, which each party enforces on its own, and the value of their constant column.
+        Public bound on the norm of a row, which each party enforces, and the value of the constant column.
     n_features : int
-        Number of columns, the constant one not included.
+        Number of columns without the constant column.
     """
 
     objective: GeneralisedLinear
@@ -44,13 +45,13 @@ class JointProblem:
 
     def __post_init__(self) -> None:
         for each in self.counts:
-            count("the number of a party's rows", each, at_least=0)
+            count("the number of rows of a party", each, at_least=0)
         if not self.n:
-            raise ValueError("no party brings any rows")
+            raise ValueError("No party brings any rows. At least one must.")
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> "JointProblem":
-        """Return the public side of parties' problems, which must agree on everything but rows and targets."""
+        """Return the public part of the parties' problems, which may differ only in their rows and targets."""
         first = problems[0]
         for other in problems:
             alike = (other.rows.row_norm, other.rows.intercept, other.rows.n_features) == (
@@ -61,18 +62,18 @@ class JointProblem:
             alike = alike and type(other.objective) is type(first.objective)
             if not alike or vars(other.objective) != vars(first.objective) or other.regulariser != first.regulariser:
                 raise ValueError(
-                    "parties differ in the bound of rows, the intercept, the columns, the loss or the regulariser"
+                    "The problems of the parties differ in row_norm, intercept, columns, loss or regulariser."
                 )
         counts = tuple(problem.rows.n for problem in problems)
         rows = first.rows
         return cls(first.objective, first.regulariser, counts, rows.row_norm, rows.intercept, rows.n_features)
 
     def local(self, X: Any, targets: NDArray[Any]) -> Problem:
-        """Return one party's side: its rows, bounded, and its targets."""
+        """Return one party's problem: its bounded rows and its targets."""
         return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
 
     def of_zeros(self, n: int) -> Problem:
-        """Return the problem of a party with n rows of zeros, which take no room: it has the constants of any other."""
+        """Return the problem of n rows of zeros, which has the constants of any other n rows and needs no memory."""
         return self.local(sparse.csr_array((n, self.n_features)), np.zeros(n))
 
     @property
@@ -82,12 +83,12 @@ class JointProblem:
 
     @property
     def largest_norm(self) -> float:
-        """Norm of the longest row, the constant column included."""
+        """Largest norm of a row, including the constant column."""
         return math.hypot(self.row_norm, self.intercept)
 
     @property
     def norm_bound(self) -> float:
-        """What one row weighs in a party's sum, the rounding of sums included: that of the largest party's."""
+        """Largest norm of a row's contribution to a party's sum, including the floating-point rounding."""
         return self.largest_norm * (1 + rounding_of_sums(max(self.counts), self.dimension))
 
     @property
@@ -102,7 +103,7 @@ class JointProblem:
 
     @property
     def dimension(self) -> int:
-        """Number of columns, the constant one included."""
+        """Number of columns, including the constant column."""
         return self.n_features + (1 if self.intercept else 0)
 
     @property

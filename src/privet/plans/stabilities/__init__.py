@@ -1,1 +1,8 @@
 """Stabilities: how far the result of a computation can move when one unit of the data changes."""
+
+from privet.plans.stabilities.base import Stability
+from privet.plans.stabilities.descent import DescentStability
+from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.stabilities.transfer import TransferStability
+
+__all__ = ["DescentStability", "MinimiserStability", "Stability", "TransferStability"]

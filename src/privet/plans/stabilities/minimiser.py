@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from privet.checks import count, nonnegative, positive
 from privet.privacy.budget import Adjacency
 
-TOLERATED_SHARE = 0.01  # of the exact minimiser's sensitivity, that an inexact solver may add by default
+TOLERATED_SHARE = 0.01  # share of the exact minimiser's sensitivity that an inexact solver may add by default
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class MinimiserStability:
     n : int
         Number of records.
     lipschitz : float
-        Bound L on the gradient of one record's loss (the data term alone: a regulariser cancels between neighbours).
+        Bound L on the gradient of one record's loss, without the regulariser, which is the same on neighbours.
     strong_convexity : float
-        m of the objective, which the regulariser brings.
+        Constant m of the objective, which comes from the regulariser.
     tolerance : float
-        Largest norm of the objective's gradient at the computed minimiser. 0 is the exact one.
+        Largest norm of the objective's gradient at the computed minimiser; 0 for the exact minimiser.
 
     Formal guarantees
     -----------------
@@ -29,8 +29,9 @@ class MinimiserStability:
 
         m ||w - w'|| <= ||grad F(w) - grad F(w')|| <= 2 tolerance + 2L/n,
 
-    whatever the solver and however it errs. It is attained, by linear losses plus (m/2) ||w||^2. For exact minimisers
-    it is Corollary 8 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011).
+    for every solver and every error that it makes. Linear losses plus (m/2) ||w||^2 attain the bound. For exact
+    minimisers it is Corollary 8 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni,
+    Sarwate, 2011).
     """
 
     n: int
@@ -48,11 +49,11 @@ class MinimiserStability:
 
     @property
     def sensitivity(self) -> float:
-        """2L/(n m) + 2 tolerance/m."""
+        """The bound 2L/(n m) + 2 tolerance/m."""
         return 2 * (self.lipschitz / self.n + self.tolerance) / self.strong_convexity
 
     def in_words(self) -> str:
-        """Return the argument in one line."""
+        """Return a phrase for the guarantee that states the argument."""
         return (
             f"the minimiser of a {self.strong_convexity:.4g}-strongly convex objective of {self.n} records, computed "
             f"up to a gradient of {self.tolerance:.4g}, moves by at most {self.sensitivity:.4g} when one is replaced"
@@ -60,5 +61,5 @@ class MinimiserStability:
 
 
 def default_tolerance(n: int, lipschitz: float) -> float:
-    """Return the tolerance that adds a hundredth to the exact minimiser's sensitivity."""
+    """Return the tolerance that adds 1 % to the exact minimiser's sensitivity."""
     return TOLERATED_SHARE * lipschitz / n

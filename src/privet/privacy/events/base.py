@@ -158,7 +158,10 @@ class Composition(Event):
 
     def leaves(self) -> tuple[Event, ...]:
         """Return the elementary releases of all parts, in order."""
-        return tuple(leaf for event in self.events for leaf in event.leaves())
+        found: tuple[Event, ...] = ()
+        for event in self.events:
+            found += event.leaves()
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""

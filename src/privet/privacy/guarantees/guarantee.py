@@ -1,4 +1,4 @@
-"""What a guarantee is: numbers, and everything they rest on."""
+"""A differential-privacy guarantee: its numbers, and everything they rest on."""
 
 import json
 import math
@@ -64,7 +64,7 @@ class Guarantee:
     Parameters
     ----------
     epsilon, delta : float
-        The privacy loss. Certified: rounded up.
+        The certified privacy loss, rounded up.
     adjacency : Adjacency
         Which datasets count as neighbours.
     event : Event
@@ -72,7 +72,7 @@ class Guarantee:
     released : str
         What was released, in words.
     assumptions : tuple of Assumption
-        Everything the numbers rest on.
+        All conditions on which the numbers rest.
     unit : Unit
         Whose data is protected.
     """
@@ -86,7 +86,7 @@ class Guarantee:
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:  # NaN is refused too
+        if not self.epsilon >= 0:  # also true for NaN
             raise ValueError(f"epsilon must be a number of at least 0, got {self.epsilon!r}")
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", delta_value(self.delta))
@@ -102,13 +102,13 @@ class Guarantee:
         assumptions: Sequence[Assumption] = (),
         unit: Unit = Unit.RECORD,
     ) -> "Guarantee":
-        """Return the guarantee of an event: the accountant computes epsilon."""
+        """Return the guarantee of an event. The accountant computes epsilon."""
         epsilon = accounting.epsilon(event, adjacency, delta)
         return cls(epsilon, delta, adjacency, event, released, tuple(assumptions), unit)
 
     @property
     def is_conditional(self) -> bool:
-        """Whether any part of it is assumed rather than enforced."""
+        """Whether any condition is assumed rather than enforced."""
         return any(not assumption.is_enforced for assumption in self.assumptions)
 
     def epsilon_at(self, delta: float) -> float:
@@ -117,10 +117,10 @@ class Guarantee:
 
     @property
     def per_record(self) -> PerRecord | None:
-        """The epsilon of each record, where records differ; None where all have the same. ``.plot()`` draws it.
+        """The epsilon of each record where records differ, None where all have the same. ``.plot()`` draws it.
 
-        ``epsilon`` is that of the worst record. Records differ where only the last iterate of a fixed order is
-        released: those visited early are hidden by more noise.
+        ``epsilon`` is that of the worst record. Records differ if only the last iterate of a fixed order is released:
+        the records that are visited early are hidden by more noise.
         """
         return per_record(self.event, self.adjacency, self.delta)
 
@@ -135,29 +135,31 @@ class Guarantee:
         are left out if they are details or do not fit into 12 lines; a last line then counts them. Assumed
         conditions are never left out. With ``verbose=True`` all conditions are listed, one per line.
         """
-        held = [condition for condition in self.assumptions if condition.is_enforced]
-        vouched = [condition for condition in self.assumptions if not condition.is_enforced]
+        held: list[Assumption] = []
+        vouched: list[Assumption] = []
+        for condition in self.assumptions:
+            (held if condition.is_enforced else vouched).append(condition)
         hold = "assumption below holds" if len(vouched) == 1 else f"{len(vouched)} assumptions below hold"
-        promise = (
+        lines = [
             f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit} "
             f"({self.adjacency})" + (f", provided that the {hold}." if vouched else ".")
-        )
-        meaning = (
-            f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor of "
-            f"at most e^{_upwards(self.epsilon, 4)}"
-            + (f", plus at most {_upwards(self.delta, 3)}." if self.delta > 0 else ".")
-        )
-        top = [("Meaning:", meaning), ("Released:", f"{self.released}.")]
-        top += [("Assumed:", f"{condition.text}.") for condition in vouched]
-        if verbose:
-            top += [("Enforced:", f"{condition.text}.") for condition in held]
-            return "\n".join([promise, *(f"  {label:<9} {text}" for label, text in top)])
-        lines = [promise, *(line for label, text in top for line in _wrapped(label, text))]
-        shown = [_wrapped("Enforced:", f"{condition.text}.") for condition in held if not condition.is_detail]
-        while shown and len(lines) + sum(map(len, shown)) + (len(shown) < len(held)) > MOST_LINES:
-            shown.pop()
-        lines += [line for paragraph in shown for line in paragraph]
-        if further := len(held) - len(shown):
+        ]
+        change = f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor"
+        slack = f", plus at most {_upwards(self.delta, 3)}" if self.delta > 0 else ""
+        lines += _paragraph("Meaning:", f"{change} of at most e^{_upwards(self.epsilon, 4)}{slack}", verbose)
+        lines += _paragraph("Released:", self.released, verbose)
+        for condition in vouched:
+            lines += _paragraph("Assumed:", condition.text, verbose)
+        shown = 0
+        for condition in held:
+            if verbose or not condition.is_detail:
+                paragraph = _paragraph("Enforced:", condition.text, verbose)
+                needed = len(lines) + len(paragraph) + (shown + 1 < len(held))  # perhaps with a line for the rest
+                if needed > MOST_LINES and not verbose:
+                    break
+                lines += paragraph
+                shown += 1
+        if further := len(held) - shown:
             noun = "detail" if further == 1 else "details"
             lines.append(f"  ({further} further {noun} in the verbose statement)")
         return "\n".join(lines)
@@ -212,26 +214,33 @@ def compose(guarantees: Sequence[Guarantee], delta: float | None = None) -> Guar
     """Return the guarantee of releasing everything that ``guarantees`` released, on the same data.
 
     The releases may have been chosen adaptively, one after the other. The total is computed from their events, which is
-    far tighter than adding epsilons up. ``delta`` is the total delta, by default the sum of the parts'.
+    far tighter than adding epsilons up. ``delta`` is the total delta, by default the sum of the parts' deltas.
 
-    Guarantees of different adjacency or unit are refused: no single neighbouring relation covers both.
+    Guarantees of different adjacency or unit cannot be composed: no single neighbouring relation covers both.
     """
     check_composable(guarantees)
+    events: list[Event] = []
+    released: list[str] = []
+    assumptions: list[Assumption] = []
+    total = 0.0
+    for guarantee in guarantees:
+        events.append(guarantee.event)
+        released.append(guarantee.released)
+        assumptions += guarantee.assumptions
+        total += guarantee.delta
     first = guarantees[0]
-    total = sum(guarantee.delta for guarantee in guarantees) if delta is None else delta
-    assumptions = dict.fromkeys(assumption for guarantee in guarantees for assumption in guarantee.assumptions)
     return Guarantee.of(
-        Composition(tuple(guarantee.event for guarantee in guarantees)),
+        Composition(tuple(events)),
         first.adjacency,
-        total,
-        released="; ".join(dict.fromkeys(guarantee.released for guarantee in guarantees)),
-        assumptions=tuple(assumptions),
+        total if delta is None else delta,
+        released="; ".join(dict.fromkeys(released)),
+        assumptions=tuple(dict.fromkeys(assumptions)),
         unit=first.unit,
     )
 
 
 def check_composable(guarantees: Sequence[Guarantee]) -> None:
-    """Raise unless the guarantees speak of the same neighbours and the same unit."""
+    """Raise ValueError unless all guarantees have the same adjacency and the same unit."""
     if not guarantees:
         raise ValueError("nothing to compose: the list of guarantees is empty")
     first = guarantees[0]
@@ -243,9 +252,9 @@ def check_composable(guarantees: Sequence[Guarantee]) -> None:
 
 
 def _upwards(value: float, digits: int) -> str:
-    """Return a number in few digits, rounded up: what is quoted must not promise more than was certified.
+    """Return a number in few digits, rounded up: a quoted number must not promise more than was certified.
 
-    An excess that is a mere rounding error of the number itself does not count.
+    A relative excess of 1e-12, a rounding error of the number itself, is ignored.
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -253,8 +262,9 @@ def _upwards(value: float, digits: int) -> str:
         return f"{float(+Decimal(value * (1 - 1e-12))):.{digits}g}"
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    """Return a labelled paragraph of a statement as lines of at most ``WIDTH`` columns."""
+def _paragraph(label: str, text: str, is_one_line: bool) -> list[str]:
+    """Return a labelled paragraph of a statement, as one line or as lines of at most ``WIDTH`` columns."""
     first = f"  {label:<9} "
-    wrapper = textwrap.TextWrapper(WIDTH, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(text)
+    width = len(first) + len(text) + 1 if is_one_line else WIDTH
+    wrapper = textwrap.TextWrapper(width, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(f"{text}.")
