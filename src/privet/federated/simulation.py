@@ -264,7 +264,7 @@ def _assumptions(engine: Engine, is_made_of_n: bool) -> list[Assumption]:
     found = []
     if is_made_of_n:
         found.append(assumed("the number of clients, which determines the sampling rate and the divisor, is public"))
-    if not engine.keeps_apart:
+    if not engine.isolates_clients:
         found.append(
             assumed(
                 "local training does not amplify rounding errors, which depend on the other clients in a batch "
