@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from privet.linear.defaults import METHODS
 
 import privet as package
 from privet.cli import main
 from privet.commands.fit import MODELS
-from privet.linear.defaults import METHODS
 
 SCHEMA = """
 target = "visited"

@@ -31,7 +31,7 @@ class DescribedCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Fill in the names of models and methods, then show the help."""
         from privet.commands.fit import MODELS
-        from privet.linear.defaults import METHODS
+        from privet.linear.methods import METHODS
 
         names = {"models": ", ".join(MODELS), "methods": ", ".join(METHODS)}
         for parameter in self.params:
