@@ -7,18 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from privet.linear import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, TableModel
-from privet.linear.base import PrivateLinearModel
+from privet.linear import MODELS, TableModel
 from privet.multiparty.identity.certificates import verify
 from privet.multiparty.study import Study
 from privet.solvers.base.release import Release
 from privet.tables import NumericTarget
 
-_ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
 _METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation"}
 _SIGNED = ("schema", "model", "study")
 
@@ -47,7 +41,7 @@ def to_result(study: Study, release: Release) -> dict[str, Any]:
         settings["threshold"] = study.table.target.encode_distance(study.threshold)
     counts = release.trace["counts"]
     reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
-    model = TableModel(study.table, _ESTIMATORS[study.model](**settings))
+    model = TableModel(study.table, MODELS[study.model](**settings))
     model.adopt(release, method=_METHODS[study.method], reason=reason)
     return {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
 
