@@ -15,7 +15,7 @@ from privet.linear.defaults import METHODS
 
 import privet as package
 from privet.cli import main
-from privet.commands.fit import MODELS
+from privet.linear import MODELS
 
 SCHEMA = """
 target = "visited"

@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     if name in __all__:
-        return import_module(f"privet.{name}")
+        return import_module(f".{name}", "privet")
     raise AttributeError(f"module 'privet' has no attribute {name!r}")
 
 
