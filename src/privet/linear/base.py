@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -86,7 +87,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     @classmethod
     def offered_methods(cls) -> dict[str, Method]:
         """Return the methods that this estimator offers, by name."""
-        has_bound = cls._loss.examples()[0].has_bounded_gradient
+        has_bound = cls._loss.has_bounded_gradient
         return {
             name: method
             for name, method in METHODS.items()
@@ -216,7 +217,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
-        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+        with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
                 budget,
