@@ -16,8 +16,7 @@ import pytest
 from privet import PrivateRidge, solvers
 from privet.audit import from_outputs
 from privet.audit.distinguish import summary
-from privet.linear.sparse_training import SPARSE_METHODS
-from privet.linear.training import TRAINERS
+from privet.linear.methods import METHODS
 from privet.privacy import NoiseSource
 from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.events import ApproximateRelease
@@ -134,19 +133,20 @@ def test_an_estimator_or_a_method_without_a_scenario_is_noticed(monkeypatch):
         pass
 
     kinds = {"PrivateRidge": PrivateRidge, "PrivateNovelty": PrivateNovelty}
-    lacking = missing(methods_of(kinds.values(), TRAINERS), SCENARIOS)
+    lacking = missing(methods_of(kinds.values()), SCENARIOS)
     assert {name for name, *_ in lacking} == {"PrivateNovelty"}
-    monkeypatch.setattr("privet.linear.defaults.METHODS", ("novel",))
-    assert ("PrivateRidge", "novel") in missing(methods_of([PrivateRidge], ["novel"]), SCENARIOS)
+    monkeypatch.setitem(METHODS, "novel", replace(METHODS["gradient"], name="novel"))
+    assert missing(methods_of([PrivateRidge]), SCENARIOS) == {("PrivateRidge", "novel")}
 
 
 def test_a_sparse_solver_or_method_without_a_scenario_is_noticed(monkeypatch):
     kinds = {"PrivateSparseLogisticRegression", "PrivateSparseRegression"}
-    assert {(kind, method) for kind in kinds for method in SPARSE_METHODS} < required()
+    methods = [name for name, method in METHODS.items() if method.is_sparse]
+    assert {(kind, method) for kind in kinds for method in methods} < required()
     assert {("hard_threshold",), ("peeled_threshold",), ("student_of",)} < required()
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("PrivateSparseRegression", "peeling")]
     assert missing(required(), kept) == {("PrivateSparseRegression", "peeling")}
-    monkeypatch.setitem(SPARSE_METHODS, "novel", SPARSE_METHODS["peeling"])
+    monkeypatch.setitem(METHODS, "novel", replace(METHODS["peeling"], name="novel"))
     assert missing(required(), SCENARIOS) == {(kind, "novel") for kind in kinds}
 
 
