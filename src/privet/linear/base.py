@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -74,13 +75,10 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     """
 
     _loss: ClassVar[type[GeneralisedLinear]]
-    _has_bounded_loss: ClassVar[bool]
     _is_sparse: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "_loss" in vars(cls):
-            cls._has_bounded_loss = cls._loss.examples()[0].has_bounded_gradient
         if "{methods}" in (cls.__doc__ or ""):
             offered = cls.offered_methods().values()
             lines = [f"``{each.name}``: noise is added to {each.summary}." for each in offered]
@@ -91,7 +89,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         """Return the methods that this estimator offers, by name."""
         offered = {}
         for name, method in METHODS.items():
-            if method.is_sparse == cls._is_sparse and (cls._has_bounded_loss or not method.needs_bound):
+            if method.is_sparse == cls._is_sparse and (cls._loss.has_bounded_gradient or not method.needs_bound):
                 offered[name] = method
         return offered
 
@@ -183,7 +181,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         if known is None or known.is_sparse != self._is_sparse:
             *names, last = self.offered_methods()
             return f"method must be auto, {', '.join(names)} or {last}, got {self.method!r}."
-        if known.needs_bound and not self._has_bounded_loss:
+        if known.needs_bound and not self._loss.has_bounded_gradient:
             return (
                 f"method={known.name!r} needs a loss with bounded gradients, but the loss of {name} is unbounded. Use "
                 f"PrivateHuberRegressor, or {named(able)}."
@@ -216,7 +214,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
-        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+        with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
                 budget,
