@@ -75,8 +75,9 @@ def _returns_guarantee(function: Any) -> bool:
     if not inspect.isfunction(function):
         return False
     result = function.__annotations__.get("return")
-    if isinstance(result, str):
+    if isinstance(result, str):  # raises if a result is imported for type checks only, so that none is missed
         result = eval(result, function.__globals__)
+    # The guarantee may be a field of a base class.
     bases = inspect.getmro(result) if inspect.isclass(result) else ()
     return any(inspect.get_annotations(base, eval_str=True).get("guarantee") is Guarantee for base in bases)
 
