@@ -241,7 +241,7 @@ def test_what_it_says():
     text = str(audit)
     assert text.startswith("a sum: consistent\n")
     assert f"claimed: epsilon {audit.claimed:.4g} at delta 1e-05" in text
-    assert "1,000 runs on each dataset" in text
+    assert "1,000 runs per dataset" in text
     assert f"epsilon at least {audit.lower_bound:.4g}" in text
 
 

@@ -18,7 +18,7 @@ def test_the_running_mean_is_the_weighted_mean(weight):
     assert np.allclose(average.output(), np.average(MODELS, axis=0, weights=weights), rtol=1e-12)
 
 
-def test_a_tail_counts_the_last_models():
+def test_tail_averages_the_last_models():
     assert [tail(10, 0.3)(t) for t in range(11)] == [0.0] * 8 + [1.0] * 3
     assert sum(tail(3, 0.01)(t) for t in range(4)) == 1
 
@@ -31,6 +31,6 @@ def test_growing_weights_do_not_overflow():
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_bad_weights_are_refused(bad):
+def test_negative_and_non_finite_weights_are_refused(bad):
     with pytest.raises(ValueError, match="at least 0"):
         Average(lambda t: bad).add(np.zeros(1), 0)

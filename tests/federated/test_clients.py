@@ -9,7 +9,7 @@ from privet.federated.clients import Fetching, tensors
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 
 
-def test_a_client_has_its_rows():
+def test_a_client_consists_of_its_rows():
     clients = Partitioned((X, Y), [np.array([4, 0]), np.array([], dtype=np.int64)])
     inputs, targets = clients[0]
     assert len(clients) == 2
@@ -22,7 +22,7 @@ def test_clients_are_views_of_common_arrays():
     clients = Partitioned((X, Y), [np.array([0])])
     X[0, 0] = 77.0
     try:
-        assert clients[0][0][0, 0] == 77.0  # no copy was made when the clients were
+        assert clients[0][0][0, 0] == 77.0  # the arrays were not copied
     finally:
         X[0, 0] = 0.0
 
@@ -33,7 +33,7 @@ def test_a_transform_is_applied_when_a_client_is_sampled():
     assert clients[0][0].tolist() == [[1.0]]
 
 
-def test_floats_take_the_models_kind_and_whole_numbers_stay():
+def test_floats_are_converted_to_the_dtype_of_the_model_and_integers_are_not():
     inputs, targets = tensors((X, Y), torch.float32)
     assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
     assert tensors(TensorDataset(torch.tensor(X), torch.tensor(Y)), torch.float64)[0].dtype is torch.float64
@@ -49,8 +49,8 @@ def test_inputs_and_targets_must_match(bad):
 
 
 @pytest.mark.parametrize("row", [-1, 6])
-def test_rows_must_be_there(row):
-    with pytest.raises(ValueError, match="client 1 has a row"):
+def test_rows_outside_the_arrays_are_refused(row):
+    with pytest.raises(ValueError, match="Client 1 has a row number"):
         Partitioned((X, Y), [np.array([0]), np.array([row])])
 
 
@@ -75,7 +75,7 @@ class Backwards(Partitioned):
         [(X[part], Y[part]) for part in PARTS],
     ],
 )
-def test_many_clients_are_fetched_as_each_is(clients):
+def test_fetching_many_clients_equals_fetching_each(clients):
     fetch = Fetching(clients, torch.float32)
     found = fetch.many([2, 0, 1, 3])
     assert [len(inputs) for inputs, _ in found] == [len(clients[client][0]) for client in (2, 0, 1, 3)]
@@ -84,7 +84,7 @@ def test_many_clients_are_fetched_as_each_is(clients):
         assert alike(data, tensors(clients[client], torch.float32))
 
 
-def test_what_goes_wrong_is_the_answer_of_its_client():
+def test_an_error_is_the_answer_of_its_client():
     def transform(data):
         if len(data[0]) == 1:
             raise OSError("unreadable")
@@ -99,7 +99,7 @@ def test_what_goes_wrong_is_the_answer_of_its_client():
     assert single(2) is None
 
 
-def test_rows_that_are_lost_later_are_their_clients_fault():
+def test_rows_that_disappear_later_affect_only_their_client():
     parts = [*PARTS]
     clients = Partitioned((X, Y), parts)
     parts[2] = np.array([77])
@@ -110,12 +110,12 @@ def test_rows_that_are_lost_later_are_their_clients_fault():
 
 
 @pytest.mark.parametrize("rows", [np.array([True, False]), np.array([0.0, 1.0]), np.array([[0, 1]])])
-def test_rows_that_are_no_list_of_whole_numbers_are_refused(rows):
-    with pytest.raises(ValueError, match="a list of whole numbers"):
+def test_rows_that_are_not_integers_are_refused(rows):
+    with pytest.raises(ValueError, match="list of integers"):
         Partitioned((torch.zeros(4, 2), torch.zeros(4)), [np.array([2, 3]), rows])
 
 
-def test_rows_of_any_whole_type_are_rows():
+def test_rows_may_have_any_integer_type():
     arrays = torch.arange(8.0).view(4, 2), torch.arange(4)
     for kind in (np.int16, np.uint8, np.int64):
         X, y = Partitioned(arrays, [np.array([3, 1], dtype=kind)])[0]

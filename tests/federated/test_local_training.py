@@ -1,4 +1,4 @@
-"""A client's update, against plain torch and by hand."""
+"""A client's update, compared with plain torch and with calculations by hand."""
 
 import copy
 
@@ -36,7 +36,7 @@ def updated(model, local, clip_norm=float("inf"), given=None, rounds_done=0, los
 @pytest.mark.parametrize(
     "options", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.3}]
 )
-def test_without_a_clip_it_is_torchs_sgd(options):
+def test_without_clipping_an_update_equals_that_of_torch_sgd(options):
     local = LocalTraining(0.1, batch_size=5, epochs=3, **options)
     model = network()
     found = updated(model, local)
@@ -53,8 +53,8 @@ def test_without_a_clip_it_is_torchs_sgd(options):
         assert np.allclose(found[name], moved.numpy(), atol=2e-6)
 
 
-def test_the_running_clip_by_hand():
-    """f = -x y w: slopes -1, then projected onto [-0.25, 0.25] after each step, not at the end only."""
+def test_the_projection_after_each_step_by_hand():
+    """f = -x y w has gradient -1. The weight is projected onto [-0.25, 0.25] after each step, not only at the end."""
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     given = torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor([[1.0], [1.0], [1.0]])
@@ -67,13 +67,13 @@ def test_the_running_clip_by_hand():
 
 
 @pytest.mark.parametrize("clip_norm", [1e-6, 0.01, 0.1])
-def test_no_client_goes_further_than_the_clip(clip_norm):
+def test_no_update_is_longer_than_the_clipping_norm(clip_norm):
     found = updated(network(), LocalTraining(5.0, batch_size=5, epochs=3), clip_norm)
     assert length(found) <= clip_norm * (1 + 1e-5)  # in float32; the server clips again
     assert length(found) > 0.5 * clip_norm
 
 
-def test_the_running_clip_is_no_clip_at_the_end():
+def test_projecting_after_each_step_differs_from_clipping_at_the_end():
     local = LocalTraining(2.0, batch_size=5, epochs=2)
     free, held = updated(network(), local), updated(network(), local, 0.1)
     scaled = {name: value * 0.1 / length(free) for name, value in free.items()}
@@ -97,18 +97,18 @@ def test_an_epoch_takes_every_example_once():
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4, 20])
-def test_steps_go_through_the_examples_as_often_as_needed(steps):
+def test_steps_repeat_the_examples_as_often_as_needed(steps):
     batches = LocalTraining(0.1, batch_size=5, steps=steps).schedule(12, OrderSource(0))
     assert batches.shape == (steps, 5)
 
 
-def test_a_client_without_examples_moves_nothing():
+def test_a_client_without_examples_has_a_zero_update():
     X, y = data()
     found = updated(network(), LocalTraining(0.1, 5, epochs=1), 1.0, (X[:0], y[:0]))
     assert length(found) == 0
 
 
-def test_orders_differ_by_client_and_round_and_repeat_with_their_seed():
+def test_orders_depend_on_client_and_round_and_repeat_with_the_seed():
     def order(*place):
         return order_source(*place).orders(1, 50)[0].tolist()
 
@@ -118,7 +118,7 @@ def test_orders_differ_by_client_and_round_and_repeat_with_their_seed():
 
 
 class Remembers(nn.Module):
-    """A model that writes what it saw into a buffer."""
+    """A model that writes its inputs into a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ class Remembers(nn.Module):
         return self.layer(x + self.seen)
 
 
-def test_nothing_passes_from_one_client_to_the_next_but_the_noisy_sum():
+def test_buffers_do_not_pass_information_between_clients():
     trainer = ClientTrainer(Remembers(), nn.CrossEntropyLoss(), LocalTraining(0.1, 5, epochs=1), 1.0)
     weights = trained_weights(trainer.model)
     alone = trainer.update(weights, data(seed=1), 0, OrderSource(5))
@@ -140,7 +140,7 @@ def test_nothing_passes_from_one_client_to_the_next_but_the_noisy_sum():
     assert all(np.array_equal(alone[name], after[name]) for name in alone)
 
 
-def test_the_given_model_and_frozen_layers_are_left_alone():
+def test_the_given_model_and_frozen_layers_are_not_modified():
     model = network()
     model[0].weight.requires_grad_(False)
     before = copy.deepcopy(model.state_dict())
@@ -149,7 +149,7 @@ def test_the_given_model_and_frozen_layers_are_left_alone():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_weights_go_into_a_copy():
+def test_with_weights_returns_a_copy():
     model = network().double()
     weights = {name: value + 1 for name, value in trained_weights(model).items()}
     filled = with_weights(model, weights)
@@ -171,12 +171,12 @@ def test_weights_go_into_a_copy():
         ({"learning_rate": 0.1, "batch_size": 5, "steps": 1, "weight_decay": -1.0}, "weight_decay"),
     ],
 )
-def test_bad_settings_are_refused(arguments, cause):
+def test_invalid_settings_are_refused(arguments, cause):
     with pytest.raises(ValueError, match=cause):
         LocalTraining(**arguments)
 
 
-def test_models_that_keep_averages_of_data_or_learn_nothing_are_refused():
+def test_unsupported_models_and_losses_are_refused():
     local = LocalTraining(0.1, 5, epochs=1)
     with pytest.raises(ValueError, match="GroupNorm"):
         ClientTrainer(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), nn.CrossEntropyLoss(), local, 1.0)
@@ -184,3 +184,12 @@ def test_models_that_keep_averages_of_data_or_learn_nothing_are_refused():
         ClientTrainer(nn.Tanh(), nn.CrossEntropyLoss(), local, 1.0)
     with pytest.raises(ValueError, match="one value per example"):
         updated(network(), local, loss=nn.functional.cross_entropy)
+
+
+def test_names_of_the_former_module_local_are_deprecated():
+    import privet.federated.local as former
+
+    with pytest.warns(DeprecationWarning, match=r"Use privet\.federated\.order_source"):
+        assert former.order_source is order_source
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = former.nothing

@@ -16,7 +16,7 @@ TABLE_2 = {"n_clients": 1000, "clients_per_round": 50, "rounds": 30, "clip_norm"
     ("sampling", "sampler", "adjacency"),
     [("poisson", Poisson(0.05), Adjacency.ADD_OR_REMOVE), ("uniform", FixedSize(50, 1000), Adjacency.REPLACE_ONE)],
 )
-def test_a_plan_of_clients_keeps_within_its_budget(sampling, sampler, adjacency):
+def test_a_client_plan_stays_within_its_budget(sampling, sampler, adjacency):
     plan = client_plan(Budget(6.0, 5e-4), sampling=sampling, **TABLE_2)
     promised = plan.guarantee(5e-4, unit=Unit.CLIENT)
     assert plan.sampler == sampler
@@ -26,15 +26,15 @@ def test_a_plan_of_clients_keeps_within_its_budget(sampling, sampler, adjacency)
     assert "for each client" in promised.statement(verbose=True)
 
 
-def test_the_divisor_owes_nothing_to_the_clients_that_are_there():
+def test_the_divisor_does_not_depend_on_the_clients_that_take_part():
     plan = client_plan(Budget(6.0, 5e-4), **TABLE_2)
     assert plan.divisor(3) == plan.divisor(5000) == 50
 
 
 @pytest.mark.parametrize(("sampling", "constant", "n"), [("uniform", 14, 1000), ("poisson", 2, 500)])
 @pytest.mark.parametrize("epsilon", [6.0, 7.0, 8.0, 9.0])
-def test_the_papers_noise_as_printed_is_the_best_of_its_theorem_and_over_protects(sampling, constant, n, epsilon):
-    """Theorems 1 and 2 at the budgets of Table 2: errata (h) found them feasible, if alpha is taken as printed."""
+def test_paper_plan_has_the_least_noise_of_the_theorem_and_a_smaller_epsilon(sampling, constant, n, epsilon):
+    """Theorems 1 and 2 apply to the budgets of Table 2 if alpha is taken as printed: docs/corrections.md (h)."""
     arguments = TABLE_2 | {"n_clients": n, "clients_per_round": n // 20}
     budget = Budget(epsilon, n**-1.1)
     plan = paper_plan(budget, sampling=sampling, rounded_order=False, **arguments)
@@ -42,12 +42,12 @@ def test_the_papers_noise_as_printed_is_the_best_of_its_theorem_and_over_protect
         0.05 * 0.3 / epsilon * math.sqrt(constant * 30 / split * (-math.log(budget.delta) / (1 - split) + epsilon))
         for split in (step / 1000 for step in range(1, 1000))
     )
-    assert plan.noise_std >= 0.995 * least  # never below what the formula asks for at its best split
+    assert plan.noise_std >= 0.995 * least  # never below the formula at its best split
     assert plan.guarantee(budget.delta, unit=Unit.CLIENT).epsilon < epsilon
     assert plan.noise_multiplier > client_plan(budget, sampling=sampling, **arguments).noise_multiplier
 
 
-def test_the_papers_noise_is_refused_where_no_split_meets_its_conditions():
+def test_paper_plan_raises_if_no_split_meets_the_side_conditions():
     with pytest.raises(SideConditionError):
         paper_plan(Budget(4.0, 500**-1.1), rounded_order=False, **TABLE_2 | {"n_clients": 500, "clients_per_round": 25})
 

@@ -53,7 +53,7 @@ def journal_of(path):
 
 
 @pytest.mark.parametrize("average", [None, lambda t: t + 1.0])
-def test_a_server_comes_back_as_it_was(tmp_path, average):
+def test_a_resumed_server_has_the_saved_state(tmp_path, average):
     one = saved(tmp_path / "run", average=average)
     other = server(average=average)
     assert other.resume(tmp_path / "run") == {"note": 2}
@@ -69,7 +69,7 @@ def test_a_server_comes_back_as_it_was(tmp_path, average):
         other.sample()
 
 
-def test_an_average_goes_on_over_a_break(tmp_path):
+def test_an_average_continues_after_resuming(tmp_path):
     places = []
     one = server(average=lambda t: 1.0)
     places.append(one.weights["b"])
@@ -103,7 +103,7 @@ def test_rounds_after_the_file_was_written_are_spent(tmp_path):
 
 
 def test_a_resumed_server_does_not_repeat_its_noise(tmp_path):
-    """A seeded run that is resumed twice from one file: the second goes on with other noise than the first."""
+    """If a seeded run is resumed twice from one file, the second continuation has different noise than the first."""
     saved(tmp_path / "run", rounds=1, seed=3)
     moves = []
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_a_resumed_server_does_not_repeat_its_noise(tmp_path):
     assert not np.allclose(*moves)
 
 
-def test_what_was_assumed_stays_assumed(tmp_path):
+def test_assumptions_are_kept_when_a_run_is_resumed(tmp_path):
     saved(tmp_path / "run", seed=3, assumptions=[assumed("the server is trusted")])
     other = server()
     other.resume(tmp_path / "run")
@@ -127,10 +127,10 @@ def test_what_was_assumed_stays_assumed(tmp_path):
 @pytest.mark.parametrize(
     ("other", "cause"),
     [
-        (lambda: server(rounds=7), "another plan"),
-        (lambda: server(average=lambda t: 1.0), "another output rule"),
-        (lambda: Server(server().plan, {"w": np.zeros(8)}, 5, delta=DELTA), "another model"),
-        (lambda: Server(server().plan, server().weights, 6, delta=DELTA), "another number of clients"),
+        (lambda: server(rounds=7), "a different plan"),
+        (lambda: server(average=lambda t: 1.0), "a different output rule"),
+        (lambda: Server(server().plan, {"w": np.zeros(8)}, 5, delta=DELTA), "a different model"),
+        (lambda: Server(server().plan, server().weights, 6, delta=DELTA), "a different number of clients"),
     ],
 )
 def test_the_file_of_another_run_is_refused(tmp_path, other, cause):
@@ -139,15 +139,15 @@ def test_the_file_of_another_run_is_refused(tmp_path, other, cause):
         other().resume(tmp_path / "run")
 
 
-def test_a_run_has_begun_only_once(tmp_path):
+def test_a_server_that_has_started_cannot_resume(tmp_path):
     saved(tmp_path / "run")
     one = server()
     make(one, 1)
-    with pytest.raises(PlanError, match="before its first round"):
+    with pytest.raises(PlanError, match="before the first round"):
         one.resume(tmp_path / "run")
 
 
-def test_two_servers_cannot_go_on_with_one_run(tmp_path):
+def test_two_servers_cannot_continue_the_same_run(tmp_path):
     saved(tmp_path / "run")
     one = server()
     one.resume(tmp_path / "run")
@@ -155,7 +155,7 @@ def test_two_servers_cannot_go_on_with_one_run(tmp_path):
         server().resume(tmp_path / "run")
 
 
-def test_a_journal_that_is_missing_or_short_is_refused(tmp_path):
+def test_a_missing_or_incomplete_journal_is_refused(tmp_path):
     saved(tmp_path / "run")
     journal = journal_of(tmp_path / "run")
     journal.write_bytes(b".")
@@ -166,7 +166,7 @@ def test_a_journal_that_is_missing_or_short_is_refused(tmp_path):
         server().resume(tmp_path / "run")
 
 
-def test_files_that_are_none_of_ours_are_refused_and_execute_nothing(tmp_path):
+def test_foreign_files_are_refused_and_execute_nothing(tmp_path):
     class Bomb:
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "executed"),))
@@ -185,7 +185,7 @@ def test_files_that_are_none_of_ours_are_refused_and_execute_nothing(tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_file_that_was_cut_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     saved(tmp_path / "run")
     whole = (tmp_path / "run").read_bytes()
     for size in (0, 1, len(whole) // 2, len(whole) - 1):
@@ -194,7 +194,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path):
             server().resume(tmp_path / "run")
 
 
-def test_a_run_moves_with_its_folder(tmp_path):
+def test_a_run_can_be_moved_with_its_folder(tmp_path):
     (tmp_path / "one").mkdir()
     saved(tmp_path / "one" / "run")
     shutil.move(tmp_path / "one", tmp_path / "two")
@@ -222,7 +222,7 @@ def evaluate(model):
     done += 1
     print("round", flush=True)
     if len(sys.argv) > 2 and done == int(sys.argv[2]):
-        sys.stdin.read()  # wait here to be killed: the round is released and not saved yet
+        sys.stdin.read()  # wait here to be killed, when the round has been released but not saved
     return 0.5
 
 result = simulate(
@@ -245,7 +245,7 @@ def start(path, *arguments):
 
 
 def killed_in_round(path, number):
-    """Run the program until a round is released and not saved, and kill it there."""
+    """Run the program until a round has been released but not saved, and kill it there."""
     process = start(path, number)
     for _ in range(number):
         assert process.stdout.readline() == "round\n"
@@ -263,7 +263,7 @@ def test_a_server_that_is_killed_resumes_with_its_accounting(tmp_path):
     process = start(path)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    # seven rounds were planned, one of them was lost: six made the model, and the guarantee is that of all seven
+    # Of seven planned rounds one was lost. Six made the model, and the guarantee covers all seven.
     assert output.split()[:-5] == ["round"] * 4
     assert output.split()[-5:-1] == ["ended", "6", "6", "7"]
     planned = GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0).guarantee(1e-3).epsilon

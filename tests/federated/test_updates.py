@@ -9,19 +9,19 @@ from privet.federated.updates import ORDERS, check_order, clipped, denoised
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-101, 1e-3, 1.0, 1e10, 1e99, 1e101, 1e200, 1.7e308])
 @pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])
-def test_a_clip_holds_from_the_smallest_to_the_largest_numbers(scale, clip_norm):
+def test_clipping_holds_for_the_smallest_and_the_largest_numbers(scale, clip_norm):
     generator = np.random.default_rng(3)
     for _ in range(20):
         v = scale * generator.uniform(-1, 1, 50)
         found = clipped(v, clip_norm)
         assert np.linalg.norm(found) <= clip_norm * (1 + 1e-14)
         if scale >= 1e10:
-            assert np.linalg.norm(found) >= clip_norm * (1 - 1e-14)  # scaled down, not wiped out
+            assert np.linalg.norm(found) >= clip_norm * (1 - 1e-14)  # scaled down, not set to zero
         if scale <= 1e-300:
             assert np.array_equal(found, v)
 
 
-def test_a_vector_on_the_ball_is_left_as_it_is():
+def test_a_vector_within_the_clipping_norm_is_unchanged():
     v = np.array([0.6, 0.8])
     assert np.array_equal(clipped(v, 1.0), v)
     assert np.array_equal(clipped(np.zeros(3), 1.0), np.zeros(3))
@@ -29,15 +29,15 @@ def test_a_vector_on_the_ball_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("unit", [1e-170, 1e-99, 1.0, 1e99, 1e170])
-def test_a_clip_holds_where_squares_overflow_or_vanish(unit):
+def test_clipping_holds_if_squares_overflow_or_underflow(unit):
     assert np.allclose(
         clipped(unit * np.array([3.0, 4.0]), 1e-10 * unit) / unit, [0.6e-10, 0.8e-10], rtol=1e-12, atol=0
     )
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_convolution_is_smoothed_along_its_order(order):
-    """Written out by hand: the cycle goes through the letters from the last, fastest, to the first."""
+def test_a_convolution_is_smoothed_in_the_given_order(order):
+    """Compared with loops by hand, in which the last letter of the order varies fastest."""
     shape = {"O": 3, "I": 2, "H": 4, "W": 5}
     layer = np.random.default_rng(0).normal(size=tuple(shape.values()))
     places = list(itertools.product(*(range(shape[letter]) for letter in order)))
@@ -52,7 +52,7 @@ def test_a_convolution_is_smoothed_along_its_order(order):
 
 
 @pytest.mark.parametrize("denoiser", [LaplacianSmoothing(1.0), JamesStein(), SoftThreshold()])
-def test_each_layer_is_denoised_on_its_own(denoiser):
+def test_each_layer_is_denoised_separately(denoiser):
     generator = np.random.default_rng(1)
     update = {"a": generator.normal(size=(4, 5)), "b": generator.normal(size=30)}
     found = denoised(update, denoiser, 0.2, "OHWI")
@@ -68,7 +68,7 @@ def test_an_unknown_order_is_refused():
 
 @pytest.mark.parametrize("entry", [1e30, 8e32, 2e48, 1e90])
 @pytest.mark.parametrize("clip_norm", [1e-300, 1.88e-290, 4.2e-274])
-def test_a_tiny_clip_holds_for_huge_updates(entry, clip_norm):
-    """Their ratio is no normal number: as one factor it would be off by percents."""
+def test_a_tiny_clipping_norm_holds_for_huge_updates(entry, clip_norm):
+    """Their ratio is subnormal. As a single factor it would be wrong by several per cent."""
     found = clipped(np.full(10, entry), clip_norm)
     assert np.linalg.norm(found / clip_norm) == pytest.approx(1.0, rel=1e-9)

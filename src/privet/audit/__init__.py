@@ -1,9 +1,10 @@
-"""Attacks, and the lower bounds on epsilon that they prove."""
+"""Attacks on models and mechanisms, and the lower bounds on epsilon that they prove."""
 
+from privet.audit.canaries import one_run_linear
 from privet.audit.distinguish import Distinguished, distinguish, from_outputs
 from privet.audit.estimators import audit_estimator
 from privet.audit.membership import Membership, likelihood_ratio, membership
-from privet.audit.one_run import OneRun, one_run, one_run_linear
+from privet.audit.one_run import OneRun, one_run
 
 __all__ = [
     "Distinguished",

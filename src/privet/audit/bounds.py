@@ -1,11 +1,12 @@
-"""From counts and scores to what they prove: lower bounds on epsilon, each with a stated confidence.
+"""Lower bounds on epsilon from counts and scores, each with a stated confidence.
 
-A test that tells two neighbouring datasets apart with few errors refutes every guarantee under which such a test cannot
-exist. The bounds below invert that, with the errors replaced by confidence limits.
+A test that tells two neighbouring datasets apart with few errors refutes every guarantee under which no such test can
+exist. The bounds below use this, with the error rates replaced by confidence limits.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,10 @@ Floats = NDArray[np.float64]
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Return exact one-sided limits of a probability: below the first, or above the second, with chance 1-confidence.
-
-    Each of the two limits holds with ``confidence`` by itself.
-    """
+    """Return exact lower and upper limits of a probability. Each of the two holds with ``confidence`` by itself."""
     count("trials", trials)
     if not 0 <= successes <= trials:
-        raise ValueError(f"successes must lie between 0 and {trials}, got {successes}")
+        raise ValueError(f"successes must lie between 0 and {trials}, got {successes}.")
     slack = 1 - probability("confidence", confidence)
     low = betaincinv(successes, trials - successes + 1, slack) if successes > 0 else 0.0
     high = betaincinv(successes + 1, trials - successes, 1 - slack) if successes < trials else 1.0
@@ -32,7 +30,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
 
 @dataclass(frozen=True)
 class Rates:
-    """How a test did: how often it said "second" on runs of the second dataset, and on runs of the first."""
+    """How often a test said "second" on runs of the second and of the first dataset, and the numbers of runs."""
 
     true_positives: int
     false_positives: int
@@ -40,25 +38,29 @@ class Rates:
     firsts: int
 
     def limits(self, confidence: float) -> tuple[float, float]:
-        """Return a lower limit of the true-positive rate and an upper one of the other, both with ``confidence``."""
+        """Return a lower limit of the true-positive rate and an upper limit of the false-positive rate.
+
+        Both hold together with ``confidence``.
+        """
         each = 1 - (1 - confidence) / 2
         low, _ = clopper_pearson(self.true_positives, self.seconds, each)
         _, high = clopper_pearson(self.false_positives, self.firsts, each)
         return low, high
 
     def turned(self) -> "Rates":
-        """Return the rates of the test that says "first", with the roles of the datasets exchanged."""
+        """Return the rates of the opposite test, with the roles of the two datasets exchanged."""
         return Rates(self.firsts - self.false_positives, self.seconds - self.true_positives, self.firsts, self.seconds)
 
 
 def epsilon_from_rates(rates: Rates, delta: float, confidence: float) -> float:
-    """Return an epsilon that the release exceeds, at ``delta``, if it is private at all; 0 if nothing is proved.
+    """Return a lower bound on the epsilon of a release at ``delta``, or 0 if nothing is proved.
 
     Formal guarantees
     -----------------
-    (epsilon, delta)-DP demands TPR <= e^epsilon FPR + delta of every test (Kairouz, Oh and Viswanath, "The Composition
-    Theorem for Differential Privacy"), and the same with the datasets exchanged. With Clopper-Pearson limits of the
-    rates, the returned value is below the least such epsilon with at least ``confidence``, whatever the release is.
+    (epsilon, delta)-DP requires TPR <= e^epsilon FPR + delta for every test (Kairouz, Oh and Viswanath, "The
+    Composition Theorem for Differential Privacy"), and the same with the datasets exchanged. With Clopper-Pearson
+    limits of the rates, the returned value is below the smallest such epsilon with at least ``confidence``, for any
+    release.
     """
     found = 0.0
     for way in (rates, rates.turned()):
@@ -69,10 +71,11 @@ def epsilon_from_rates(rates: Rates, delta: float, confidence: float) -> float:
 
 
 def mu_from_rates(rates: Rates, confidence: float) -> float:
-    """Return a mu such that the release is not mu'-GDP for any mu' below it; 0 if nothing is proved.
+    """Return a lower bound on the Gaussian-DP parameter mu of a release, or 0 if nothing is proved.
 
-    mu-GDP demands Phi^-1(TPR) - Phi^-1(FPR) <= mu of every test. For Gaussian noise this is far stronger than the bound
-    at one delta: errors of a few tenths, which few runs estimate well, say as much as errors of one in a million.
+    mu-GDP requires Phi^-1(TPR) - Phi^-1(FPR) <= mu for every test. For Gaussian noise this is much stronger than the
+    bound at one delta, because error rates of a few tenths, which few runs estimate well, are as informative as tiny
+    ones.
     """
     low, high = rates.limits(confidence)
     if not 0 < low < 1 or not 0 < high < 1:
@@ -81,20 +84,20 @@ def mu_from_rates(rates: Rates, confidence: float) -> float:
 
 
 def mu_from_scores(firsts: Floats, seconds: Floats, confidence: float) -> float:
-    """Return the same from the distance of the means of a bounded score, in units of its spread.
+    """Return a lower bound on mu from the distance of the means of a bounded score, relative to its spread.
 
     Formal guarantees
     -----------------
     For any score f, |E_P f - E_Q f|^2 <= Var_Q(f) chi^2(P, Q) (Hammersley, Chapman and Robbins), and mu-GDP bounds
     chi^2(P, Q) by that of the Gaussian pair, e^(mu^2) - 1. So mu >= sqrt(log(1 + t^2)), t being the distance over the
-    smaller spread. t is estimated, with the confidence of the normal approximation: scores should be bounded. Seconds
-    are expected to score higher.
+    smaller spread. t is estimated and its confidence limit uses a normal approximation, so scores should be bounded.
+    Runs on the second dataset are expected to score higher.
     """
-    return _mu_from_distance(*standardised_distance(firsts, seconds), confidence)
+    return mu_from_distance(*standardised_distance(firsts, seconds), confidence)
 
 
 def standardised_distance(firsts: Floats, seconds: Floats) -> tuple[float, float]:
-    """Return the estimate of t, negative where the seconds score less, and its standard error."""
+    """Return the estimate of t and its standard error. t is negative if runs on the second dataset score lower."""
     spread = min(float(np.std(firsts)), float(np.std(seconds)))
     if spread == 0:
         apart = float(np.mean(seconds) - np.mean(firsts))
@@ -104,7 +107,8 @@ def standardised_distance(firsts: Floats, seconds: Floats) -> tuple[float, float
     return t, math.sqrt(variances + t**2 / (2 * min(len(firsts), len(seconds))))
 
 
-def _mu_from_distance(t: float, error: float, confidence: float) -> float:
+def mu_from_distance(t: float, error: float, confidence: float) -> float:
+    """Return a lower bound on mu from an estimate of the standardised distance and its standard error."""
     if math.isinf(t):
         return math.inf if t > 0 else 0.0
     low = max(0.0, t - float(ndtri(confidence)) * error)
@@ -112,5 +116,18 @@ def _mu_from_distance(t: float, error: float, confidence: float) -> float:
 
 
 def binomial_tail(successes: int, trials: int, chance: float) -> float:
-    """Return the chance of at least that many successes."""
+    """Return the probability of at least ``successes`` successes."""
     return 1.0 if successes <= 0 else float(bdtrc(successes - 1, trials, chance))
+
+
+def check_confidence(confidence: float) -> float:
+    """Return a confidence after checking that it lies strictly between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}.")
+    return float(confidence)
+
+
+def as_json(result: Any) -> dict[str, Any]:
+    """Return the fields and the verdict of an audit's result for JSON, which has no infinity: it becomes None."""
+    fields = {name: value if value != math.inf else None for name, value in asdict(result).items()}
+    return fields | {"verdict": result.verdict, "is_violation": result.is_violation}

@@ -1,18 +1,25 @@
 """The distinguishing game: run a mechanism many times on two neighbouring datasets, and try to tell the outputs apart.
 
-What an attacker achieves in the game refutes every guarantee under which nobody could achieve it. The attack is made on
-one half of the runs (which direction to look in, which threshold to cut at) and measured on the other.
+The success of the attack refutes every guarantee under which no attack could be as successful. The attack (a direction
+and a threshold) is chosen on one half of the runs and measured on the other half.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privet.audit.bounds import Rates, _mu_from_distance, epsilon_from_rates, mu_from_rates, standardised_distance
+from privet.audit.bounds import (
+    Rates,
+    as_json,
+    epsilon_from_rates,
+    mu_from_distance,
+    mu_from_rates,
+    standardised_distance,
+)
 from privet.checks import count, probability
 from privet.privacy import Guarantee, NoiseSource
 from privet.privacy.analyses.accounting import gaussian_mu
@@ -20,36 +27,39 @@ from privet.privacy.analyses.gaussian import gdp_epsilon
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, NoiseSource], ArrayLike]
-"""One run: a dataset and a source of noise in, what is released out, as numbers."""
+"""``mechanism(dataset, source)`` makes one run and returns what is released, as numbers."""
 
-# Deltas, besides the claimed one, at which a claim that is not Gaussian is held against the rates.
+# Deltas, besides the claimed one, at which a claim that is not Gaussian is tested.
 _DELTAS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.005)
-_CLIP = 4.0  # deviations: a bounded score, for which means of thousands are as good as normal
+_CLIP = 4.0  # standard deviations: scores are clipped, so that means of thousands of them are nearly normal
 _LEAST_RUNS = 100
-_CLEARLY = 1.3  # by how much rates must promise more than means, to be looked at instead
-_RUNS_A_COLUMN = 20  # from which covariances are known well enough
+_CLEARLY = 1.3  # error rates are used instead of means only if they promise this much more
+_RUNS_PER_COLUMN = 20  # from this number on, covariances are estimated well enough
 _RIDGE = 1e-6
-_CAUTION = 0.99  # confidence with which thresholds are compared: the best of many is partly luck
+_CAUTION = 0.99  # confidence with which thresholds are compared, because the best of many is partly luck
 
 
 @dataclass(frozen=True)
 class Distinguished:
-    """What the game showed.
+    """The result of a distinguishing game.
 
     Attributes
     ----------
     claimed, delta : float
-        The epsilon that the guarantee states, at a delta; where another delta is more telling, that one.
+        The epsilon that the guarantee states at ``delta``. This delta is not always the stated one: another one may be
+        more informative.
     lower_bound : float
-        The release is not (epsilon, delta)-DP for any epsilon below this, with ``confidence``.
+        With ``confidence``, the release is not (epsilon, delta)-DP for any epsilon below this.
     confidence : float
+        Confidence of the bound.
     runs : int
-        Runs on each of the two datasets.
+        Number of runs per dataset.
     form : str
-        How the bound was found.
+        The statistic that gave the bound.
     true_positive_rate, false_positive_rate : float
-        Of the attack, measured.
+        Measured error rates of the attack.
     name : str
+        Name of the audit.
     """
 
     claimed: float
@@ -69,7 +79,7 @@ class Distinguished:
 
     @property
     def verdict(self) -> str:
-        """The verdict in a few words."""
+        """The verdict in one sentence."""
         if not self.is_violation:
             return "consistent"
         return (
@@ -79,15 +89,14 @@ class Distinguished:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary."""
-        fields = {name: value if value != math.inf else None for name, value in asdict(self).items()}
-        return fields | {"verdict": self.verdict, "is_violation": self.is_violation}
+        return as_json(self)
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
         return (
             f"{name}{self.verdict}\n  claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}\n"
             f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, by {self.form}, "
-            f'{self.runs:,} runs on each dataset\n  the attack says "second" on {self.true_positive_rate:.1%} of the '
+            f'{self.runs:,} runs per dataset\n  the attack says "second" on {self.true_positive_rate:.1%} of the '
             f"runs on the second dataset and on {self.false_positive_rate:.1%} of those on the first"
         )
 
@@ -104,37 +113,37 @@ def distinguish(
     progress: Callable[[int, int], None] | None = None,
     name: str = "",
 ) -> Distinguished:
-    """Play the game, and hold the outcome against a guarantee.
+    """Run a mechanism on two neighbouring datasets and compare how well its outputs can be told apart with a guarantee.
 
     Parameters
     ----------
     mechanism : callable
-        ``mechanism(dataset, source)`` returns what is released, any array of numbers of one size.
+        ``mechanism(dataset, source)`` returns what is released: an array of numbers whose size is the same in all runs.
     first, second
-        Two neighbouring datasets, under the guarantee's adjacency. Worst-case ones show most:
+        Two datasets that are neighbours under the guarantee's adjacency. Worst-case pairs show most; see
         :mod:`privet.audit.pairs`.
     guarantee : Guarantee
-        The claim. Its event is used too: where the claim is Gaussian, the whole trade-off curve is put to the test.
+        The claim. If its event is Gaussian, the whole trade-off curve is tested instead of a single delta.
     runs : int
-        On each dataset.
+        Number of runs per dataset.
     confidence : float
-        With which the lower bound holds. In a family of k audits use 1 - (1 - confidence)/k for each.
+        Confidence of the lower bound. For a family of k audits, use 1 - (1 - confidence)/k for each.
     source : NoiseSource or None
-        None draws from the secure generator; a seeded one makes the audit repeatable.
+        None uses a secure source. A seeded source makes the audit repeatable.
     progress : callable or None
-        Called with runs done and planned.
+        Called with the number of finished runs and the total number.
 
     Formal guarantees
     -----------------
-    If the mechanism satisfies the guarantee, ``is_violation`` is true with a chance of at most 1 - confidence: exactly
-    so by Clopper-Pearson limits, up to the normal approximation of means where ``form`` says so. "consistent" proves
-    nothing: another pair, or another attack, may show more.
+    If the mechanism satisfies the guarantee, ``is_violation`` is true with a probability of at most 1 - confidence.
+    This is exact for Clopper-Pearson limits and holds up to a normal approximation if ``form`` names a distance of
+    means. "consistent" is not a proof, because another pair of datasets or another attack may show more.
     """
     if count("runs", runs) < _LEAST_RUNS:
-        raise ValueError(f"an audit needs at least {_LEAST_RUNS} runs on each dataset, got {runs}")
+        raise ValueError(f"An audit needs at least {_LEAST_RUNS} runs per dataset, got {runs}.")
     source = source or NoiseSource()
     outputs: list[list[Floats]] = [[], []]
-    for done in range(runs):  # in turn, so that a drift of the machine is the same for both
+    for done in range(runs):  # alternating, so that a drift of the machine affects both datasets equally
         for place, dataset in enumerate((first, second)):
             outputs[place].append(np.asarray(mechanism(dataset, source), dtype=np.float64).ravel())
         if progress is not None:
@@ -146,13 +155,14 @@ def distinguish(
 def from_outputs(
     firsts: ArrayLike, seconds: ArrayLike, *, guarantee: Guarantee, confidence: float = 0.95, name: str = ""
 ) -> Distinguished:
-    """Return the same from outputs that were made elsewhere, one row a run; for mechanisms that make many at once."""
+    """Return the result of a game from outputs that exist already, one row per run. See :func:`distinguish`."""
     probability("confidence", confidence)
     halves = [_halves(outputs) for outputs in (firsts, seconds)]
     (attack_firsts, held_firsts), (attack_seconds, held_seconds) = halves
     if held_firsts.shape[1] != held_seconds.shape[1]:
         raise ValueError(
-            f"runs release {held_firsts.shape[1]} numbers on one dataset, {held_seconds.shape[1]} on the other"
+            f"Runs on the first dataset release {held_firsts.shape[1]} numbers, but runs on the second release "
+            f"{held_seconds.shape[1]}. All runs must release the same number."
         )
     runs = len(attack_firsts) + len(held_firsts)
     scores = [_attack(attack_firsts, attack_seconds), _attack(held_firsts, held_seconds)]
@@ -168,7 +178,7 @@ def from_outputs(
         "name": name,
     }
     if gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
-        # The other half's attack, measured on this half, gives a second estimate: the two are averaged.
+        # Exchanging the roles of the two halves gives a second estimate. The two estimates are averaged.
         crossed = _Scored(scores[1](attack_firsts), scores[1](attack_seconds))
         by_scores = _from_distances([held.distance(), crossed.distance()], confidence)
         by_rates = mu_from_rates(rates, confidence)
@@ -194,15 +204,15 @@ def _halves(outputs: ArrayLike) -> tuple[Floats, Floats]:
     array = np.asarray(outputs, dtype=np.float64)
     array = array.reshape(len(array), -1) if array.size else array.reshape(0, 0)
     if len(array) < _LEAST_RUNS or array.shape[1] == 0:
-        raise ValueError(f"an audit needs at least {_LEAST_RUNS} runs on each dataset, and numbers to look at")
+        raise ValueError(f"An audit needs at least {_LEAST_RUNS} runs per dataset, and at least one released number.")
     if not np.isfinite(array).all():
-        raise ValueError("a run released NaN or infinity")
+        raise ValueError("A run released NaN or infinity.")
     return array[: len(array) // 2], array[len(array) // 2 :]
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """Scores of runs on the two datasets: higher looks more like the second."""
+    """Scores of runs on the two datasets. A higher score looks more like the second dataset."""
 
     firsts: Floats
     seconds: Floats
@@ -215,7 +225,7 @@ class _Scored:
         return standardised_distance(self.firsts, self.seconds)
 
     def best_threshold(self, delta: float | None = None) -> float:
-        """Return the threshold at which the rates prove most: for Gaussian claims, or at one delta."""
+        """Return the threshold with the largest lower bound: on mu, or on epsilon if ``delta`` is given."""
         edge = 0.05 if delta is None else 0.003
         places = np.quantile(np.concatenate([self.firsts, self.seconds]), np.linspace(edge, 1 - edge, 100))
 
@@ -227,16 +237,16 @@ class _Scored:
 
 
 def _attack(firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
-    """Return a score that tells the two apart: linear, or of the spread where that tells more.
+    """Return the score that separates the two groups of outputs best.
 
-    The linear score is Fisher's: with the variances of single coordinates, and where runs are many enough with their
-    covariances too, which see noise that coordinates share. Where means agree and spreads do not (noise that depends on
-    the data), the distance from the middle is looked at instead.
+    Linear scores are Fisher's, with the variances of the coordinates and, if there are enough runs, also with their
+    covariances, which capture noise that coordinates share. If the means agree but the spreads do not, as for noise
+    that depends on the data, the distance from the centre is the better score.
     """
     middle, scale = _middle(firsts, seconds)
     apart = (seconds.mean(axis=0) - firsts.mean(axis=0)) / scale
     directions = [apart / scale]
-    if 1 < len(apart) * _RUNS_A_COLUMN <= len(firsts):
+    if 1 < len(apart) * _RUNS_PER_COLUMN <= len(firsts):
         within = np.concatenate([firsts - firsts.mean(axis=0), seconds - seconds.mean(axis=0)]) / scale
         covariance = within.T @ within / len(within) + _RIDGE * np.eye(len(apart))
         directions.append(np.linalg.solve(covariance, apart) / scale)
@@ -260,26 +270,26 @@ def _attack(firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
 
 def _middle(firsts: Floats, seconds: Floats) -> tuple[Floats, Floats]:
     scale = np.sqrt((firsts.var(axis=0) + seconds.var(axis=0)) / 2)
-    # A coordinate that never varies but differs tells all: it gets a tiny spread instead of none.
+    # A constant coordinate that differs between the datasets reveals everything. A tiny spread avoids dividing by 0.
     return (firsts.mean(axis=0) + seconds.mean(axis=0)) / 2, np.maximum(scale, 1e-12 * (1 + np.abs(firsts).max()))
 
 
 def _bounded(score: Callable[[Floats], Floats], firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
-    """Return the score cut off a few deviations from its middle."""
+    """Return the score, clipped to a few standard deviations around its median."""
     pooled = np.concatenate([score(firsts), score(seconds)])
     low, high = np.median(pooled) - _CLIP * pooled.std(), np.median(pooled) + _CLIP * pooled.std()
     return lambda outputs: np.clip(score(outputs), low, high)
 
 
 def _from_distances(distances: list[tuple[float, float]], confidence: float) -> float:
-    """Return the mu that two estimates prove together, each made on data that did not shape its attack."""
+    """Return the lower bound on mu from several estimates, none of them measured on the runs that chose its attack."""
     t = float(np.mean([distance for distance, _ in distances]))
     error = math.hypot(*(error for _, error in distances)) / len(distances)
-    return _mu_from_distance(t, error, confidence)
+    return mu_from_distance(t, error, confidence)
 
 
 def _most_telling_delta(guarantee: Guarantee, trained: _Scored) -> float:
-    """Return the delta, among the claimed one and a few large ones, at which the attack gains most over the claim."""
+    """Return the delta, among the claimed one and a few large ones, at which the attack exceeds the claim most."""
     if guarantee.delta == 0:
         return 0.0
 
@@ -293,7 +303,7 @@ def _most_telling_delta(guarantee: Guarantee, trained: _Scored) -> float:
 
 
 def summary(audits: Mapping[str, Distinguished]) -> str:
-    """Return one line an audit."""
+    """Return a text with one line per audit."""
     width = max(map(len, audits), default=0)
     return "\n".join(
         f"{name:<{width}}  claimed {audit.claimed:<8.4g} measured {audit.lower_bound:<8.4g} {audit.verdict}"

@@ -1,7 +1,7 @@
-"""Neighbouring tables on which mechanisms give most away.
+"""Worst-case neighbouring tables, on which mechanisms reveal most.
 
-Random tables hide bugs: one record among many changes little. Here one record pulls as hard as its bound allows, in a
-direction in which no other does, and its counterpart pulls the other way.
+Random tables hide bugs, because one record among many changes little. In these tables, one record has the largest
+allowed influence in a direction in which no other record has any, and its counterpart has the opposite influence.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Table = tuple[Floats, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two tables, rows and targets each, that differ in one record."""
+    """Two tables that differ in one record. Each is a pair of rows and targets."""
 
     first: Table
     second: Table
@@ -29,9 +29,9 @@ class Pair:
 
 
 def label_flip(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return one row of full norm among rows of zeros, labelled 1 or 0: its gradient turns round, nothing else moves.
+    """Return tables with one row of full norm among rows of zeros, whose label is 1 in the first and 0 in the second.
 
-    The pair that attains 2C in every step of a clipped descent: all other gradients are zero.
+    All other gradients are zero, so this pair attains the sensitivity 2C in every step of a clipped descent.
     """
     X = _zeros(n, d)
     X[0, 0] = positive("row_norm", row_norm)
@@ -39,14 +39,14 @@ def label_flip(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
 
 
 def opposite_row(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return one row of full norm, and its opposite, with one label."""
+    """Return tables with one row of full norm, which has the opposite sign in the second table."""
     X = _zeros(n, d)
     X[0, 0] = positive("row_norm", row_norm)
     return Pair((X, _labels(n, 1)), (-X, _labels(n, 1)), "opposite row")
 
 
 def outlier(n: int = 20, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return a row of full norm, in line with the gradient of all the others, against one that pulls the other way."""
+    """Return tables of similar rows with one row of full norm, which points the other way in the second table."""
     X = _zeros(n, d)
     X[:, 0] = positive("row_norm", row_norm) / 10
     X[0, 0] = row_norm
@@ -56,20 +56,20 @@ def outlier(n: int = 20, d: int = 2, row_norm: float = 1.0) -> Pair:
 
 
 def last_record(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return the label flip at the end of the table: in a fixed order the last record is hidden least."""
+    """Return the label flip with the differing record at the end, where a fixed order hides it least."""
     (X, y), (_, y2) = label_flip(n, d, row_norm)
     return Pair((X[::-1].copy(), y[::-1].copy()), (X[::-1].copy(), y2[::-1].copy()), "last record")
 
 
 def extreme_row(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return a row beyond all bounds, and its opposite: what clipping and scaling are for."""
+    """Return tables with one row far beyond the bound, which has the opposite sign in the second table."""
     X = _zeros(n, d)
     X[0, 0] = 1e6 * positive("row_norm", row_norm)
     return Pair((X, _labels(n, 1)), (-X, _labels(n, 1)), "extreme row")
 
 
 def target_flip(n: int = 3, d: int = 2, row_norm: float = 1.0, target_bound: float = 1.0) -> Pair:
-    """Return one row of full norm with the largest and the least target: for regressions."""
+    """Return tables with one row of full norm, whose target is the largest in one and the smallest in the other."""
     X = _zeros(n, d)
     X[0, 0] = positive("row_norm", row_norm)
     y = np.zeros(n)
@@ -78,10 +78,10 @@ def target_flip(n: int = 3, d: int = 2, row_norm: float = 1.0, target_bound: flo
 
 
 def support_flip(n: int = 1001) -> Pair:
-    """Return two features that explain the target equally well, and one record that decides between them.
+    """Return tables with two features that explain the target equally well, and one record that decides between them.
 
-    The pair on which sparse estimators that keep one feature jump from one to the other: half of the rows are e1, half
-    e2, all targets 1, and the last row is e1 or e2.
+    Half of the rows are e1 and half are e2, all targets are 1, and the last row is e1 or e2. Sparse estimators that
+    keep one feature jump from one to the other.
     """
     X = np.zeros((count("n", n, at_least=3), 2))
     half = (n - 1) // 2
@@ -100,7 +100,7 @@ def _zeros(n: int, d: int) -> Floats:
 
 
 def _labels(n: int, first: int) -> NDArray[Any]:
-    """Return labels of both classes, the first record's given: the others do not matter, their rows are zeros."""
+    """Return labels of both classes with a given first label. The others do not matter, because their rows are zero."""
     labels = np.arange(n) % 2
     labels[0] = first
     return labels

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from privet.audit.distinguish import Distinguished
 from privet.audit.estimators import audit_estimator
-from privet.audit.membership import Membership, fit_of
+from privet.audit.membership import Membership
 from privet.audit.one_run import OneRun, one_run
+from privet.audit.row_scores import fit_of
 from privet.files import check_writable, write_json
 from privet.linear import TableModel
 from privet.linear.base import PrivateLinearModel

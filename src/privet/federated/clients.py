@@ -1,4 +1,4 @@
-"""The data of clients, which is touched only when a client is sampled."""
+"""The data of simulated clients, which is accessed only when a client is sampled."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -11,14 +11,14 @@ from torch import Tensor
 from privet.federated.engines.threads import one_thread
 
 Data = tuple[Tensor, ...]
-"""One client's inputs and, last, its targets: tensors with an example a row."""
+"""One client's inputs followed by its targets: tensors with one example per row."""
 
 
 class Clients(Protocol):
-    """Any sequence: ``clients[i]`` is a tuple of inputs and, last, targets, or None from a client that is gone."""
+    """Any sequence: ``clients[i]`` is a tuple of inputs followed by targets, or None if the client has dropped out."""
 
     def __len__(self) -> int:
-        """Return how many clients there are."""
+        """Return the number of clients."""
         ...
 
     def __getitem__(self, client: int, /) -> Any:
@@ -27,16 +27,16 @@ class Clients(Protocol):
 
 
 class Partitioned:
-    """Clients whose examples are rows of common arrays: a client is a list of row numbers, and costs no more memory.
+    """Clients whose examples are rows of common arrays. A client takes no memory beyond its row numbers.
 
     Parameters
     ----------
     arrays : sequence of arrays or tensors
-        Inputs and, last, targets, with an example a row.
+        Inputs followed by targets, with one example per row.
     parts : sequence of arrays
-        The rows of each client: see :mod:`privet.federated.partition`.
+        The row numbers of each client. See :mod:`privet.federated.partition`.
     transform : callable or None
-        Applied to the tensors of one client when it is sampled: pixels can be kept as bytes, for instance.
+        Applied to the tensors of a client when it is sampled, for example to convert pixels from bytes to floats.
     """
 
     def __init__(
@@ -49,14 +49,16 @@ class Partitioned:
         self._parts, self._transform = parts, transform
         sizes = {len(array) for array in self._arrays}
         if len(self._arrays) < 2 or len(sizes) != 1:
-            raise ValueError(f"give inputs and targets with the same number of rows, got {sorted(sizes)}")
+            raise ValueError(f"Inputs and targets must have the same number of rows, got {sorted(sizes)} rows.")
         (rows,) = sizes
         for client, part in enumerate(parts):
             own = np.asarray(part)
             if own.ndim != 1 or (own.size and own.dtype.kind not in "iu"):
-                raise ValueError(f"the rows of client {client} must be a list of whole numbers")
+                raise ValueError(f"The rows of client {client} must be a one-dimensional list of integers.")
             if own.size and not (own.min() >= 0 and own.max() < rows):
-                raise ValueError(f"client {client} has a row that is not among the {rows} rows of the arrays")
+                raise ValueError(
+                    f"Client {client} has a row number outside 0, ..., {rows - 1}, the rows of the arrays."
+                )
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -66,7 +68,7 @@ class Partitioned:
         return self.transformed(data)
 
     def together(self, clients: Sequence[int]) -> list[Data]:
-        """Return the data of clients before the transform: rows of one copy, which follow one another."""
+        """Return the data of several clients before the transform, adjacent in memory."""
         parts = [torch.as_tensor(self._parts[client], dtype=torch.int64) for client in clients]
         rows, sizes = torch.cat(parts), [part.shape[0] for part in parts]
         with one_thread():
@@ -74,35 +76,35 @@ class Partitioned:
         return list(zip(*columns, strict=True))
 
     def transformed(self, data: Data) -> Data:
-        """Return the data of one client as it is trained with."""
+        """Return the data of one client after the transform."""
         return data if self._transform is None else self._transform(data)
 
 
 class Fetching:
-    """Fetches the data of sampled clients; what goes wrong is the answer of its client only.
+    """Fetches the data of sampled clients. An error affects only the client that raised it.
 
     Parameters
     ----------
     clients : Clients
-        Any sequence.
+        The sequence of clients.
     kind : torch.dtype
-        Of the model's parameters.
+        The dtype of the model's parameters, to which floats are converted.
     """
 
     def __init__(self, clients: Clients, kind: torch.dtype) -> None:
         self._clients, self._kind = clients, kind
 
     def __call__(self, client: int) -> Data | Exception | None:
-        """Return the data of one client; None if it is gone, or what went wrong."""
+        """Return the data of one client, None if it has dropped out, or the error that it raised."""
         return self._tried(self._clients.__getitem__, client)
 
     def many(self, chosen: Sequence[int]) -> list[Data | Exception | None]:
-        """Return the same of many clients; common arrays are copied once for all."""
-        if type(self._clients) is not Partitioned:  # a subclass may fetch in its own way
+        """Return the same for several clients. Rows of common arrays are copied in one operation."""
+        if type(self._clients) is not Partitioned:  # a subclass may override __getitem__
             return [self(client) for client in chosen]
         try:
             copied = self._clients.together(chosen)
-        except Exception:  # of one client, maybe: alone, each shows its own
+        except Exception:  # fetching each client alone shows which of them fail
             return [self(client) for client in chosen]
         return [self._tried(self._clients.transformed, data) for data in copied]
 
@@ -114,11 +116,11 @@ class Fetching:
 
 
 def tensors(found: Any, kind: torch.dtype) -> Data | None:
-    """Return what a client has as tensors, their floats of the model's kind; None if it is gone."""
+    """Return a client's data as tensors, with floats converted to ``kind``, or None if the client has dropped out."""
     if found is None:
         return None
-    found = getattr(found, "tensors", found)  # of a TensorDataset
+    found = getattr(found, "tensors", found)  # a TensorDataset
     data = tuple(torch.as_tensor(each) for each in found)
     if len(data) < 2 or len({each.shape[0] for each in data}) != 1:
-        raise ValueError("a client's data is a tuple of inputs and targets with the same number of rows")
+        raise ValueError("A client's data must be a tuple of inputs and targets with the same number of rows.")
     return tuple((each.to(kind) if each.is_floating_point() else each).detach() for each in data)

@@ -217,10 +217,10 @@ class Server:
     # --------------------------------------------------------------------------------------------- save and resume
 
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
-        """Write the server to one file, whole or not at all, from which :meth:`resume` goes on.
+        """Write the server's state atomically to a file, from which :meth:`resume` continues.
 
-        From then on every round is booked in a journal beside the file before its noise is drawn. ``extra`` is
-        whatever else the run needs, as JSON. The noise generator is not saved.
+        From then on, every round is recorded in a journal next to the file before its noise is drawn. ``extra`` is
+        JSON data of the caller that is saved as well. The state of the noise generator is not saved.
         """
         self._files.begin(path)
         self._files.count(self.rounds_spent)
@@ -242,13 +242,13 @@ class Server:
         saving.write(path, self._files, state, arrays)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
-        """Take up a run that :meth:`save` wrote, made with the same arguments; return its ``extra``.
+        """Continue a run that :meth:`save` wrote, and return its ``extra``. The server must have the same arguments.
 
-        Rounds that a killed process made after the file was written are lost, and spent: the journal counts them, the
-        guarantee includes them, and as many fewer are left, so that the budget holds.
+        Rounds that a killed process made after the file was written are lost but spent. The journal counts them, the
+        guarantee includes them, and correspondingly fewer rounds remain, so the budget holds.
         """
         if self.rounds_spent or self._step is not None:
-            raise PlanError("resume a server before its first round")
+            raise PlanError("resume() must be called before the first round of the server.")
         saved = saving.read(path)
         state = saved.state
         shapes = {name: tuple(shape) for name, shape in state["shapes"].items()}
@@ -259,9 +259,9 @@ class Server:
             ("output rule", state["average"] is not None, self._average is not None),
         ):
             if there != here:
-                raise ValueError(f"the file's run has another {what}: {there}, and here {here}")
+                raise ValueError(f"The saved run has a different {what}: {there} in the file, {here} in this server.")
         if any(array.shape != self._vector.shape for array in saved.arrays.values()):
-            raise ValueError(f"{path} is damaged: its model has another number of parameters than its layers")
+            raise ValueError(f"{path} is damaged: the number of its parameters does not match its layers.")
         counted = self._files.take_over(path, saved.run, saved.journal, int(state["rounds_spent"]))
         self.rounds_spent = min(counted, self.plan.steps)
         self.rounds_done = state["rounds_done"]
@@ -274,11 +274,11 @@ class Server:
         return state["extra"]
 
     def close(self) -> None:
-        """Let another process have the run's files."""
+        """Release the run's files, so that another process can continue the run."""
         self._files.close()
 
     def _book(self) -> None:
-        """Count the round that is about to be released, on disk first if the run has files."""
+        """Count the round that is about to be released, first in the journal if the run has files."""
         self._files.count(self.rounds_spent + 1)
         self.rounds_spent += 1
 

@@ -1,4 +1,4 @@
-"""Many clients at once give what one client after the other gives."""
+"""Batched training gives the same updates as training one client after another."""
 
 import warnings
 
@@ -12,7 +12,8 @@ from torch import nn
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.clients import Fetching
 from privet.federated.engines.base import Engine
-from privet.federated.engines.batched import Batched, _softmax_slopes, _stacked, softmax_layer
+from privet.federated.engines.batched import Batched, _stacked
+from privet.federated.engines.softmax_regression import softmax_gradients, softmax_layer
 from privet.networks import trained_weights
 
 SIZES = [30, 7, 1, 12, 0, 8, 70]  # the last has more examples than an image has pixels
@@ -57,10 +58,10 @@ def assert_alike(one, other, atol=2e-6):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("local", LOCALS)
 @pytest.mark.parametrize("clip_norm", [0.05, float("inf")])
-def test_clients_of_all_sizes_train_together_as_they_do_alone(model, local, clip_norm):
+def test_batched_updates_equal_sequential_updates_for_clients_of_all_sizes(model, local, clip_norm):
     made = trainer(model, local, clip_norm)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # none is sent to train alone
+        warnings.simplefilter("error")  # no client falls back to training alone
         together = answers(Batched(made, random_state=3), images())
     assert_alike(together, answers(Engine(made, random_state=3), images()))
     assert max(np.abs(value).max() for value in together[0].values()) > 1e-3
@@ -68,13 +69,15 @@ def test_clients_of_all_sizes_train_together_as_they_do_alone(model, local, clip
 
 @pytest.mark.parametrize("local", LOCALS)
 @pytest.mark.parametrize("clip_norm", [0.05, float("inf")])
-def test_training_in_the_span_of_few_examples_is_training(local, clip_norm, monkeypatch):
+def test_training_in_the_span_of_the_examples_equals_ordinary_training(local, clip_norm, monkeypatch):
     made = trainer("softmax", local, clip_norm)
     in_span = answers(Batched(made, random_state=3), images())
     monkeypatch.setattr(Batched, "_has_few", lambda self, data: False)
     plainly = answers(Batched(made, random_state=3), images())
     assert_alike(in_span, plainly)
-    assert any(not np.array_equal(in_span[0][name], value) for name, value in plainly[0].items())  # it is another way
+    assert any(
+        not np.array_equal(in_span[0][name], value) for name, value in plainly[0].items()
+    )  # the methods really differ
     assert all(np.array_equal(in_span[6][name], value) for name, value in plainly[6].items())
 
 
@@ -90,7 +93,9 @@ def test_training_in_the_span_of_few_examples_is_training(local, clip_norm, monk
     has_bias=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight_decay, momentum, clip_norm, has_bias):
+def test_softmax_regressions_of_any_shape_are_trained_correctly(
+    sizes, length, batch_size, weight_decay, momentum, clip_norm, has_bias
+):
     local = LocalTraining(0.1, batch_size, weight_decay=weight_decay, momentum=momentum, **length)
     model = MODELS["softmax" if has_bias else "softmax without bias"]()
     made = ClientTrainer(model, nn.CrossEntropyLoss(), local, clip_norm)
@@ -101,14 +106,14 @@ def test_any_federation_of_softmax_regressions(sizes, length, batch_size, weight
         assert length <= 1.001 * clip_norm
 
 
-def test_a_class_that_is_ignored_is_not_trained_on():
+def test_examples_with_an_ignored_class_are_not_trained_on():
     loss, local = nn.CrossEntropyLoss(ignore_index=0), LocalTraining(0.1, 5, epochs=2)
     made = ClientTrainer(MODELS["softmax"](), loss, local, 0.5)
     assert_alike(answers(Batched(made, random_state=3), images()), answers(Engine(made, random_state=3), images()))
 
 
 @pytest.mark.parametrize("fault", ["no class", "in a graph"])
-def test_a_client_that_does_not_stack_changes_no_bit_of_another(fault):
+def test_a_client_that_cannot_be_stacked_changes_no_bit_of_another(fault):
     datas = images([30, 30, 12])
     X, y = datas[1]
     odd = (X, torch.where(torch.arange(30) == 4, -100, y)) if fault == "no class" else (X.clone().requires_grad_(), y)
@@ -126,7 +131,7 @@ def test_a_client_that_does_not_stack_changes_no_bit_of_another(fault):
 @pytest.mark.parametrize("local", LOCALS)
 @pytest.mark.parametrize("factor", [0.0, 1e4, float("nan")])
 def test_the_examples_of_one_client_change_no_bit_of_another(local, factor):
-    """Though it is pulled back where the other is not: training may blow up the last bits."""
+    """Even if only one of them is projected onto the ball. Training could amplify a difference in the last bits."""
     datas = images([30, 30, 12])
     others = [datas[0], (factor * datas[1][0], datas[1][1]), datas[2]]
     one, other = (answers(Batched(trainer("softmax", local), random_state=3), each) for each in (datas, others))
@@ -136,7 +141,7 @@ def test_the_examples_of_one_client_change_no_bit_of_another(local, factor):
 
 
 @pytest.mark.parametrize("sizes", [SIZES, [9], [30] * 7])
-def test_threads_change_nothing_and_are_given_back(sizes):
+def test_the_number_of_threads_changes_no_result_and_is_restored(sizes):
     before = torch.get_num_threads()
     found = []
     try:
@@ -150,7 +155,7 @@ def test_threads_change_nothing_and_are_given_back(sizes):
     assert_alike(found[0], found[2], atol=1e-7)
 
 
-def test_clients_that_lie_side_by_side_are_stacked_without_a_copy():
+def test_clients_that_are_adjacent_in_memory_are_stacked_without_a_copy():
     whole = torch.arange(24.0).view(6, 4)
     first, second, third = ((part, part[:, 0]) for part in whole.split(2))
     stacked, _ = _stacked([first, second, third])
@@ -162,14 +167,14 @@ def test_clients_that_lie_side_by_side_are_stacked_without_a_copy():
         assert torch.equal(targets, torch.stack([data[1] for data in datas]))
 
 
-def test_more_clients_than_are_stacked_at_once():
+def test_more_clients_than_fit_into_one_batch_are_trained():
     made = trainer("perceptron")
     engine = Batched(made, random_state=3)
     engine._at_once = 4
     assert_alike(answers(engine, images()), answers(Engine(made, random_state=3), images()))
 
 
-def test_softmax_regression_is_known_by_its_layer_and_loss():
+def test_softmax_regression_is_recognised_by_its_layer_and_loss():
     assert softmax_layer(trainer("softmax"))
     assert not softmax_layer(trainer("perceptron"))
     local = LOCALS["epochs"]
@@ -189,12 +194,12 @@ def test_softmax_regression_is_known_by_its_layer_and_loss():
     assert not softmax_layer(ClientTrainer(frozen, nn.CrossEntropyLoss(), local, 1.0))
 
 
-def test_softmax_slopes_are_those_of_autograd():
+def test_softmax_gradients_equal_those_of_autograd():
     made = trainer("softmax")
     weights = {name: torch.randn(2, *value.shape) for name, value in made.start(trained_weights(made.model)).items()}
     X, y = torch.randn(2, 6, 1, 8, 8), torch.randint(3, (2, 6))
     shares = torch.rand(2, 6)
-    found = _softmax_slopes(softmax_layer(made))(weights, (X,), y, shares)
+    found = softmax_gradients(softmax_layer(made))(weights, (X,), y, shares)
     for client in range(2):
         one = {name: value[client].requires_grad_() for name, value in weights.items()}
         mean = (made.objective(one, (X[client],), y[client]) * shares[client]).sum()
@@ -203,18 +208,18 @@ def test_softmax_slopes_are_those_of_autograd():
 
 
 @pytest.mark.parametrize("model", ["softmax", "perceptron"])
-def test_one_client_with_other_data_does_not_disturb_the_rest(model):
+def test_a_client_with_invalid_data_does_not_change_the_others(model):
     made = trainer(model)
     datas = images([10, 10, 10])
     for bad in [(torch.randn(10, 1, 9, 9), datas[2][1]), (datas[2][0], torch.full((10,), 77))]:
         found = answers(Batched(made, random_state=3), [*datas[:2], bad])
         assert isinstance(found.pop(2), Exception)
         without = answers(Batched(made, random_state=3), datas[:2])
-        for client in without:  # to the last bit: training may blow up the rest
+        for client in without:  # to the last bit, because training may amplify differences
             assert all(np.array_equal(found[client][name], value) for name, value in without[client].items())
 
 
-def test_a_model_that_does_not_stack_is_trained_client_by_client():
+def test_a_model_without_vmap_support_is_trained_one_client_at_a_time():
     class Branching(nn.Linear):
         def forward(self, inputs):
             return super().forward(inputs.flatten(1) if bool(inputs.sum() > 0) else -inputs.flatten(1))
@@ -226,7 +231,7 @@ def test_a_model_that_does_not_stack_is_trained_client_by_client():
 
 
 @pytest.mark.parametrize("model", ["softmax", "perceptron"])
-def test_a_nan_stays_with_its_client(model):
+def test_a_nan_affects_only_its_client(model):
     made = trainer(model, clip_norm=0.05)
     datas = images([10, 10])
     datas[0][0][3] = float("nan")

@@ -40,7 +40,7 @@ def workers():
     engine.close()
 
 
-def test_workers_give_what_one_process_gives(workers):
+def test_updates_from_workers_equal_those_from_one_process(workers):
     found, alone = answers(workers, points()), answers(Engine(workers.trainer, random_state=3), points())
     assert found.keys() == alone.keys()
     for client, update in found.items():
@@ -55,14 +55,14 @@ def test_an_error_in_a_worker_is_the_answer_of_its_client(workers):
     assert isinstance(found[1], dict)
 
 
-def test_clients_that_are_gone_are_passed_on(workers):
+def test_a_client_that_dropped_out_has_no_update(workers):
     datas = [None, *points([4]), KeyError("lost")]
     found = answers(workers, datas)
     assert found[0] is None
     assert isinstance(found[2], KeyError)
 
 
-def test_a_worker_that_is_killed_is_told_with_a_remedy():
+def test_the_error_of_a_killed_worker_names_the_remedies():
     engine = Processes(trainer(), random_state=3, workers=1)
     try:
         answers(engine, points([4]))
@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_is_told_with_a_remedy():
         engine.close()
 
 
-def test_a_program_without_a_guard_is_told_what_to_do(tmp_path):
+def test_the_error_of_a_program_without_a_main_guard_names_the_remedy(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import torch\n"
@@ -90,6 +90,6 @@ def test_a_program_without_a_guard_is_told_what_to_do(tmp_path):
     assert 'under `if __name__ == "__main__":`' in done.stderr
 
 
-def test_what_cannot_be_sent_is_known():
+def test_is_picklable_detects_trainers_that_cannot_be_sent():
     assert is_picklable(trainer())
     assert not is_picklable(ClientTrainer(nn.Linear(2, 2), lambda a, b: (a - b).square().mean(1), LOCAL, 1.0))

@@ -14,5 +14,5 @@ def test_the_engine_is_chosen_by_the_model(local):
     large = nn.Sequential(nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 3))
     assert chosen(large) == "processes"
     assert chosen(large, workers=1) == "sequential"
-    assert chosen(large, lambda outputs, targets: outputs.sum(1)) == "sequential"  # which cannot be sent
+    assert chosen(large, lambda outputs, targets: outputs.sum(1)) == "sequential"  # a lambda cannot be sent to a worker
     assert chosen(nn.LSTM(3, 4)) == "processes"

@@ -4,7 +4,7 @@ import torch
 from privet.federated.engines.threads import one_thread
 
 
-def test_threads_are_given_back_even_after_an_error():
+def test_the_number_of_threads_is_restored_even_after_an_error():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

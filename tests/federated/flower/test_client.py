@@ -1,4 +1,4 @@
-"""The client's app: what it sends, and what it keeps to itself."""
+"""The client app sends its update and nothing else."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def trained(grid, weights, rounds_done=2):
     return reply
 
 
-def test_a_reply_is_the_update_of_the_core_and_nothing_else(grid, trainer, clients, softmax):
+def test_a_reply_contains_only_the_update_of_the_trainer(grid, trainer, clients, softmax):
     weights = {name: layer + 0.1 for name, layer in trained_weights(softmax).items()}
     client = next(iter(grid.nodes.values()))
     reply = trained(grid, weights)
@@ -30,14 +30,14 @@ def test_a_reply_is_the_update_of_the_core_and_nothing_else(grid, trainer, clien
     assert np.linalg.norm(np.concatenate([np.ravel(layer) for layer in found.values()])) <= 0.5 * (1 + 1e-6)
 
 
-def test_without_a_seed_the_order_is_drawn_anew(grid, trainer, clients, softmax):
+def test_without_random_state_the_order_is_different_each_time(grid, trainer, clients, softmax):
     grid.app = client_app(lambda context: trainer, lambda context: clients[0])
     weights = trained_weights(softmax)
     one, other = (weights_of(trained(grid, weights).content["arrays"])["weight"] for _ in range(2))
     assert (one != other).any()
 
 
-def test_the_text_of_an_error_stays_at_home(grid, trainer, softmax):
+def test_the_text_of_an_error_does_not_leave_the_client(grid, trainer, softmax):
     def data(context):
         raise ValueError("patient 4711 has no blood pressure")
 
@@ -48,6 +48,6 @@ def test_the_text_of_an_error_stays_at_home(grid, trainer, softmax):
     assert "training failed (ValueError)" in reply.error.reason
 
 
-def test_a_client_without_data_says_so(grid, trainer, softmax):
+def test_a_client_without_data_reports_a_failure(grid, trainer, softmax):
     grid.app = client_app(lambda context: trainer, lambda context: None)
     assert "training failed" in trained(grid, trained_weights(softmax)).error.reason

@@ -19,7 +19,7 @@ def settings():
     return told["config"]
 
 
-def test_the_example_learns_digits_and_says_what_it_guarantees(settings, monkeypatch, capsys, tmp_path):
+def test_the_example_learns_digits_and_prints_its_guarantee(settings, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
     from digits import client_app, server_app
     from loopback import Loopback
@@ -27,7 +27,7 @@ def test_the_example_learns_digits_and_says_what_it_guarantees(settings, monkeyp
     run_config = {**settings, "save": str(tmp_path / "run.npz")}
     grid = Loopback({50 + client: client for client in range(settings["clients"])}, client_app.app)
     grid.context = lambda node: Context(1, node, {"partition-id": grid.nodes[node]}, RecordDict(), run_config)
-    for _ in range(2):  # the second goes on from the file, and finds nothing left to do
+    for _ in range(2):  # the second resumes from the file, where all rounds are complete
         server_app.app(grid, Context(1, 1, {}, RecordDict(), run_config))
         said = capsys.readouterr().out
         assert float(said.split("public images: ")[1].split()[0]) > 0.5

@@ -1,4 +1,4 @@
-"""How the clients of a round are trained in a simulation: one after the other, or by an engine built on this."""
+"""The base of all simulation engines, which itself trains the clients of a round one after another."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,24 +7,24 @@ from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import Weights
 
 Answer = tuple[int, Weights | Exception | None]
-"""A client, and its update; None where it gave no answer, or what went wrong."""
+"""A client with its update, None if it did not answer, or the error that it raised."""
 
 Fetch = Callable[[int], Data | Exception | None]
-"""Returns the data of a client; None if it is gone, or what went wrong."""
+"""Takes a client and returns its data, None if it has dropped out, or the error that it raised."""
 
 
 class Engine:
-    """Trains the clients of a round one after the other, in this process."""
+    """Trains the clients of a round one after another, in this process."""
 
     name = "sequential"
-    keeps_apart = True
-    """Whether a client's update owes nothing to the other clients, not even its rounding."""
+    isolates_clients = True
+    """Whether a client's update does not depend on other clients, not even through rounding."""
 
     def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
         self.trainer, self.random_state = trainer, random_state
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
-        """Yield the answers of the chosen clients, in any order. No other client's data is fetched."""
+        """Yield the answers of the chosen clients, in any order. The data of other clients is not accessed."""
         for client in chosen:
             data = fetch(client)
             if isinstance(data, tuple):
@@ -33,11 +33,11 @@ class Engine:
                 yield client, data
 
     def close(self) -> None:
-        """Let go of what the engine holds."""
+        """Release the resources of the engine."""
 
 
 def one_by_one(engine: Engine, weights: Weights, rounds_done: int, fetched: dict[int, Data]) -> list[Answer]:
-    """Return the answers of clients whose data is at hand; an error is the answer of its client only."""
+    """Return the answers of clients, trained one after another. An error becomes the answer of its client."""
     found: list[Answer] = []
     for client, data in fetched.items():
         try:

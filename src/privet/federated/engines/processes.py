@@ -1,4 +1,4 @@
-"""Clients in worker processes: for models whose training takes longer than sending them."""
+"""An engine with worker processes, for models that take longer to train than to send."""
 
 import os
 import pickle
@@ -17,20 +17,22 @@ from privet.federated.engines.base import Answer, Engine, Fetch
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import Weights
 
-_trainer: ClientTrainer | None = None  # of a worker, set once when it begins
+_trainer: ClientTrainer | None = None  # set once per worker process, when it starts
 
 
 class Processes(Engine):
-    """Trains clients in processes of one thread each; model and loss are sent once, data when a client is sampled.
+    """Trains clients in single-threaded worker processes.
+
+    Model and loss are sent to each worker once, the data of a client whenever it is sampled.
 
     Parameters
     ----------
     trainer : ClientTrainer
-        Is pickled: its model and loss must be importable in another process.
+        The training, which is pickled. Its model and loss must be importable in another process.
     random_state : int or None
-        Of the orders of examples.
+        Seed of the order of examples.
     workers : int or None
-        How many processes; None takes one a processor.
+        Number of processes; None uses one per processor.
     """
 
     name = "processes"
@@ -46,7 +48,7 @@ class Processes(Engine):
         )
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
-        """Yield the answers in order. Only as many clients' data is in memory as the workers are busy with."""
+        """Yield the answers in order. Only the data of clients that are being trained or queued is in memory."""
         waiting: deque[tuple[int, Future[Weights]]] = deque()
         for client in chosen:
             data = fetch(client)
@@ -63,20 +65,20 @@ class Processes(Engine):
             yield _answer(*waiting.popleft())
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_picklable(trainer: ClientTrainer) -> bool:
-    """Return whether a worker could be given the training."""
+    """Return whether the trainer can be sent to a worker."""
     try:
         pickle.dumps(trainer)
-    except Exception:  # pickle raises what the object's own code raises
+    except Exception:  # the code of the pickled object may raise anything
         return False
     return True
 
@@ -86,16 +88,17 @@ def _answer(client: int, future: "Future[Weights]") -> Answer:
         return client, future.result()
     except BrokenProcessPool as error:
         raise RuntimeError(
-            "a worker process died: of memory (take fewer workers), or because the program that calls simulate starts "
-            'itself again in each worker; put its calls under `if __name__ == "__main__":`, or use engine="sequential"'
+            "A worker process died. Either it ran out of memory: use fewer workers. Or the program calls simulate() "
+            'without a guard and starts itself again in each worker: put the call under `if __name__ == "__main__":`, '
+            'or use engine="sequential".'
         ) from error
     except Exception as error:
         return client, error
 
 
 def _begin(trainer: bytes) -> None:
-    """Make a worker ready."""
-    global _trainer  # noqa: PLW0603  a worker has one trainer for its life
+    """Initialise a worker."""
+    global _trainer  # noqa: PLW0603  a worker has one trainer
     torch.set_num_threads(1)
     _trainer = pickle.loads(trainer)
 
@@ -103,7 +106,7 @@ def _begin(trainer: bytes) -> None:
 def _update(
     weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, random_state: int | None, client: int
 ) -> Weights:
-    """Train one client, in a worker."""
+    """Return the update of one client, computed in a worker."""
     assert _trainer is not None
     data = tuple(torch.from_numpy(array) for array in arrays)
     return _trainer.update(weights, data, rounds_done, order_source(random_state, rounds_done, client))

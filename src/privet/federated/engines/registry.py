@@ -1,22 +1,23 @@
-"""Which engine trains the clients of a simulation."""
+"""Selection of the engine that trains the clients of a simulation."""
 
 from torch import nn
 
 from privet.federated.engines.base import Engine
-from privet.federated.engines.batched import Batched, softmax_layer
+from privet.federated.engines.batched import Batched
 from privet.federated.engines.processes import Processes, is_picklable, processors
+from privet.federated.engines.softmax_regression import softmax_layer
 from privet.federated.local_training import ClientTrainer
 
 ENGINES = ("auto", "batched", "processes", "sequential")
 
 _SMALL = 50_000
-"""Parameters up to which stacked clients train faster than single ones in two processes, on two cores of today."""
+"""Number of parameters up to which batched training was faster than two worker processes, measured on two cores."""
 
 
 def engine_for(name: str, trainer: ClientTrainer, random_state: int | None, workers: int | None) -> Engine:
-    """Return the engine of a name."""
+    """Return the engine with the given name."""
     if name not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}.")
     if name == "auto":
         name = chosen_engine(trainer, workers)
     if name == "batched":
@@ -25,9 +26,9 @@ def engine_for(name: str, trainer: ClientTrainer, random_state: int | None, work
 
 
 def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
-    """Return the name of the engine that suits a model; it is chosen by the model alone, never by the data."""
+    """Return the name of the fastest engine for a model. The choice depends on the model only, never on the data."""
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())  # slow or refused by vmap
+    is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())  # vmap is slow or fails
     if softmax_layer(trainer) or (size <= _SMALL and not is_recurrent):
         return "batched"
     return "processes" if (workers or processors()) > 1 and is_picklable(trainer) else "sequential"

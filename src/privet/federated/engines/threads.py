@@ -1,4 +1,4 @@
-"""How many threads torch may take for one operation."""
+"""Limit on the number of threads that torch uses for one operation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep each operation of torch to one thread.
+    """Limit each torch operation to one thread.
 
-    Threads that wait for one another at the end of each small operation gain little where the machine is idle, and
-    where it is busy they wait for their turns: a round then takes many times as long.
+    For small operations, threads that synchronise after each of them gain little on an idle machine. On a busy machine
+    they wait for one another, and a round takes many times as long.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
