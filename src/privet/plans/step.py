@@ -30,16 +30,16 @@ class Step:
         """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
         if not self._is_open:
             raise PlanError(
-                "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum per "
-                "step."
+                "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
+                "per step."
             )
         self._is_open = False
         drawn = self._noise
         noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
         if noise.shape != total.shape or noise.dtype != total.dtype:
             raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has shape "
-                f"{total.shape} and type {total.dtype}"
+                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
+                f"shape {total.shape} and type {total.dtype}"
             )
         noise += total
         return noise
