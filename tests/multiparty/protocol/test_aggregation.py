@@ -97,9 +97,7 @@ def test_with_noise_all_parties_get_exactly_the_same_numbers(found, kind):
     law = joint.public(kind)[1].law
     assert 0 < math.sqrt(np.mean(errors**2)) < 5 * law.std
     assert "no 2 of them combine what they saw" in noisy[0]["statement"]
-    assert (
-        "any one party together with everyone outside then learn nothing of the others' rows" in noisy[0]["statement"]
-    )
+    assert "single party, even together with outsiders, learns nothing about the rows" in noisy[0]["statement"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- noise
