@@ -7,23 +7,10 @@ from rich.console import Console
 
 from privet.checks import positive
 from privet.files import check_writable
-from privet.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    TableModel,
-)
+from privet.linear import MODELS, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Budget, Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
-
-MODELS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "svm": PrivateLinearSVC,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
 
 
 def make_estimator(
@@ -34,7 +21,8 @@ def make_estimator(
     Parameters
     ----------
     model : str
-        A name in ``MODELS``, or "auto", which chooses logistic regression for classes and ridge for numbers.
+        A name in ``privet.linear.MODELS``, or "auto", which chooses logistic regression for classes and ridge
+        regression for numbers.
     schema : TableSchema
         The description of the table.
     threshold : float or None
