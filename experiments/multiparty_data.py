@@ -2,8 +2,8 @@
 
 Columns are clipped to public bounds and mapped to [0, 1], each level becomes one column, and rows with a norm above 1
 are divided by their norm, so that G = 1. This is the procedure of Chaudhuri et al., which the chapter follows, except
-for the bounds: the chapter uses the largest values in the data, without counting the privacy cost. There is no intercept,
-because the columns of each category add up to one.
+for the bounds: the chapter uses the largest values in the data, without counting the privacy cost. There is no
+intercept, because the columns of each category add up to one.
 
 - **KDD Cup 99**: denial of service against the rest. 70,000 of the 494,021 connections of the 10 % file (the chapter:
   of the five million), 50,000 to train; 122 columns, as in the chapter.

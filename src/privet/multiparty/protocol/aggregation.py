@@ -260,7 +260,8 @@ class JointAggregator(Aggregator):
             assumed(
                 f"all {parties} parties follow the protocol, and no {threshold + 1} of them combine what they saw. "
                 f"{group}, even together with outsiders, learns nothing about the rows of the others beyond the noisy "
-                "sums, and nothing about the noise. A larger group could open every sum without its noise. Each party's number of rows is public"
+                "sums, and nothing about the noise. A larger group could open every sum without its noise. Each "
+                "party's number of rows is public"
             ),
         )
 
