@@ -243,10 +243,8 @@ def channels_last(case: Case, noise: float) -> Contender:
 def privet(case: Case, noise: float, denoiser: Denoiser | None = None) -> Contender:
     """Return privet's training, whose plan advances before each step and whose drawn batch is replaced."""
     model, data = case.model(), case.data()
-    plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, CLIP_NORM, noise)
-    private = PrivateTraining(
-        model, sgd(model), data, plan=plan, loss=nn.CrossEntropyLoss(), delta=1e-5, denoiser=denoiser
-    )
+    plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, CLIP_NORM, noise, delta=1e-5)
+    private = PrivateTraining(model, sgd(model), data, plan=plan, loss=nn.CrossEntropyLoss(), denoiser=denoiser)
     return Contender(model, lambda batch: private.step(*batch), partial(next, private.batches()))
 
 

@@ -203,7 +203,7 @@ def begun(job: Job, model: nn.Module, training: TensorDataset) -> PrivateTrainin
         "random_state": job.seed,
     }
     if job.epsilon is None:
-        return PrivateTraining(model, optimizer, training, plan=plan_of(job), delta=DELTA, **shared)
+        return PrivateTraining(model, optimizer, training, plan=plan_of(job), **shared)
     return make_private(
         model,
         optimizer,
@@ -212,7 +212,7 @@ def begun(job: Job, model: nn.Module, training: TensorDataset) -> PrivateTrainin
         epochs=job.steps * job.rate,
         batch_size=job.batch,
         clip_norm=job.clip_norm,
-        momentum=job.momentum,
+        recursion=job.momentum,
         **shared,
     )
 
@@ -221,7 +221,9 @@ def plan_of(job: Job, steps: int | None = None) -> GradientPlan:
     """Return the plan of a job whose noise multiplier is given, or of its first steps."""
     if job.noise_multiplier is None:
         raise ValueError("the job has an epsilon and no noise multiplier")
-    return GradientPlan(Poisson(job.rate), steps or job.steps, job.clip_norm, job.noise_multiplier, public_n=job.n)
+    return GradientPlan(
+        Poisson(job.rate), steps or job.steps, job.clip_norm, job.noise_multiplier, public_n=job.n, delta=DELTA
+    )
 
 
 def marks(steps: int) -> list[int]:

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from privet import PrivateLogisticRegression
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing
-from privet.linear.training import TRAINERS, Task, by_gradient
 from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Release, Run, noisy_gradient_descent
+from privet.solvers import Problem, Release, Run, centred_gradient_descent, noisy_gradient_descent
 from privet.solvers.base.steps import Chooser, DecayingStep, StepSize
 
 Labelled = tuple[Any, NDArray[Any]]
@@ -193,25 +192,16 @@ def estimator(job: Job) -> PrivateLogisticRegression:
     )
 
 
-class WatchedTask(Task):
-    """What the estimator trains, with every iterate kept."""
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """Return what every solver is given."""
-        return {**super().common, "keep_iterates": True}
-
-
 def fitted(job: Job) -> list[NDArray[Any]]:
     """Return the weights of the fitted estimator, after all iterates if they are asked for."""
     iterates: list[NDArray[Any]] = []
 
-    def train(task: Task) -> Release:
-        release = by_gradient(WatchedTask(**vars(task)))
-        iterates.extend(release.trace["iterates"])
+    def watched(*args: Any, **options: Any) -> Release:
+        release = centred_gradient_descent(*args, **options, keep_iterates=job.with_curve)
+        iterates.extend(release.trace.get("iterates", ()))
         return release
 
-    with patch.dict(TRAINERS, {"gradient": train} if job.with_curve else {}):
+    with patch("privet.linear.methods.gradient.centred_gradient_descent", watched):
         model = estimator(job).fit(*images(job.preset.n)["training"])
     return [*iterates, np.vstack([model.coef_.T, model.intercept_ / PIXELS.constant])]
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from support import Split, Spread, console, print_table, save_figure, timed, write_results
 
-from privet.linear.defaults import AVERAGED, default_clip, gradient_steps, longest_step, precision
+from privet.linear.methods.gradient import AVERAGED, default_clip, gradient_steps, longest_step, precision
 from privet.objectives import BoundedRows, Logistic, SaturatingPenalty
 from privet.plans import AdaptivePlan, CentredPlan, FixedSize, FullBatch, GradientPlan, RecursivePlan
 from privet.privacy import Budget, NoiseSource

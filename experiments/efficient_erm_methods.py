@@ -24,7 +24,7 @@ from efficient_erm_data import Dataset, Floats
 from scipy.optimize import minimize
 from support import Spread, timed
 
-from privet.linear.defaults import CENTRE_SHARE, longest_step
+from privet.linear.methods.gradient import CENTRE_SHARE, longest_step
 from privet.plans import CentredPlan, FixedSize, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -14,8 +15,7 @@ import pytest
 
 import privet as package
 from privet.cli import main
-from privet.commands.fit import MODELS
-from privet.linear.defaults import METHODS
+from privet.linear.models import MODELS
 
 SCHEMA = """
 target = "visited"
@@ -106,8 +106,10 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize("command", ["fit", "audit"])
 def test_help_lists_the_models_and_methods_of_the_library(command: str) -> None:
     words = " ".join(privet(command, "--help").stdout.replace("│", " ").split())
-    for names in (", ".join(MODELS), ", ".join(METHODS)):
-        assert names in words
+    offered = {name for kind in MODELS.values() for name in kind.offered_methods()}
+    (listed,) = re.findall(r"--method \S+ One of auto, ([^.]*)\.", words)
+    assert set(listed.split(", ")) == offered
+    assert ", ".join(MODELS) in words
 
 
 def test_a_printed_guarantee_has_at_most_12_lines_and_verbose_shows_all_details(folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Checks of arguments: a bad number is named before any budget is spent."""
+"""Checks of arguments, which raise before any budget is spent. Their messages name the argument and its value."""
 
 import math
 from numbers import Integral, Real
 
-LARGEST_COUNT = 10**15  # floats hold every whole number up to here
+LARGEST_COUNT = 10**15  # a float can represent every integer up to here
 
 
 def positive(name: str, value: float) -> float:
@@ -47,7 +47,7 @@ def count(name: str, value: int, at_least: int = 1) -> int:
 
 
 def whole(name: str, value: int, at_least: int = 0) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``at_least``, however large."""
+    """Return ``value`` as an int if it is a whole number of at least ``at_least``, without an upper limit."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {_shown(value)}")
     if value < at_least:
@@ -74,7 +74,7 @@ def _shown(value: object) -> str:
 
 
 def within(name: str, value: float, least: float, most: float) -> float:
-    """Return a number of a range that floating point can bear, or raise."""
+    """Return ``value`` as a float if it lies in [least, most], the range that is supported, else raise ValueError."""
     if not least <= positive(name, value) <= most:
         raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}: use another unit")
     return float(value)

@@ -21,7 +21,7 @@ from torch.utils.data import TensorDataset
 
 from privet import deep
 from privet.deep import PrivateTraining, RecursiveMomentum, processes, selfcheck
-from privet.deep.estimates import Estimate, Recursive
+from privet.deep.gradient_estimators import GradientEstimator, Recursive
 from privet.denoise import LaplacianSmoothing
 from privet.plans import GradientPlan, Poisson, RecursivePlan
 from privet.privacy import Guarantee, NoiseSource
@@ -43,13 +43,13 @@ def entries_of(module: Any) -> set[str]:
     }
 
 
-def kinds_of(base: type[Estimate]) -> set[type[Estimate]]:
+def kinds_of(base: type[GradientEstimator]) -> set[type[GradientEstimator]]:
     """Return all kinds of an estimate that can be made, however far down."""
     below = set().union(*(kinds_of(kind) for kind in base.__subclasses__()))
     return below if inspect.isabstract(base) else below | {base}
 
 
-def trainings_of(entries: Iterable[str], kinds: Iterable[type[Estimate]]) -> set[Key]:
+def trainings_of(entries: Iterable[str], kinds: Iterable[type[GradientEstimator]]) -> set[Key]:
     """Return what must have a scenario: each way to prepare a training, with each kind of estimate."""
     names = [kind.__name__ for kind in kinds]
     return {(entry, name) for entry in entries for name in names}
@@ -57,7 +57,7 @@ def trainings_of(entries: Iterable[str], kinds: Iterable[type[Estimate]]) -> set
 
 def required() -> set[Key]:
     """Return the same of the package, found by looking."""
-    kinds = [kind for kind in kinds_of(Estimate) if kind.__module__.startswith("privet.")]
+    kinds = [kind for kind in kinds_of(GradientEstimator) if kind.__module__.startswith("privet.")]
     return trainings_of(entries_of(deep), kinds)
 
 
@@ -160,10 +160,15 @@ class Training:
                 **self.options,
             )
         else:
-            is_recursive = isinstance(self.plan, RecursivePlan)
-            plan = Recursive(self.plan, list(model.parameters())) if is_recursive else self.plan
+            plan = replace(self.plan, delta=LAX)
             private = PrivateTraining(
-                model, optimizer, dataset, plan=plan, loss=self.loss, delta=LAX, random_state=seed, **self.options
+                model,
+                optimizer,
+                dataset,
+                plan=Recursive(plan, list(model.parameters())) if isinstance(plan, RecursivePlan) else plan,
+                loss=self.loss,
+                random_state=seed,
+                **self.options,
             )
         private._layout = selfcheck.as_given  # the check of the first batch is no release, and takes as long as a step
         return private
@@ -191,7 +196,7 @@ class Training:
     def about(self, pair: Pair) -> tuple[Key, Guarantee]:
         """Return what a training is one of, and what it promises."""
         private = self.prepared(self.begun(), pair[0], len(pair[0]), 0)
-        return (deep.make_private.__name__, type(private._estimate).__name__), private.guarantee
+        return (deep.make_private.__name__, type(private._estimator).__name__), private.guarantee
 
     def direction(self, pair: Pair) -> NDArray[np.float64]:
         """Return where the last example's gradient points at the first weights, of length 1."""

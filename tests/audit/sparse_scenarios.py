@@ -20,7 +20,7 @@ from scenarios import BUDGET, CLIP, LAX, PURE, STEP, Key, Scenario
 import privet
 from privet import solvers
 from privet.audit import pairs
-from privet.linear.sparse_training import SPARSE_METHODS
+from privet.linear.methods import METHODS
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.plans.adaptive import Purse
@@ -386,7 +386,7 @@ def _estimator(
     d = pair.first[0].shape[1]
     fields = {"n_nonzero": max(1, d // 2), "feature_norm": math.sqrt(d), "entry_bound": 1.0, "fit_intercept": False}
     fields |= ({"classes": (0, 1)} if is_classifier else {}) | settings
-    public = {"X_public": np.eye(d)} if SPARSE_METHODS[method].uses_public else {}
+    public = {"X_public": np.eye(d)} if METHODS[method].uses_public else {}
 
     def fitted(table: Any, seed: int) -> Any:
         model = kind(budget.epsilon, budget.delta, method=method, random_state=seed, **fields)

@@ -16,8 +16,7 @@ import pytest
 from privet import PrivateRidge, solvers
 from privet.audit import from_outputs
 from privet.audit.distinguish import summary
-from privet.linear.sparse_training import SPARSE_METHODS
-from privet.linear.training import TRAINERS
+from privet.linear.methods import METHODS
 from privet.privacy import NoiseSource
 from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.events import ApproximateRelease
@@ -134,19 +133,20 @@ def test_an_estimator_or_a_method_without_a_scenario_is_noticed(monkeypatch):
         pass
 
     kinds = {"PrivateRidge": PrivateRidge, "PrivateNovelty": PrivateNovelty}
-    lacking = missing(methods_of(kinds.values(), TRAINERS), SCENARIOS)
+    lacking = missing(methods_of(kinds.values()), SCENARIOS)
     assert {name for name, *_ in lacking} == {"PrivateNovelty"}
-    monkeypatch.setattr("privet.linear.defaults.METHODS", ("novel",))
-    assert ("PrivateRidge", "novel") in missing(methods_of([PrivateRidge], ["novel"]), SCENARIOS)
+    monkeypatch.setitem(METHODS, "novel", replace(METHODS["gradient"], name="novel"))
+    assert missing(methods_of([PrivateRidge]), SCENARIOS) == {("PrivateRidge", "novel")}
 
 
 def test_a_sparse_solver_or_method_without_a_scenario_is_noticed(monkeypatch):
     kinds = {"PrivateSparseLogisticRegression", "PrivateSparseRegression"}
-    assert {(kind, method) for kind in kinds for method in SPARSE_METHODS} < required()
+    methods = [name for name, method in METHODS.items() if method.is_sparse]
+    assert {(kind, method) for kind in kinds for method in methods} < required()
     assert {("hard_threshold",), ("peeled_threshold",), ("student_of",)} < required()
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("PrivateSparseRegression", "peeling")]
     assert missing(required(), kept) == {("PrivateSparseRegression", "peeling")}
-    monkeypatch.setitem(SPARSE_METHODS, "novel", SPARSE_METHODS["peeling"])
+    monkeypatch.setitem(METHODS, "novel", replace(METHODS["peeling"], name="novel"))
     assert missing(required(), SCENARIOS) == {(kind, "novel") for kind in kinds}
 
 
@@ -155,20 +155,20 @@ def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_
     from deep_scenarios import entries_of, kinds_of, trainings_of
 
     from privet import deep
-    from privet.deep.estimates import Estimate, Fresh, Recursive
+    from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive
 
     class Novel(Fresh):
         pass
 
-    class Draft(Estimate):  # cannot be made yet
+    class Draft(GradientEstimator):  # cannot be made yet
         pass
 
     def brand_new(model) -> deep.PrivateTraining:
         raise NotImplementedError
 
     assert {("make_private", "Fresh"), ("make_private", "Recursive")} <= required()
-    assert {Fresh, Recursive, Novel} <= kinds_of(Estimate)
-    assert not {Estimate, Draft} & kinds_of(Estimate)
+    assert {Fresh, Recursive, Novel} <= kinds_of(GradientEstimator)
+    assert not {GradientEstimator, Draft} & kinds_of(GradientEstimator)
     assert missing(trainings_of(entries_of(deep), [Fresh, Recursive, Novel]), SCENARIOS) == {("make_private", "Novel")}
     module = SimpleNamespace(__all__=["brand_new", "RecursiveMomentum"], brand_new=brand_new, RecursiveMomentum=int)
     assert missing(trainings_of(entries_of(module), [Fresh]), SCENARIOS) == {("brand_new", "Fresh")}

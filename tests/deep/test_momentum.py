@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
-from privet.deep.estimates import Recursive  # noqa: E402
+from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson, RecursivePlan  # noqa: E402
 from privet.privacy import Budget  # noqa: E402
@@ -37,14 +37,13 @@ def recursive(steps=6, noise=NEGLIGIBLE, first_noise=None, refresh=GAMMA, rate=0
 
 def prepared(plan=None, model=None, dataset=None, *, lr=0.5, **options):
     model = network() if model is None else model
-    plan = recursive() if plan is None else plan
+    plan = replace(recursive() if plan is None else plan, delta=DELTA)
     return PrivateTraining(
         model,
         options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=lr),
         data() if dataset is None else dataset,
         plan=Recursive(plan, list(model.parameters())) if isinstance(plan, RecursivePlan) else plan,
         loss=nn.CrossEntropyLoss(),
-        delta=DELTA,
         random_state=0,
         **options,
     )
@@ -186,8 +185,8 @@ def test_an_empty_batch_keeps_what_is_remembered():
     for X, y in private.batches():
         private.step(X, y)
         if len(y) == 0 and previous is not None:
-            torch.testing.assert_close(private._estimate._estimate, (1 - GAMMA) * previous, rtol=1e-3, atol=1e-5)
-        previous = private._estimate._estimate.clone()
+            torch.testing.assert_close(private._estimator._estimate, (1 - GAMMA) * previous, rtol=1e-3, atol=1e-5)
+        previous = private._estimator._estimate.clone()
         sizes.append(len(y))
     assert 0 in sizes
 
@@ -272,7 +271,7 @@ def test_a_budget_is_kept_with_a_larger_first_batch():
         epochs=2,
         batch_size=20,
         clip_norm=1.0,
-        momentum=RecursiveMomentum(difference_norm=0.1, refresh=0.2, first_batch_size=100, max_move=0.1),
+        recursion=RecursiveMomentum(difference_norm=0.1, refresh=0.2, first_batch_size=100, max_move=0.1),
         random_state=0,
     )
     for batch in private.batches():
@@ -300,5 +299,5 @@ def test_impossible_settings_are_refused():
                 epochs=2,
                 batch_size=20,
                 clip_norm=1.0,
-                momentum=RecursiveMomentum(**settings),
+                recursion=RecursiveMomentum(**settings),
             )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch", reason="deep networks need torch: pip insta
 from torch import distributed, nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
-from privet.deep.estimates import Recursive  # noqa: E402
+from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.processes import Processes  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import FixedSize, GradientPlan, Poisson, RecursivePlan  # noqa: E402
@@ -54,6 +55,7 @@ def network(seed=0):
 
 def prepared(plan, model=None, dataset=None, *, wrapped=None, loss=None, lr=0.5, **options):
     model = network() if model is None else model
+    plan = replace(plan, delta=DELTA)
     if isinstance(plan, RecursivePlan):
         plan = Recursive(plan, list(model.parameters()))
     return PrivateTraining(
@@ -62,7 +64,6 @@ def prepared(plan, model=None, dataset=None, *, wrapped=None, loss=None, lr=0.5,
         data() if dataset is None else dataset,
         plan=plan,
         loss=loss or nn.CrossEntropyLoss(),
-        delta=DELTA,
         **options,
     )
 
@@ -243,7 +244,7 @@ def test_the_guarantee_is_that_of_one_process(told):
 
 def test_other_samplers_are_refused(told):
     for each in told:
-        assert "cannot be shared" in each["refused"]
+        assert "cannot be split among processes" in each["refused"]
     prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # alone it may
 
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep import checkpoint  # noqa: E402
-from privet.deep.estimates import Recursive  # noqa: E402
+from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan  # noqa: E402
 
@@ -52,7 +53,7 @@ def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.f
     X = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)  # of the weights
     model = (network() if model is None else model).to(dtype)
-    plan = plan_of(kind, steps)
+    plan = replace(plan_of(kind, steps), delta=DELTA)
     if kind == "recursive":
         plan = Recursive(plan, [each for each in model.parameters() if each.requires_grad])
     trained = (each for each in model.parameters() if each.requires_grad)
@@ -62,7 +63,6 @@ def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.f
         TensorDataset(X.to(dtype), (X[:, 0] > 0).long()),
         plan=plan,
         loss=nn.CrossEntropyLoss(),
-        delta=DELTA,
         random_state=seed,
     )
 
@@ -95,7 +95,7 @@ def state_of(private):
     return {
         "model": dict(private.model.state_dict()),
         "optimizer": private.optimizer.state_dict(),
-        "estimate": private._estimate.state(),
+        "estimate": private._estimator.state(),
     }
 
 
@@ -147,7 +147,7 @@ def test_the_step_after_a_resume_is_the_step_that_would_have_been(tmp_path):
     for private in (before, after):
         X, y = private.dataset.tensors
         total, _ = private._total((X[:10],), y[:10])
-        private._apply(private._estimate.gradient(mean + total), 0.0)
+        private._apply(private._estimator.gradient(mean + total), 0.0)
     assert_same(state_of(before), state_of(after))
 
 
@@ -275,7 +275,7 @@ def test_changed_parameters_are_remembered(tmp_path):
     private._files.close()
     again = prepared()
     again.resume(tmp_path / "run")
-    assert "what the caller changed" in again.guarantee.statement(verbose=True)
+    assert "changes that the caller made" in again.guarantee.statement(verbose=True)
 
 
 # ----------------------------------------------------------------------------------------------------------- noise
@@ -456,7 +456,7 @@ def test_resume_comes_before_the_first_batch(tmp_path):
     saved(tmp_path / "run")
     private = prepared()
     make(private, 1)
-    with pytest.raises(PlanError, match="before its first batch"):
+    with pytest.raises(PlanError, match="already drawn batches"):
         private.resume(tmp_path / "run")
 
 
@@ -639,7 +639,7 @@ def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, ki
         private.resume(path)
         assert made <= private.steps_spent <= made + life + 1  # at most one a life was booked and not made
         spent = private.guarantee.epsilon
-        assert spent >= private._estimate.so_far(made).guarantee(DELTA).epsilon
+        assert spent >= private._estimator.so_far(made).guarantee(DELTA).epsilon
         private._files.close()
     private = prepared(kind=kind, steps=planned)
     private.resume(path)

@@ -12,6 +12,7 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep.datasets import collated  # noqa: E402
+from privet.deep.model_checks import first_batch_layout  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
 
@@ -47,9 +48,8 @@ def prepared(model=None, dataset=None, *, loss=None, rate=0.3, steps=6, **option
         model,
         options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1),
         dataset,
-        plan=GradientPlan(Poisson(rate), steps, 1.0, 1.0, public_n=len(dataset)),
+        plan=GradientPlan(Poisson(rate), steps, 1.0, 1.0, public_n=len(dataset), delta=1e-5),
         loss=loss or nn.CrossEntropyLoss(),
-        delta=1e-5,
         random_state=options.pop("seed", 0),
         **options,
     )
@@ -301,7 +301,7 @@ def test_a_model_that_views_images_works_and_gives_the_same_sums(channels):
     found = []
     for private in (viewing, flattening):
         X, y = private.dataset.tensors
-        private._check_first_batch((X,), y)
+        private._layout = first_batch_layout(private.model, private._loss, private.dataset, (X,), y)
         found.append(private._total((X,), y)[0])
     assert viewing._layout is not flattening._layout
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
@@ -410,7 +410,7 @@ def test_a_change_between_steps_is_reported_and_the_guarantee_says_so(change, dt
     change(private)
     with pytest.warns(UserWarning, match="were changed between two private steps"):
         private.step(*next(batches))
-    assert "what the caller changed in the parameters between steps owes nothing" in private.guarantee.statement(
+    assert "changes that the caller made to the parameters between steps do not depend" in private.guarantee.statement(
         verbose=True
     )
     change(private)

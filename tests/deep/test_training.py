@@ -9,10 +9,11 @@ torch = pytest.importorskip("torch", reason="deep networks need torch: pip insta
 from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
-from privet.deep import make_private  # noqa: E402
+from privet.deep import RecursiveMomentum, make_private  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
 from privet.privacy import Adjacency, Budget  # noqa: E402
+from privet.privacy.budget import default_delta  # noqa: E402
 
 
 def problem(n=200, d=5, seed=0):
@@ -166,24 +167,24 @@ def test_seeds_repeat_and_others_differ():
     assert not torch.allclose(weights[0], weights[2])
 
 
-def test_misuse_is_refused():
+def test_a_batch_is_used_exactly_once():
     private = prepared()
-    with pytest.raises(PlanError, match="takes a batch of batches"):
+    with pytest.raises(PlanError, match="without a new batch"):
         private.step(torch.zeros(1, 5), torch.zeros(1).long())
     batches = private.batches()
     batch = next(batches)
-    with pytest.raises(PlanError, match="each batch is for one step"):
+    with pytest.raises(PlanError, match="drawn and not used"):
         next(batches)
-    with pytest.raises(PlanError, match="once"):
+    with pytest.raises(PlanError, match="without a new batch"):
         private = prepared()
         batch = next(private.batches())
         private.step(*batch)
         private.step(*batch)
-    with pytest.raises(PlanError, match="has begun"):
+    with pytest.raises(PlanError, match="only once per training"):
         next(private.batches())
 
 
-def test_impossible_settings_are_refused():
+def test_impossible_settings_raise_before_anything_is_spent():
     with pytest.raises(ValueError, match=r"nn.GroupNorm"):
         prepared(model=nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2)))
     with pytest.raises(ValueError, match="does not hold all parameters"):
@@ -199,8 +200,54 @@ def test_impossible_settings_are_refused():
         train(prepared(loss=nn.functional.cross_entropy))
 
 
+@pytest.mark.parametrize(
+    "given", [{"budget": (8.0, 1e-4)}, {"budget": [8.0, 1e-4]}, {"budget": None, "epsilon": 8.0, "delta": 1e-4}]
+)
+def test_a_budget_can_be_given_as_a_pair_or_by_its_parts(given):
+    assert prepared(**given).plan == prepared().plan
+    assert prepared(**given).guarantee.delta == 1e-4
+
+
+@pytest.mark.parametrize("given", [{"budget": 8.0}, {"budget": None, "epsilon": 8}])
+def test_a_budget_without_delta_gets_the_default_for_n(given):
+    assert prepared(**given).guarantee.delta == default_delta(200)
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ({"budget": None}, "either budget or epsilon"),
+        ({"epsilon": 8.0}, "either budget or epsilon"),
+        ({"delta": 1e-4}, "cannot be given together"),
+        ({"budget": "8"}, "a budget must be"),
+    ],
+)
+def test_an_ambiguous_budget_is_rejected(given, cause):
+    with pytest.raises(ValueError, match=cause):
+        prepared(**given)
+
+
+def test_progress_is_called_with_steps_spent_and_planned():
+    private, calls = prepared(epochs=1), []
+    for batch in private.batches(progress=lambda done, planned: calls.append((done, planned))):
+        private.step(*batch)
+    assert calls == [(done, 10) for done in range(1, 11)]
+
+
+def test_deprecated_argument_names_still_work():
+    with pytest.warns(DeprecationWarning, match="verbose"):
+        batches = prepared(epochs=1).batches(progress=False)
+    assert next(batches)
+    settings = RecursiveMomentum(difference_norm=0.1, refresh=0.2)
+    with pytest.warns(DeprecationWarning, match="'recursion'"):
+        old = prepared(momentum=settings)
+    assert old.plan == prepared(recursion=settings).plan
+    with pytest.raises(TypeError, match="both"):
+        prepared(momentum=settings, recursion=settings)
+
+
 class Scaled(nn.Module):
-    """A layer of its own."""
+    """A layer without a gradient rule."""
 
     def __init__(self):
         super().__init__()
@@ -210,9 +257,9 @@ class Scaled(nn.Module):
         return x * self.scale
 
 
-def test_a_layer_without_a_rule_is_told_of_in_one_line():
+def test_a_layer_without_a_gradient_rule_is_trained_with_a_warning():
     model = nn.Sequential(nn.Linear(5, 8), Scaled(), nn.Linear(8, 2))
-    with pytest.warns(UserWarning, match="no rule for Scaled"):
+    with pytest.warns(UserWarning, match="no gradient rule for Scaled"):
         private = prepared(model=model)
     train(private)
     assert not torch.equal(model[1].scale, torch.ones(8))

@@ -6,11 +6,10 @@ import pytest
 from sklearn.datasets import load_digits, load_wine
 
 from privet import PrivateLinearSVC, PrivateLogisticRegression
-from privet.linear.training import TRAINERS
 
 KINDS = [PrivateLogisticRegression, PrivateLinearSVC]
 each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-METHODS = list(TRAINERS)
+METHODS = list(PrivateLogisticRegression.offered_methods())
 
 
 def make(kind, **fields):
@@ -83,8 +82,8 @@ def test_a_single_record_is_enough(kind, method):
 @pytest.mark.parametrize(
     ("y", "cause"),
     [
-        (np.zeros(6, int), "one class only"),
-        (np.full(6, "yes"), "one class only"),
+        (np.zeros(6, int), "only one class"),
+        (np.full(6, "yes"), "only one class"),
         (np.linspace(0, 1, 6), "continuous|label type"),
         ([0, 1, np.nan, 1, 0, 1], "NaN"),
         (np.array([0, 1, np.nan, 1, 0, 1], dtype=object), "NaN|label"),
@@ -158,7 +157,7 @@ def test_several_classes_for_the_logistic_loss(method, binary):
 def test_several_classes_where_there_is_no_proof_are_refused_with_a_way_out(binary, no_noise):
     X, y = binary
     y = y + (X[:, 1] > 1)
-    with pytest.raises(ValueError, match=r"one score a record.*: use output or gradient"):
+    with pytest.raises(ValueError, match=r"one score per record.* Use method='gradient'"):
         PrivateLogisticRegression(method="objective").fit(X, y)
     with pytest.raises(ValueError, match=r"several scores a record.*leave the clip out, or add noise in every step"):
         PrivateLogisticRegression(method="output", clip_norm=0.1).fit(X, y)

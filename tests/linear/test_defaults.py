@@ -2,14 +2,9 @@ import math
 
 import pytest
 
-from privet.linear.defaults import (
-    choose_method,
-    default_clip,
-    gradient_steps,
-    longest_step,
-    output_steps,
-    precision,
-)
+from privet import PrivateLogisticRegression
+from privet.linear.methods.gradient import default_clip, gradient_steps, longest_step, precision
+from privet.linear.methods.output import output_steps
 from privet.privacy import Budget
 from privet.privacy.budget import default_delta
 
@@ -25,20 +20,22 @@ from privet.privacy.budget import default_delta
     ],
 )
 def test_a_method_is_chosen_with_a_reason(method, is_pure, chosen):
-    choice = choose_method(method, is_pure=is_pure)
-    assert choice.method == chosen
-    assert choice.reason == "asked for" or ("delta" in choice.reason and method == "auto")
+    found, reason = PrivateLogisticRegression(method=method)._choose_method(is_pure=is_pure)
+    assert found.name == chosen
+    assert reason == "asked for" or ("delta" in reason and method == "auto")
 
 
 def test_pure_epsilon_asked_of_gaussian_noise_is_refused():
-    with pytest.raises(ValueError, match="no pure epsilon guarantee: set delta > 0, or use method='output' or"):
-        choose_method("gradient", is_pure=True)
+    with pytest.raises(
+        ValueError, match=r"no pure epsilon guarantee.* or use method='minimiser', 'objective' or 'output'"
+    ):
+        PrivateLogisticRegression(method="gradient")._choose_method(is_pure=True)
 
 
 @pytest.mark.parametrize("method", ["sgd", "", None, 3, ["output"]])
 def test_an_unknown_method_is_refused_by_name(method):
-    with pytest.raises(ValueError, match="method must be auto, gradient, iteration, output, minimiser or objective"):
-        choose_method(method, is_pure=False)
+    with pytest.raises(ValueError, match="method must be auto, gradient, iteration, minimiser, objective or output"):
+        PrivateLogisticRegression(method=method)._choose_method(is_pure=False)
 
 
 @pytest.mark.parametrize("n", [1, 2, 100, 10**9])

@@ -196,7 +196,8 @@ def test_accuracy_on_diabetes(diabetes, kind, floor, fields):
 def test_a_square_has_no_minimiser_that_one_record_cannot_move(line, no_noise):
     for method in ("minimiser", "objective"):
         with pytest.raises(
-            ValueError, match="needs a loss with bounded gradients, which the square is not: use Private"
+            ValueError,
+            match=r"needs a loss with bounded gradients, but the loss of PrivateRidge is unbounded\. Use Private",
         ):
             PrivateRidge(method=method).fit(*line)
 

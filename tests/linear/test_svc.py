@@ -54,7 +54,7 @@ def test_without_much_noise_it_is_the_machine_of_chaudhuri(binary, width, alpha)
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["a", "b", "c"]], ids=str)
 def test_several_classes_are_refused_with_a_way_out(no_noise, labels):
     y = np.tile(labels, 4)
-    with pytest.raises(ValueError, match=r"y has 3 classes: use PrivateLogisticRegression") as error:
+    with pytest.raises(ValueError, match=r"y has 3 classes\. Use PrivateLogisticRegression") as error:
         PrivateLinearSVC().fit(np.ones((12, 2)), y)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="3 classes"):

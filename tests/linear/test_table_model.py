@@ -70,7 +70,7 @@ def test_a_support_vector_machine_learns_classes_and_has_no_probabilities(tmp_pa
 
 def test_a_support_vector_machine_refuses_three_levels_with_the_remedy(no_noise):
     schema = TableSchema(FEATURES, Target("visits", ("none", "few", "many")))
-    with pytest.raises(ValueError, match="3 classes: use PrivateLogisticRegression"):
+    with pytest.raises(ValueError, match=r"3 classes\. Use PrivateLogisticRegression"):
         TableModel(schema, PrivateLinearSVC()).fit(table())
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from sklearn.base import is_classifier
 
 from privet import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privet.linear.training import TRAINERS, Task
+from privet.linear.methods import METHODS, Task
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import OutputPlan
 from privet.plans.step import Step
@@ -19,6 +19,7 @@ from privet.privacy import Budget, NoiseSource
 from privet.privacy.events import LastIterate
 from privet.solvers import Problem
 
+TRAINERS = {name: method for name, method in METHODS.items() if not method.is_sparse}
 KINDS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
 CASES = [
     (kind, method)
@@ -270,7 +271,7 @@ def test_a_trainer_keeps_within_the_budget_or_refuses_with_the_reason(method, ob
     draw = NoiseSource.gaussian
     monkeypatch.setattr(NoiseSource, "gaussian", lambda *a, **k: draws.append(1) or draw(*a, **k))
     try:
-        release = TRAINERS[method](task(objective))
+        release = TRAINERS[method].train(task(objective))
     except ValueError as error:
         assert not draws
         assert (method, type(objective)) in {("minimiser", Squared), ("objective", Squared), ("objective", Multinomial)}
@@ -284,21 +285,21 @@ def test_a_trainer_keeps_within_the_budget_or_refuses_with_the_reason(method, ob
 @pytest.mark.parametrize("method", TRAINERS)
 def test_progress_ends_at_the_end(method):
     told = []
-    TRAINERS[method](task(Logistic(), progress=lambda *call: told.append(call)))
+    TRAINERS[method].train(task(Logistic(), progress=lambda *call: told.append(call)))
     assert told[-1][0] == told[-1][1]
     assert [done for done, _ in told] == list(range(1, len(told) + 1))
 
 
 def test_the_number_of_steps_is_the_users_where_there_are_steps():
     for method in ("gradient", "output"):
-        assert TRAINERS[method](task(Logistic(), max_iter=9)).trace["steps"] == 9
+        assert TRAINERS[method].train(task(Logistic(), max_iter=9)).trace["steps"] == 9
 
 
 @pytest.mark.parametrize("objective", [Logistic(), Squared(), Multinomial(3)], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0, 1e4, 1e6])
 def test_every_precision_has_a_clip_that_a_plan_can_have(objective, epsilon):
     """From some precision on clipping no longer pays; a square, though, has no other bound."""
-    release = TRAINERS["gradient"](task(objective, n=300, epsilon=epsilon))
+    release = TRAINERS["gradient"].train(task(objective, n=300, epsilon=epsilon))
     assert 0 < release.trace["clip_norm"] < math.inf
     assert release.guarantee.epsilon <= epsilon
 

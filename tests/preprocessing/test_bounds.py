@@ -18,7 +18,7 @@ NAMES = ["age", "bmi"]
     ],
     ids=repr,
 )
-def test_bounds_may_be_stated_in_many_forms(upper):
+def test_bounds_are_accepted_in_many_forms(upper):
     bounds = Bounds.declared(0, upper, NAMES)
     assert bounds.lower.tolist() == [0.0, 0.0]
     assert bounds.upper.tolist() == [120.0, 60.0]
@@ -32,7 +32,7 @@ def test_columns_without_names_are_numbered():
 @pytest.mark.parametrize(
     ("lower", "upper", "cause"),
     [
-        (1, 1, r"lower must be below upper, got 1 and 1 for column 'age': such a column is constant"),
+        (1, 1, r"lower must be below upper, got 1 and 1 for column 'age'. A column with equal bounds is constant"),
         (2, 1, "lower must be below upper"),
         ([0, 5], [1, 4], "column 'bmi'"),
         (0, 5e-324, "lower must be below upper"),
@@ -40,7 +40,7 @@ def test_columns_without_names_are_numbered():
         (0, np.inf, "upper must be finite"),
         (0, 1e301, "upper must be finite"),
         (0, [1, np.nan], "upper must be finite, got nan for column 'bmi'"),
-        (0, [1, 2, 3], "there are 2 columns, got 3"),
+        (0, [1, 2, 3], "There are 2 columns, got 3"),
         (0, [], "number"),
         (0, [[1, 2]], "2 dimensions"),
         ("0", 1, "lower must be a number"),
@@ -49,7 +49,7 @@ def test_columns_without_names_are_numbered():
         (0, [1, None], "upper must be a number"),
         (0, {"age": 1, "bmi": "2"}, "upper must be a number"),
         (0, {"age": 1}, "upper has no bound for column 'bmi'"),
-        (0, {"age": 1, "bmi": 2, "Age": 3}, "upper names 'Age', which is no column: there are 'age', 'bmi'"),
+        (0, {"age": 1, "bmi": 2, "Age": 3}, "upper names 'Age', which is not a column. The columns are 'age', 'bmi'"),
         (0, pd.Series([1, 2, 3], ["age", "bmi", "bmi"]), "upper names a column twice"),
         (0, pd.Series([1, np.nan], NAMES), "upper must be finite"),
     ],
@@ -73,7 +73,7 @@ def test_entries_are_clipped_and_mapped(dtype):
 @pytest.mark.parametrize(
     ("lower", "upper"), [(-1e300, 1e300), (0.1, 0.7), (1 / 3, 1e200), (1e16, 1e16 + 2), (0, 1e-200)]
 )
-def test_mapped_entries_never_leave_the_interval_by_rounding(lower, upper):
+def test_rounding_never_moves_mapped_entries_out_of_the_interval(lower, upper):
     bounds = Bounds.declared(lower, upper, ["x"])
     X = np.array([[lower], [upper], [np.nextafter(upper, lower)], [-1e308], [1e308]])
     with np.errstate(all="raise", under="ignore"):

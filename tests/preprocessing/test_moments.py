@@ -26,7 +26,7 @@ def bounds_of(d, lower=-1.0, upper=1.0):
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2)])
-def test_replacing_a_record_moves_the_vector_as_far_as_claimed_and_no_further(n, d):
+def test_replacing_a_record_attains_the_sensitivity_and_never_exceeds_it(n, d):
     records = list(itertools.product(EXTREMES if d == 1 else EXTREMES[1::2], repeat=d))
     claim, bounds = MomentStability(n, d).sensitivity, bounds_of(d)
     others = [np.array(rest).reshape(n - 1, d) for rest in itertools.combinations_with_replacement(records[::3], n - 1)]
@@ -44,12 +44,12 @@ def test_replacing_a_record_moves_the_vector_as_far_as_claimed_and_no_further(n,
     st.lists(st.floats(-1, 1), min_size=3, max_size=3),
     st.lists(st.floats(-1, 1), min_size=3, max_size=3),
 )
-def test_no_pair_of_neighbours_exceeds_the_claim(common, one, other):
+def test_no_pair_of_neighbouring_datasets_exceeds_the_sensitivity(common, one, other):
     pair = [moment_vector(np.array([common, record]), bounds_of(3)) for record in (one, other)]
     assert np.linalg.norm(pair[0] - pair[1]) <= MomentStability(2, 3).sensitivity
 
 
-def test_the_square_weighs_as_much_as_is_free_and_no_more():
+def test_the_weight_of_the_squares_is_the_largest_that_costs_nothing():
     """The largest move over a fine grid of pairs is 2 with this weight and more with a slightly larger one."""
     u = np.linspace(-1, 1, 2001)
 
@@ -74,7 +74,7 @@ def test_sums_are_exact_in_any_order(order):
     assert whole[1] == pytest.approx(SQUARE_WEIGHT * (X**2).mean(), abs=2e-9)
 
 
-def test_blocks_make_no_difference(rows, monkeypatch):
+def test_the_block_size_does_not_change_the_sums(rows, monkeypatch):
     bounds = bounds_of(3, -4, 4)
     X = sparse.csr_array(rows * (np.abs(rows) > 1))
     whole = moment_vector(rows, bounds), moment_vector(X, bounds)
@@ -90,7 +90,7 @@ def test_sparse_and_dense_rows_have_the_same_moments(rows, dtype):
     assert np.array_equal(moment_vector(sparse.csr_array(X), bounds), moment_vector(X, bounds))
 
 
-def test_the_vector_is_what_it_says(rows):
+def test_the_vector_holds_means_and_weighted_second_moments(rows):
     u = np.clip((rows - 1) / 3, -1, 1)
     expected = np.concatenate([u.mean(axis=0), SQUARE_WEIGHT * (u**2).mean(axis=0)])
     assert moment_vector(rows, bounds_of(3, -2, 4)) == pytest.approx(expected, abs=3e-9)
@@ -125,7 +125,7 @@ def test_the_noise_that_is_drawn_has_the_stated_size(budget):
         assert plan.scale == pytest.approx(2 * math.sqrt(40) / 5000, rel=1e-6)
 
 
-def test_the_noise_in_a_variance_is_known():
+def test_the_noise_in_a_variance_has_the_declared_size():
     X = np.full((2000, 50), -0.6)
     X[::2] = -0.2
     plan = OutputPlan.for_budget(Budget(5.0, 1e-5), stability=MomentStability(*X.shape))

@@ -38,7 +38,7 @@ def scaler_of(epsilon=1.0, **fields):
     ids=repr,
 )
 @by_method
-def test_scikit_learn(method, fields, seed):
+def test_the_scaler_passes_the_checks_of_scikit_learn(method, fields, seed):
     estimator = scaler_of(method=method, random_state=seed, **fields)
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
@@ -50,7 +50,7 @@ def test_scikit_learn(method, fields, seed):
 
 
 @by_method
-def test_it_is_cloned_without_what_it_learned_and_pickled_with_it(rows, method):
+def test_a_clone_is_unfitted_and_a_pickled_copy_is_fitted(rows, method):
     scaler = scaler_of(2.0, delta=1e-5, method=method, quantiles=(0.1, 0.9)).fit(rows)
     assert not hasattr(clone(scaler), "scale_")
     assert clone(scaler).get_params() == scaler.get_params()
@@ -60,7 +60,7 @@ def test_it_is_cloned_without_what_it_learned_and_pickled_with_it(rows, method):
 
 
 @by_method
-def test_what_is_learned_is_plain(rows, method):
+def test_learned_attributes_are_float64_arrays(rows, method):
     scaler = scaler_of(method=method).fit(rows)
     learned = {name: value for name, value in vars(scaler).items() if name.endswith("_")}
     assert learned.keys() == {"n_features_in_", "lower_", "upper_", "center_", "scale_", "guarantee_"}
@@ -71,7 +71,7 @@ def test_what_is_learned_is_plain(rows, method):
 
 
 @by_method
-def test_names_go_in_and_come_out(rows, method):
+def test_feature_names_are_kept(rows, method):
     frame = pd.DataFrame(rows, columns=["a", "b", "c"], index=np.arange(400) * 2)
     named = scaler_of(method=method, lower={"c": -4, "b": -3, "a": -2}).set_output(transform="pandas")
     out = named.fit_transform(frame)
@@ -135,7 +135,7 @@ def test_with_little_noise_it_scales_like_scikit_learn(rows, method):
 
 
 @by_method
-def test_seeds_repeat_and_none_differs(rows, method):
+def test_a_seed_repeats_the_fit_and_no_seed_does_not(rows, method):
     def fit(seed):
         return scaler_of(method=method, random_state=seed).fit(rows).center_
 
@@ -160,7 +160,7 @@ def test_sparse_rows_stay_sparse_and_equal_dense_ones(rows, method):
 
 
 @by_method
-def test_stored_zeros_and_halves_count_as_what_they_are(rows, method):
+def test_explicit_zeros_and_entries_stored_twice_change_nothing(rows, method):
     X = sparse.csr_array(rows * (np.abs(rows) > 1))
     halves = sparse.csr_array((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), X.indptr * 2), shape=X.shape)
     full = sparse.csr_array((X.toarray().ravel(), np.tile(np.arange(3), 400), np.arange(0, 1201, 3)), shape=X.shape)
@@ -169,11 +169,11 @@ def test_stored_zeros_and_halves_count_as_what_they_are(rows, method):
     assert np.array_equal(scales[0], scales[2])
 
 
-def test_sparse_rows_are_refused_where_they_would_become_dense(no_noise, rows):
+def test_sparse_rows_that_would_become_dense_are_refused(no_noise, rows):
     X = sparse.csr_array(rows)
     with pytest.raises(ValueError, match=r"does not accept sparse rows.*center=False"):
         scaler_of().fit(X)
-    with pytest.raises(ValueError, match=r"bounds that hold zero.*\[1, 4\]"):
+    with pytest.raises(ValueError, match=r"bounds that include zero.*\[1, 4\]"):
         scaler_of(center=False, lower=[-1, 1, -1]).fit(X)
 
 
@@ -184,7 +184,7 @@ def test_sparse_rows_are_refused_where_they_would_become_dense(no_noise, rows):
 @pytest.mark.parametrize("delta", [None, 0.0, 1e-6])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("center", [True, False])
-def test_the_guarantee_keeps_within_the_budget_and_uses_it(rows, method, delta, epsilon, center):
+def test_the_guarantee_stays_within_the_budget_and_uses_it(rows, method, delta, epsilon, center):
     guarantee = scaler_of(epsilon, delta=delta, method=method, center=center).fit(rows).guarantee_
     assert 0.98 * epsilon < guarantee.epsilon <= epsilon
     assert guarantee.delta == pytest.approx(400**-1.1 if delta is None else delta)
@@ -214,7 +214,7 @@ def test_the_guarantee_is_conditional_on_a_seed_only(rows, method, seed):
     text = guarantee.statement(verbose=True)
     assert guarantee.is_conditional == (seed is not None)
     assert "clipped" in text
-    assert "bounds were declared beforehand" in text
+    assert "bounds were declared before the fit" in text
     assert "number of records, 400," in text
     assert ("quantiles of each of 3 columns" if method == "quantiles" else "second moments of 3 columns") in text
 
@@ -247,7 +247,7 @@ def test_every_quantile_is_drawn_once(rows, monkeypatch):
 
 
 @by_method
-def test_the_number_of_rows_is_all_that_the_guarantee_owes_to_them(rows, method):
+def test_the_guarantee_depends_on_the_number_of_rows_only(rows, method):
     one, other = (scaler_of(method=method).fit(X).guarantee_ for X in (rows, 0 * rows + 3))
     assert one == other
 
@@ -258,7 +258,7 @@ def test_the_number_of_rows_is_all_that_the_guarantee_owes_to_them(rows, method)
 @by_method
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("delta", [None, 0.0])
-def test_one_or_two_rows_are_drowned_in_noise_and_finite(method, n, delta):
+def test_fits_to_one_or_two_rows_are_finite(method, n, delta):
     X = np.array([[4.0, -4.0], [0.0, 9.0]])[:n]
     for seed in range(20):
         scaler = scaler_of(method=method, delta=delta, random_state=seed).fit(X)
@@ -283,14 +283,14 @@ def test_columns_of_ties_and_bounds_have_sensible_scales(method):
         assert scaler.scale_[3] == pytest.approx(0.3, abs=0.15)
 
 
-def test_a_floor_holds_up_small_scales(rows):
+def test_min_scale_bounds_small_scales_from_below(rows):
     for method in METHODS:
         scaler = scaler_of(1e6, method=method, min_scale=0.5).fit(rows)
         assert scaler.scale_.min() == pytest.approx(2.0)
 
 
 @by_method
-def test_extreme_rows_and_bounds_leave_all_finite(method):
+def test_extreme_rows_and_bounds_give_finite_results(method):
     X = np.array([[1e308, 1e308], [5e-324, 0.0], [-3.0, -1e-300]] * 10)
     for lower, upper in ((-1e300, 1e300), (-1e-280, 1e-280), (1e16, 1e16 + 4)):
         scaler = scaler_of(method=method, lower=lower, upper=upper)
@@ -383,7 +383,7 @@ class Untouchable:
     ],
     ids=str,
 )
-def test_an_impossible_setting_is_named_before_the_data_is_touched(no_noise, fields, cause):
+def test_an_invalid_parameter_is_named_before_the_data_is_used(no_noise, fields, cause):
     with pytest.raises(ValueError, match=cause) as error:
         scaler_of(**fields).fit(Untouchable())
     assert "\n" not in str(error.value)
@@ -399,9 +399,9 @@ def test_an_impossible_setting_is_named_before_the_data_is_touched(no_noise, fie
         (np.zeros((0, 2)), {}, "0 sample"),
         (np.zeros((2, 0)), {}, "0 feature"),
         (np.zeros(3), {}, "1D|1 dim"),
-        (np.zeros((2, 2)), {"lower": [0, 0, 0]}, "there are 2 columns, got 3"),
+        (np.zeros((2, 2)), {"lower": [0, 0, 0]}, "There are 2 columns, got 3"),
         (np.zeros((2, 2)), {"lower": 5}, "lower must be below upper"),
-        (np.zeros((2, 2)), {"lower": {"a": 0}}, "names 'a', which is no column"),
+        (np.zeros((2, 2)), {"lower": {"a": 0}}, "names 'a', which is not a column"),
         (np.zeros((2, 2)), {"upper": np.nan}, "upper must be finite"),
     ],
     ids=str,
@@ -413,7 +413,7 @@ def test_bad_rows_and_bounds_are_refused_before_any_noise_is_drawn(no_noise, met
 
 
 @by_method
-def test_noise_would_have_been_noticed(no_noise, rows, method):
+def test_the_fixture_that_forbids_noise_works(no_noise, rows, method):
     with pytest.raises(AssertionError, match="noise was drawn"):
         scaler_of(method=method).fit(rows)
 
@@ -424,7 +424,7 @@ def test_bounds_are_required():
 
 
 @by_method
-def test_a_failed_fit_leaves_nothing(rows, method):
+def test_a_failed_fit_leaves_no_attributes(rows, method):
     scaler = scaler_of(method=method).fit(rows)
     with pytest.raises(ValueError, match="NaN"):
         scaler.fit(np.where(rows > 1, np.nan, rows))
@@ -434,7 +434,7 @@ def test_a_failed_fit_leaves_nothing(rows, method):
     assert not hasattr(scaler, "guarantee_")
 
 
-def test_rows_of_other_columns_are_refused(rows):
+def test_rows_with_other_columns_are_refused(rows):
     scaler = scaler_of().fit(rows)
     with pytest.raises(ValueError, match=re.escape("expecting 3 features")):
         scaler.transform(rows[:, :2])

@@ -15,7 +15,7 @@ ROWS = np.array([[30.0, 85.0], [60.0, 35.0], [-5.0, 10.0]])
 
 
 @pytest.mark.parametrize("center", [True, False])
-def test_scikit_learn(center):
+def test_the_scaler_passes_the_checks_of_scikit_learn(center):
     results = check_estimator(PublicScaler(-10, 10, center=center), on_fail=None, on_skip=None)
     failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
     skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
@@ -24,7 +24,7 @@ def test_scikit_learn(center):
     assert skipped <= {"check_array_api_input"}
 
 
-def test_bounds_become_minus_one_and_one():
+def test_the_bounds_are_mapped_to_minus_one_and_one():
     scaler = PublicScaler([0, 10], [120, 60])
     assert scaler.fit_transform(ROWS) == pytest.approx(np.array([[-0.5, 1.0], [0.0, 0.0], [-1.0, -1.0]]))
     assert scaler.guarantee_ is None
@@ -41,7 +41,7 @@ def test_bounds_become_minus_one_and_one():
         (-9, -4, [1, 1, 1]),
     ],
 )
-def test_without_centring_zero_stays_zero_where_it_can(lower, upper, expected):
+def test_without_centring_zeros_stay_zero_if_the_bounds_include_zero(lower, upper, expected):
     X = np.array([[-3.0], [1.0], [5.0]])
     X = X if lower != -2 else np.array([[-2.0], [1.0], [5.0]])
     scaler = PublicScaler(lower, upper, center=False).fit(X)
@@ -59,7 +59,7 @@ def test_no_row_is_longer_than_the_stated_norm():
         assert scaler.row_norm_ <= math.sqrt(7)
 
 
-def test_it_learns_nothing_from_the_entries():
+def test_the_fit_does_not_depend_on_the_entries():
     one, other = (PublicScaler(-1, [1, 2]).fit(X) for X in (ROWS, -ROWS * 1e9))
     assert vars(one).keys() == vars(other).keys()
     for name in ("center_", "scale_", "lower_", "upper_"):
@@ -69,7 +69,7 @@ def test_it_learns_nothing_from_the_entries():
 # ----------------------------------------------------------------------------------------------- names and types
 
 
-def test_names_go_in_and_come_out():
+def test_feature_names_are_kept():
     frame = pd.DataFrame(ROWS, columns=["age", "bmi"], index=[7, 8, 9])
     scaler = PublicScaler({"bmi": 10, "age": 0}, pd.Series({"age": 120, "bmi": 60})).set_output(transform="pandas")
     out = scaler.fit_transform(frame)
@@ -84,14 +84,14 @@ def test_names_go_in_and_come_out():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csr_matrix])
-def test_the_type_of_the_rows_is_kept(dtype, form):
+def test_the_dtype_of_the_rows_is_kept(dtype, form):
     scaler = PublicScaler(-1, [3, 7], center=form is np.asarray).fit(form(ROWS.astype(dtype)))
     for out in (scaler.transform(form(ROWS.astype(dtype))), scaler.inverse_transform(form(ROWS.astype(dtype)))):
         assert out.dtype == dtype
         assert isinstance(out, type(form(ROWS)))
 
 
-def test_the_way_back():
+def test_inverse_transform_undoes_transform():
     scaler = PublicScaler([0, 10], [120, 60]).fit(ROWS)
     inside = np.array([[3.0, 11.0], [119.0, 42.0]])
     assert scaler.inverse_transform(scaler.transform(inside)) == pytest.approx(inside)
@@ -100,7 +100,7 @@ def test_the_way_back():
     assert flat.inverse_transform(flat.transform(sparse.csr_array([[2.0, -3.0]]))).toarray().tolist() == [[2.0, -1.0]]
 
 
-def test_it_is_cloned_and_pickled():
+def test_clones_and_pickled_copies_work():
     scaler = PublicScaler(pd.Series([0, 10]), [120, 60], center=False).fit(ROWS)
     assert not hasattr(clone(scaler), "scale_")
     back = pickle.loads(pickle.dumps(scaler))
@@ -119,11 +119,11 @@ def test_sparse_rows_stay_sparse_and_equal_dense_ones():
     assert sparse.issparse(scaler.transform(X.tocsc()))
 
 
-def test_sparse_rows_are_refused_where_they_would_become_dense():
+def test_sparse_rows_that_would_become_dense_are_refused():
     X = sparse.csr_array(ROWS)
     with pytest.raises(ValueError, match=r"does not accept sparse rows.*would make them dense.*center=False"):
         PublicScaler(0, 1).fit(X)
-    with pytest.raises(ValueError, match=r"sparse rows need bounds that hold zero.*column 1 has \[10, 60\]"):
+    with pytest.raises(ValueError, match=r"Sparse rows need bounds that include zero.*Column 1 has bounds \[10, 60\]"):
         PublicScaler([0, 10], [120, 60], center=False).fit(X)
     with pytest.raises(ValueError, match="does not accept sparse rows"):
         PublicScaler(0, 1).fit(ROWS).transform(X)
@@ -131,7 +131,7 @@ def test_sparse_rows_are_refused_where_they_would_become_dense():
     centred = PublicScaler(0, 1).fit(ROWS).set_params(center=False)
     for scaler in (fitted_dense, centred):
         for use in (scaler.transform, scaler.inverse_transform):
-            with pytest.raises(ValueError, match="sparse rows need bounds that hold zero, and no centre"):
+            with pytest.raises(ValueError, match="Sparse rows need bounds that include zero, and no centre"):
                 use(X)
 
 
@@ -141,7 +141,7 @@ def test_sparse_rows_are_refused_where_they_would_become_dense():
 @pytest.mark.parametrize(
     ("X", "cause"), [([[np.nan, 1.0]], "NaN.*public constant"), ([[np.inf, 1.0]], "infinity"), ([["a", 1]], "convert")]
 )
-def test_bad_rows_are_named_in_one_line(X, cause):
+def test_bad_rows_are_refused_in_one_line(X, cause):
     with pytest.raises(ValueError, match=cause) as error:
         PublicScaler(0, 1).fit(X)
     assert "\n" not in str(error.value)
@@ -149,7 +149,7 @@ def test_bad_rows_are_named_in_one_line(X, cause):
         PublicScaler(0, 1).fit(ROWS).transform(X)
 
 
-def test_a_failed_fit_leaves_nothing():
+def test_a_failed_fit_leaves_no_attributes():
     scaler = PublicScaler(0, 1).fit(ROWS)
     with pytest.raises(ValueError, match="lower must be below"):
         scaler.set_params(lower=2).fit(ROWS)

@@ -46,7 +46,7 @@ def by_definition(plan, places, q):
 
 @pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize(("n", "resolution"), [(1, 5), (2, 5), (3, 4), (4, 3), (3, 2)])
-def test_probabilities_are_those_of_the_definition(n, resolution, q):
+def test_probabilities_agree_with_the_definition_of_the_mechanism(n, resolution, q):
     plan = plan_of(resolution, 0.8)
     for places in itertools.combinations_with_replacement(range(resolution + 1), n):
         assert probabilities(plan, places, q) == pytest.approx(by_definition(plan, places, q), rel=1e-12)
@@ -55,7 +55,7 @@ def test_probabilities_are_those_of_the_definition(n, resolution, q):
 @pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize("query_epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize(("n", "resolution"), [(1, 5), (2, 5), (3, 4)])
-def test_neighbours_are_within_the_epsilon_of_a_query(n, resolution, query_epsilon, q):
+def test_probabilities_of_neighbouring_datasets_differ_by_at_most_the_query_epsilon(n, resolution, query_epsilon, q):
     plan = plan_of(resolution, query_epsilon)
     laws = {p: np.log(probabilities(plan, p, q)) for p in itertools.product(range(resolution + 1), repeat=n)}
     worst = 0.0
@@ -77,7 +77,7 @@ def test_the_epsilon_of_a_query_is_attained(query_epsilon):
 
 @pytest.mark.parametrize("places", [[0, 0, 9], [3], [2, 7], [5, 5, 5, 5], [0, 9], [1, 4, 4, 8, 9, 9]], ids=str)
 @pytest.mark.parametrize("q", [0.25, 0.5])
-def test_draws_have_these_probabilities(places, q):
+def test_draws_follow_the_computed_probabilities(places, q):
     """Gaps, ties and ends alike: a right sampler fails once in a million times, one with another epsilon always."""
     plan = plan_of(9, 2.0)
     tally, source = tally_of(places), NoiseSource(3)
@@ -108,7 +108,7 @@ def test_columns_are_tallied_on_the_grid(form):
     assert (other.places.tolist(), other.counts.tolist()) == ([0, 2, 4], [1, 2, 1])
 
 
-def test_sparse_columns_without_a_zero_have_none():
+def test_a_sparse_column_without_zeros_counts_no_zeros():
     bounds = Bounds(np.array([-1.0]), np.array([1.0]))
     (tally,) = plan_of(4).tallies(sparse.csr_array([[1.0], [-1.0]]), bounds)
     assert (tally.places.tolist(), tally.counts.tolist()) == ([0, 4], [1, 1])
@@ -125,7 +125,7 @@ def test_a_constant_column_is_found(value):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_with_much_budget_few_records_are_found(n):
+def test_with_a_large_budget_quantiles_of_few_records_are_exact(n):
     X = np.array([[-0.5], [0.75]])[:n]
     low, high = QuantilePlan(1, (0.2, 0.8), 64, 1e4).release(X, Bounds(-np.ones(1), np.ones(1)), NoiseSource(0))
     assert low == -0.5
@@ -157,7 +157,7 @@ def coins_delta(query_epsilon, k, total, tilt=0.0):
 @pytest.mark.parametrize(
     ("d", "budget"), [(10, Budget(1.0, 1e-5)), (30, Budget(0.3, 1e-3)), (1, Budget(4.0, 1e-6))], ids=str
 )
-def test_a_query_gets_all_that_the_budget_allows(d, budget):
+def test_the_query_epsilon_is_the_largest_within_the_budget(d, budget):
     plan = QuantilePlan.for_budget(budget, n_columns=d, quantiles=(0.25, 0.5, 0.75), resolution=64)
     assert plan.query_epsilon >= budget.epsilon / (3 * d) * (1 - 1e-9)
     total = plan.guarantee(budget.delta).epsilon
@@ -171,7 +171,7 @@ def test_a_query_gets_all_that_the_budget_allows(d, budget):
 
 @pytest.mark.parametrize("total", [0.1, 1.0, 3.0, 1e6])
 @pytest.mark.parametrize("d", [1, 7, 100])
-def test_pure_and_huge_budgets_are_divided(total, d):
+def test_pure_and_huge_budgets_are_divided_evenly(total, d):
     plan = QuantilePlan.for_budget(Budget(total), n_columns=d, quantiles=(0.3, 0.7), resolution=64)
     assert plan.query_epsilon == pytest.approx(total / (2 * d), rel=1e-12)
     assert plan.guarantee(0.0).epsilon <= total
@@ -184,8 +184,8 @@ def test_one_query_takes_the_whole_budget():
     assert plan.query_epsilon == 0.5
 
 
-def test_the_plan_answers_for_its_columns_only():
-    with pytest.raises(PlanError, match="accounts for 2 columns, not for 3"):
+def test_rows_with_another_number_of_columns_than_the_plan_are_refused():
+    with pytest.raises(PlanError, match="accounts for 2 columns, but the rows have 3"):
         plan_of(4, d=2).release(np.zeros((5, 3)), Bounds(-np.ones(3), np.ones(3)), NoiseSource(0))
 
 
@@ -196,6 +196,6 @@ def test_impossible_quantiles_are_refused(quantiles):
 
 
 @pytest.mark.parametrize("pair", [(0.5,), (0.2, 0.4, 0.6), (0.7, 0.2), (0.3, 0.3), (0, 0.5), (0.5, 1), None, "ab", 0.5])
-def test_a_pair_is_two_numbers_in_order(pair):
+def test_a_quantile_pair_must_be_two_ascending_numbers(pair):
     with pytest.raises(ValueError, match="pair low < high"):
         quantile_pair(pair)

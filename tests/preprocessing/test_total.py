@@ -49,7 +49,7 @@ def assumed_of(guarantee):
 
 @pytest.mark.parametrize("method", ["moments", "quantiles"])
 @pytest.mark.parametrize("delta", [None, 1e-5])
-def test_a_pipeline_spends_what_its_steps_spend_together(data, method, delta):
+def test_the_guarantee_of_a_pipeline_is_the_composition_of_its_steps(data, method, delta):
     pipeline = make_pipeline(private(method=method), model()).fit(*data)
     total = total_guarantee(pipeline, delta)
     parts = [step.guarantee_ for _, step in pipeline.steps]
@@ -97,7 +97,7 @@ def test_nested_pipelines_columns_and_unions_are_walked(data):
     assert total.epsilon == compose([part.guarantee_ for part in parts], 1e-5).epsilon
 
 
-def test_seeds_stay_assumed(data):
+def test_assumptions_about_seeds_are_kept(data):
     pipeline = make_pipeline(private(random_state=1), model()).fit(*data)
     assert "seed" in " ".join(assumed_of(total_guarantee(pipeline)))
 
@@ -110,10 +110,10 @@ def test_steps_that_treat_each_row_by_itself_add_nothing(data, step):
     assert not total_guarantee(make_pipeline(step, model()).fit(*data)).is_conditional
 
 
-def test_a_function_is_trusted_to_treat_each_row_by_itself(data):
+def test_that_a_function_treats_rows_independently_is_an_assumption(data):
     pipeline = Pipeline([("tame", FunctionTransformer(np.tanh)), ("model", model())]).fit(*data)
     total = total_guarantee(pipeline)
-    assert assumed_of(total) == ["step 'tame' (FunctionTransformer) treats each row by itself"]
+    assert assumed_of(total) == ["step 'tame' (FunctionTransformer) transforms each row independently of the others"]
     assert "provided that" in total.statement(verbose=True).splitlines()[0]
 
 
@@ -142,7 +142,7 @@ def test_declared_categories_are_free_and_found_ones_are_not(data, encoder):
     ],
     ids=repr,
 )
-def test_a_step_that_learned_for_free_is_refused_unless_vouched_for(data, step, learned):
+def test_a_step_that_learned_without_a_guarantee_is_refused_unless_listed_as_public(data, step, learned):
     pipeline = Pipeline([("before", step), ("model", model())]).fit(*data)
     with pytest.raises(ValueError, match=rf"step 'before' \(\w+\) learned .*{learned}.*public=\('before',\)") as error:
         total_guarantee(pipeline)
@@ -155,7 +155,7 @@ def test_a_step_that_learned_for_free_is_refused_unless_vouched_for(data, step, 
         ]
 
 
-def test_a_step_is_found_wherever_it_hides(data):
+def test_nested_steps_are_found(data):
     hidden = ColumnTransformer([("numbers", make_pipeline(private(lower=-9), StandardScaler()), [0, 1])])
     pipeline = Pipeline([("columns", FeatureUnion([("left", hidden)])), ("model", model())]).fit(*data)
     path = "columns__left__numbers__standardscaler"
@@ -166,7 +166,7 @@ def test_a_step_is_found_wherever_it_hides(data):
     for public in ("columns__left__num", "left", "standardscaler"):
         with pytest.raises(ValueError, match="learned"):
             total_guarantee(pipeline, public=(public,))
-    with pytest.raises(ValueError, match="public names 'typo', which is no step that needs it"):
+    with pytest.raises(ValueError, match="public lists 'typo', but no such step needs to be listed"):
         total_guarantee(pipeline, public=(path, "typo"))
 
 
@@ -183,7 +183,7 @@ def test_a_model_without_privacy_is_refused(data):
 
 def test_a_private_step_cannot_be_declared_public(data):
     pipeline = make_pipeline(private(), model()).fit(*data)
-    with pytest.raises(ValueError, match="'privatescaler', which has a guarantee of its own"):
+    with pytest.raises(ValueError, match="'privatescaler', which has its own guarantee"):
         total_guarantee(pipeline, public=("privatescaler",))
 
 
@@ -191,7 +191,7 @@ def test_a_private_step_cannot_be_declared_public(data):
     "steps", [[("a", PublicScaler(-1, 1))], [("a", "passthrough")], [("a", Normalizer())]], ids=str
 )
 def test_a_pipeline_with_nothing_private_has_no_guarantee(data, steps):
-    with pytest.raises(ValueError, match="no step has a guarantee"):
+    with pytest.raises(ValueError, match="No step of this pipeline has a guarantee"):
         total_guarantee(Pipeline(steps).fit(data[0]))
 
 
@@ -234,19 +234,17 @@ class Free(Silent):
         return self
 
 
-def test_strangers_need_a_word_for_them(data):
+def test_unknown_transformers_must_be_listed_as_public(data):
     pipeline = make_pipeline(Silent(), model()).fit(*data)
-    with pytest.raises(
-        NotFittedError, match=r"'silent' \(Silent\) has nothing that a fit learned.*public=\('silent',\)"
-    ):
+    with pytest.raises(NotFittedError, match=r"'silent' \(Silent\) has no fitted attributes.*public=\('silent',\)"):
         total_guarantee(pipeline)
     assert len(assumed_of(total_guarantee(pipeline, public=("silent",)))) == 1
     stateless = total_guarantee(make_pipeline(Stateless(), model()).fit(*data))
-    assert assumed_of(stateless) == ["step 'stateless' (Stateless) treats each row by itself"]
+    assert assumed_of(stateless) == ["step 'stateless' (Stateless) transforms each row independently of the others"]
     assert not total_guarantee(make_pipeline(Free(), model()).fit(*data)).is_conditional
 
 
-def test_a_guarantee_that_is_none_of_ours_is_not_taken_for_one(data):
+def test_an_attribute_guarantee_of_another_type_is_not_accepted(data):
     pipeline = make_pipeline(Free(), model()).fit(*data)
     pipeline[0].guarantee_ = "trust me"
     with pytest.raises(ValueError, match=r"learned guarantee_, shift_"):
@@ -254,7 +252,7 @@ def test_a_guarantee_that_is_none_of_ours_is_not_taken_for_one(data):
 
 
 @pytest.mark.parametrize("public", [(), ("columntransformer",)])
-def test_a_function_that_chooses_columns_must_be_vouched_for(public):
+def test_a_function_that_chooses_columns_must_be_listed_as_public(public):
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 9.0]})
 
     def choose(frame):  # one record decides
@@ -266,11 +264,11 @@ def test_a_function_that_chooses_columns_must_be_vouched_for(public):
     if public:
         assert total_guarantee(pipeline, public=public).is_conditional
     else:
-        with pytest.raises(ValueError, match="lets a function choose columns"):
+        with pytest.raises(ValueError, match="selects columns by a function"):
             total_guarantee(pipeline)
 
 
-def test_a_seed_that_two_steps_share_is_refused():
+def test_two_steps_with_the_same_seed_are_refused():
     X = np.random.default_rng(0).uniform(-1, 1, (50, 2))
     scaler = PrivateScaler(1.0, 1e-6, lower=-1, upper=1, random_state=7)
     model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], random_state=7)

@@ -237,7 +237,10 @@ def test_a_place_without_weight_does_not_come_up_at_the_ends_either(monkeypatch,
     "weights", [[], [0.0, 0.0], [1.0, -1e-9], [-1.0, 3.0], [1.0, math.nan], [1.0, math.inf], [1e308, 1e308]], ids=str
 )
 def test_impossible_weights_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must be a list of finite numbers"), np.errstate(over="ignore"):
+    with (
+        pytest.raises(ValueError, match="weights must be a nonempty list"),
+        np.errstate(over="ignore"),
+    ):
         NoiseSource().index(np.array(weights))
 
 
@@ -454,7 +457,7 @@ DRAWS = {
 def test_a_fork_of_a_seeded_source_refuses_every_draw(kind):
     source = NoiseSource(1)
     assert b"RuntimeError" in in_fork(lambda: DRAWS[kind](source))
-    assert b"seed of its own" in in_fork(lambda: DRAWS[kind](source))
+    assert b"another seed" in in_fork(lambda: DRAWS[kind](source))
     DRAWS[kind](source)  # the parent goes on
 
 
@@ -535,7 +538,7 @@ def test_a_batch_larger_than_the_data_is_refused():
 @pytest.mark.parametrize("dtype", [np.float16, np.int64, complex, object])
 @pytest.mark.parametrize("draw", ["gaussian", "k_norm"])
 def test_other_types_are_refused(draw, dtype):
-    with pytest.raises(ValueError, match="noise is float32 or float64"):
+    with pytest.raises(ValueError, match="noise must be float32 or float64"):
         getattr(NoiseSource(), draw)(3, 1.0, dtype)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.linear.defaults import longest_step
+from privet.linear.methods.gradient import longest_step
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import NoiseSource

@@ -7,23 +7,11 @@ from rich.console import Console
 
 from privet.checks import positive
 from privet.files import check_writable
-from privet.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    TableModel,
-)
+from privet.linear import TableModel
 from privet.linear.base import PrivateLinearModel
+from privet.linear.models import MODELS
 from privet.privacy import Budget, Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
-
-MODELS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "svm": PrivateLinearSVC,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
 
 
 def make_estimator(

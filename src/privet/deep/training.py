@@ -1,12 +1,4 @@
-"""Private training of a PyTorch model: batches, clipped sums, noise and steps, by one plan.
-
-private = make_private(
-    model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256, clip_norm=1.0
-)
-for batch in private.batches(progress=True):
-    private.step(*batch)
-private.guarantee
-"""
+"""Private training of a PyTorch model: batches, clipped sums, noise and steps, all determined by one plan."""
 
 import math
 import os
@@ -19,125 +11,52 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.checks import count, positive, probability
+from privet.checks import count
 from privet.deep import checkpoint, selfcheck
-from privet.deep.clipping import BatchGradients, batch_gradients, layers_of
-from privet.deep.clipping.rules import has_rule
+from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.datasets import collated
-from privet.deep.estimates import Estimate, Fresh, RecursiveMomentum, estimate_for
-from privet.deep.processes import Processes
-from privet.deep.watching import Fingerprint, Spent
+from privet.deep.fingerprint import Fingerprint
+from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon
+from privet.deep.model_checks import (
+    check_losses_finite,
+    check_model,
+    check_optimizer,
+    checked_processes,
+    first_batch_layout,
+    unwrapped,
+)
 from privet.denoise import Denoiser
-from privet.networks import Loss, check_trainable, per_example, trained_parameters
-from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan, Step
-from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, assumed
+from privet.deprecation import renamed
+from privet.networks import Loss, per_example, trained_parameters
+from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
+from privet.privacy import Assumption, Guarantee, NoiseSource, assumed
 from privet.progress import telling_bar
 from privet.run_files import RunFiles
 
 _LARGE = 280
-"""Examples whose gradients take as long to add up as noise does to draw, both a parameter, on one core of today."""
-
-
-def make_private(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    dataset: Any,
-    *,
-    loss: Loss,
-    budget: Budget,
-    epochs: float,
-    batch_size: int,
-    clip_norm: float,
-    denoiser: Denoiser | None = None,
-    momentum: RecursiveMomentum | None = None,
-    max_batch: int | None = None,
-    public_n: int | None = None,
-    random_state: int | None = None,
-) -> "PrivateTraining":
-    """Prepare the private training of a model.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Layers that mix examples (batch norms) are refused.
-    optimizer : torch.optim.Optimizer
-        Any: it is given private gradients, so that its state, schedules and momentum are post-processing.
-    dataset : map-style dataset
-        ``dataset[i]`` is a tuple of inputs and, last, a target. A ``TensorDataset`` is read in one go.
-    loss : callable
-        ``loss(outputs, targets)`` with one number an example; a ``torch.nn`` loss is told to make no average.
-    budget : Budget
-        For the whole training, under add-or-remove adjacency.
-    epochs, batch_size : float, int
-        Expected passes over the data, and expected size of a batch: batches are Poisson.
-    clip_norm : float
-        Bound on the norm of one example's gradient.
-    denoiser : Denoiser or None
-        Applied to each layer's noisy gradient: ``LaplacianSmoothing(sigma)`` makes DP-SGD DP-LSSGD, and DP-Adam
-        DP-LSAdam.
-    momentum : RecursiveMomentum or None
-        DP-SRM in the place of DP-SGD; ``clip_norm`` is then its C1.
-    max_batch : int or None
-        Most examples that are in memory at once; larger batches are taken in parts.
-    public_n : int or None
-        A public guess of the number of examples, from which the sampling rate is made. None takes their number, and
-        the guarantee then assumes that it is public.
-    random_state : int or None
-        As everywhere: an integer makes a run repeatable, and the guarantee then needs it secret.
-
-    Notes
-    -----
-    Where ``torch.distributed`` is initialised (gloo), its processes train together: each gives this function the same
-    arguments, draws a share of every batch, and ends with the same weights; noise is added once. Give the plain model:
-    a wrapper of DistributedDataParallel is taken off, since it would add up gradients that are not clipped yet.
-    """
-    n = count("public_n", len(dataset) if public_n is None else public_n)
-    rate = probability("batch_size / n", count("batch_size", batch_size) / n)
-    steps = max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9))
-    model = _unwrapped(model)
-    estimate = estimate_for(
-        budget,
-        momentum,
-        list(trained_parameters(model).values()),
-        rate=rate,
-        steps=steps,
-        clip_norm=clip_norm,
-        public_n=n,
-    )
-    return PrivateTraining(
-        model,
-        optimizer,
-        dataset,
-        plan=estimate,
-        loss=loss,
-        delta=budget.delta,
-        denoiser=denoiser,
-        max_move=None if momentum is None else momentum.max_move,
-        max_batch=max_batch,
-        random_state=random_state,
-        n_is_public=public_n is None,
-    )
+"""Batch size from which adding up the gradients takes longer than drawing the noise, per parameter and on one core."""
 
 
 class PrivateTraining:
-    """A model in private training: see :func:`make_private`.
+    """The private training of a model. See :func:`~privet.deep.make_private`.
 
     Attributes
     ----------
     plan : GradientPlan or RecursivePlan
-        Sampling, bound, noise and steps.
+        Sampling, clipping norm, noise and number of steps.
     steps_done : int
-        Steps that made the weights what they are.
+        Number of steps that the current weights result from.
     steps_spent : int
-        Steps whose noise was drawn, or may have been: more than ``steps_done`` after a crash.
+        Number of steps whose noise was drawn, or may have been drawn. It exceeds ``steps_done`` after a crash.
     guarantee : Guarantee
-        Of all steps spent.
+        The guarantee of all steps spent.
 
     Formal guarantees
     -----------------
-    Each step sees the data through one noisy sum of gradients, each example's clipped over all parameters together,
-    over a Poisson batch that the plan drew; it is divided by a public constant. What the optimizer, the denoiser and
-    schedulers do with it is post-processing. :attr:`guarantee` covers the steps made so far, in whatever process.
+    Each step sees the data only through one noisy sum of gradients over a batch that the plan drew. The gradient of
+    each example is clipped, over all parameters together. The sum is divided by a public constant. What the optimizer,
+    the denoiser and schedulers do with the result is post-processing. :attr:`guarantee` covers the steps made so far,
+    in this process and in those that it was resumed from.
     """
 
     def __init__(
@@ -146,27 +65,28 @@ class PrivateTraining:
         optimizer: torch.optim.Optimizer,
         dataset: Any,
         *,
-        plan: GradientPlan | Estimate,
+        plan: GradientPlan | GradientEstimator,
         loss: Loss,
-        delta: float,
         denoiser: Denoiser | None = None,
         max_move: float | None = None,
         max_batch: int | None = None,
         random_state: int | None = None,
         n_is_public: bool = False,
     ) -> None:
-        _tell_of_the_general_rule(layers_of(model))  # which refuses what mixes examples
-        self.model, self.optimizer, self.dataset = _unwrapped(model), optimizer, dataset
+        check_model(model)
+        self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
-        self._estimate = Fresh(plan) if isinstance(plan, GradientPlan) else plan
-        self._loss, self._delta, self._denoiser, self._max_move = per_example(loss), delta, denoiser, max_move
+        self._estimator = Fresh(plan) if isinstance(plan, GradientPlan) else plan
+        if self.plan.delta is None:
+            raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
+        self._loss, self._denoiser, self._max_move = per_example(loss), denoiser, max_move
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         self._n_is_public = n_is_public
         self._parameters = list(trained_parameters(model).values())
-        self._check_optimizer()
+        check_optimizer(model, optimizer, self._parameters)
         is_double = any(each.dtype is torch.float64 for each in self._parameters)
         self._kind = np.float64 if is_double else np.float32  # of sums and noise
-        self._processes = _checked_processes(self._estimate.plan)
+        self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
@@ -183,66 +103,101 @@ class PrivateTraining:
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
         """The plan of the whole training."""
-        return self._estimate.plan
+        return self._estimator.plan
 
-    def _check_optimizer(self) -> None:
-        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        check_trainable(self.model)
-        if not {id(parameter) for parameter in self._parameters} <= held:
-            raise ValueError("the optimizer does not hold all parameters of the model that are trained")
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of the steps made so far; before the first step, that of the whole training."""
+        guarantee = self._estimator.guarantee(self.steps_spent)
+        if self._n_is_public:
+            guarantee = guarantee.assuming(
+                assumed("the number of examples, from which the sampling rate is computed, is public")
+            )
+        return guarantee.assuming(self._source.assumption(), *self._assumptions)
 
     def _new_source(self, purpose: str) -> NoiseSource:
         return NoiseSource(self._seed, purpose=f"{purpose} in process {self._processes.rank}")
 
     # ---------------------------------------------------------------------------------------------------- training
 
-    def batches(self, *, progress: bool = False) -> Iterator[tuple[Any, ...]]:
-        """Yield the batches of all steps that are left, each a tuple of inputs and targets; some may be empty.
+    def batches(
+        self, *, verbose: bool = False, progress: Callable[[int, int], None] | bool | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the batches of all remaining steps, each a tuple of inputs and targets. A batch may be empty.
 
-        With ``progress`` a bar shows the batch's mean loss, which is for the data's holder only, and what was spent.
+        Parameters
+        ----------
+        verbose : bool
+            Show a progress bar with the epsilon spent and the mean loss of the batch. The loss is private: it is for
+            the holder of the data only.
+        progress : callable or None
+            Called after each step with the number of steps spent and the number planned. A bool is the deprecated name
+            of ``verbose``.
         """
+        if isinstance(progress, bool):
+            renamed("The argument progress=True of batches()", "verbose=True")
+            verbose, progress = progress, None
+        return self._batches(verbose, progress)
+
+    def _batches(self, verbose: bool, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Any, ...]]:
         if self._has_begun:
-            raise PlanError("this training has begun: its batches were drawn already")
+            raise PlanError(
+                "batches() can be iterated only once per training. Call make_private() again for a new training with "
+                "its own budget."
+            )
         self._has_begun = True
         share = self._processes.share(len(self.dataset))
-        spent = Spent(self._estimate, self._delta)
-        with telling_bar("training", self.plan.steps, progress and self._processes.is_first) as tell:
-            for step in self._estimate.steps(len(share), self._source, self.steps_spent):
+        spent = SpentEpsilon(self._estimator)
+        with telling_bar("training", self.plan.steps, verbose and self._processes.is_first) as tell:
+            for step in self._estimator.steps(len(share), self._source, self.steps_spent):
                 self._step, chosen = step, share[step.batch]
                 self._drawn = len(chosen)
                 yield collated(self.dataset, chosen)
                 if self._step is not None:
-                    raise PlanError("each batch is for one step: call step(*batch) before the next is drawn")
-                if progress:
+                    raise PlanError("A batch was drawn and not used. Call step(*batch) before the next batch is drawn.")
+                if verbose:
                     tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
+                if progress is not None:
+                    progress(self.steps_spent, self.plan.steps)
         self._files.settle(self.steps_spent)
 
     def step(self, *batch: Any) -> Tensor:
-        """Take one private step on a batch of :meth:`batches`; return the losses of its examples, which are private.
+        """Take one private step on a batch of :meth:`batches`, and return the losses of its examples.
 
-        The losses are for the data's holder: publishing them would be a release of its own.
+        The losses are private. They are for the holder of the data, and publishing them would be an additional release.
         """
         step, self._step = self._step, None
         if step is None:
-            raise PlanError("step() takes a batch of batches(), once")
+            raise PlanError("step() was called without a new batch. Call it once for each batch of batches().")
         if os.getpid() != self._process:
-            raise PlanError("a training that was carried into a forked process would be counted once and made twice")
+            raise PlanError(
+                "step() was called in a forked process. Its steps would not be counted in the parent process. Create "
+                "the training in the process that uses it."
+            )
         if len(batch[-1]) != self._drawn:
-            raise PlanError(f"the batch that was drawn has {self._drawn} examples, this one {len(batch[-1])}")
-        plan = self._estimate.at(self.steps_spent)
-        self._book()  # whatever fails from here on: noise and bounds of the next batch are those of the next step
+            raise PlanError(
+                f"step() received {len(batch[-1])} examples, but the batch that was drawn has {self._drawn}. Pass the "
+                "batch as batches() yields it."
+            )
+        plan = self._estimator.at(self.steps_spent)
+        # The step counts as spent from here on, whatever fails, so the next batch gets the noise of the next step.
+        self._files.count(self.steps_spent + 1)
+        self.steps_spent += 1
         *inputs, targets = batch
         self._check_parameters()
-        self._check_first_batch(tuple(inputs), targets)
-        self.optimizer.zero_grad(set_to_none=True)  # the last step's gradients need not lie beside this one's
-        # Large batches leave time for the noise while gradients are added up; earlier it would lie beside activations.
+        if self._layout is None:
+            self._layout = first_batch_layout(self.model, self._loss, self.dataset, tuple(inputs), targets)
+        self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
+        # For a large batch, the noise is drawn while gradients are added up. Earlier it would take memory beside the
+        # activations.
         if len(targets) < _LARGE:
             self._prepare(step)
         total, losses = self._total(tuple(inputs), targets, plan, while_summing=partial(self._prepare, step))
-        self._note_losses(losses)
+        check_losses_finite(losses, self._parameters, self.steps_done)
+        self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
         divisor = plan.divisor(len(self.dataset))
         mean = self._noisy(step, total).div_(divisor)
-        self._apply(self._estimate.gradient(mean), plan.noise_std / divisor)
+        self._apply(self._estimator.gradient(mean), plan.noise_std / divisor)
         self.steps_done += 1
         return losses
 
@@ -253,10 +208,13 @@ class PrivateTraining:
         plan: GradientPlan | None = None,
         while_summing: Callable[[], None] = lambda: None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the sum over a batch of what its examples add, flat, and the losses; in parts if memory is bounded."""
-        bound = (plan or self._estimate.at(self.steps_spent)).clip_norm
+        """Return the sum of the examples' contributions as a flat vector, and the losses.
+
+        With ``max_batch``, the batch is processed in parts.
+        """
+        bound = (plan or self._estimator.at(self.steps_spent)).clip_norm
         size, part = len(targets), self._max_batch or max(len(targets), 1)
-        # numpy's zeros take memory only as they are written to, when activations are gone
+        # np.zeros allocates lazily, so this memory is touched only after the activations are freed.
         total = torch.from_numpy(np.zeros(sum(each.numel() for each in self._parameters), self._kind))
         slots, losses = dict(zip(self._parameters, self._split(total), strict=True)), [torch.zeros(0)]
         for start in range(0, size, part):
@@ -269,23 +227,23 @@ class PrivateTraining:
                 return found
 
             with torch.no_grad():
-                losses.append(self._estimate.add_sums(slots, gradients, bound).cpu())
+                losses.append(self._estimator.add_sums(slots, gradients, bound).cpu())
         return total, torch.cat(losses)
 
     def _prepare(self, step: Step) -> None:
-        """Have the noise drawn in another thread."""
+        """Start drawing the noise in another thread."""
         if self._processes.is_first:
             step.prepare(sum(each.numel() for each in self._parameters), self._kind)
 
     def _noisy(self, step: Step, total: Tensor) -> Tensor:
-        """Return the sum over all processes with one noise for all."""
+        """Return the sum over all processes, with noise that is drawn once."""
         total = self._processes.gathered(total)
         if self._processes.is_first:
             total = torch.from_numpy(step.noisy(total.numpy()))
         return self._processes.from_first(total)
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
-        """Hand a private gradient to the optimizer, layer by layer."""
+        """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""
         layers = self._split(gradient)
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
@@ -296,6 +254,7 @@ class PrivateTraining:
         self._fingerprint = Fingerprint.of(self._parameters)
 
     def _split(self, flat: Tensor) -> list[Tensor]:
+        """Return the part of a flat vector that belongs to each parameter."""
         return list(flat.split([parameter.numel() for parameter in self._parameters]))
 
     def _shrink(self, layers: Sequence[Tensor]) -> float:
@@ -306,72 +265,41 @@ class PrivateTraining:
         move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
         return min(1.0, self._max_move / move) if move > 0 else 1.0
 
-    # ------------------------------------------------------------------------------------------------------- checks
-
-    def _check_first_batch(self, inputs: tuple[Any, ...], targets: Any) -> None:
-        """Compare the first examples' gradients with torch's own, and settle in which memory format to compute."""
-        if self._layout is not None or len(targets) == 0:
-            return
-        if len(targets) == 1 and len(self.dataset) > 1:  # one alone mixes with nobody: some other for company
-            company = collated(self.dataset, np.arange(2))
-            if _kinds((*inputs, targets)) != _kinds(company):
-                return  # the caller made something else of the dataset's examples: a batch of two will come
-            pairs = zip((*inputs, targets), company, strict=True)
-            *joined, targets = (torch.cat([each, other]) for each, other in pairs)
-            inputs = tuple(joined)
-        few = slice(0, selfcheck.EXAMPLES)
-        self._layout = selfcheck.chosen_layout(
-            self.model, self._loss, tuple(each[few] for each in inputs), targets[few]
-        )
-
     def _check_parameters(self) -> None:
-        """Report parameters that somebody else changed since the last step: what they owe to the data is unknown."""
+        """Warn, and add an assumption, if somebody else changed the parameters since the last step."""
         if self._fingerprint == Fingerprint.of(self._parameters):
             return
-        change = assumed("what the caller changed in the parameters between steps owes nothing to the data")
+        change = assumed("changes that the caller made to the parameters between steps do not depend on the data")
         if change not in self._assumptions:
             self._assumptions.append(change)
             warnings.warn(
-                "the model's parameters were changed between two private steps: the guarantee now assumes that the "
-                "change owes nothing to the private data (averages of weights do not; another optimizer's step does)",
-                stacklevel=3,
-            )
-
-    def _note_losses(self, losses: Tensor) -> None:
-        self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
-        lost = int((~torch.isfinite(losses)).sum()) if not math.isfinite(self._last_loss) else 0
-        if lost and not all(bool(torch.isfinite(parameter).all()) for parameter in self._parameters):
-            raise FloatingPointError(
-                f"the parameters are not finite after {self.steps_done} steps: take a lower learning rate, or begin "
-                "with smaller weights"
-            )
-        if lost:
-            warnings.warn(
-                f"{lost} of {len(losses)} examples have a loss that is not finite, and count as zero: look for "
-                "missing values or a logarithm of zero",
+                "The model's parameters were changed between two private steps. The guarantee now assumes that the "
+                "change does not depend on the private data. That holds for averages of weights, but not for a step of "
+                "another optimizer.",
                 stacklevel=3,
             )
 
     # --------------------------------------------------------------------------------------------- save and resume
 
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
-        """Write the training to one file, whole or not at all, from which :meth:`resume` goes on.
+        """Write the training to a file, whole or not at all, from which :meth:`resume` can continue.
 
-        From then on each step is booked in a journal before its noise is drawn, so that a process that is killed leaves
-        word of all that it may have released. A run has one journal, beside its first file; other files know the way
-        there. Keep them together.
+        From then on, each step is counted in a journal before its noise is drawn, so that a killed process leaves a
+        record of everything it may have released. A run has one journal, beside its first file, and all its files refer
+        to it. Keep them together.
 
         Parameters
         ----------
         path : path
             The file.
         extra : state or None
-            Whatever else the run needs, a scheduler's ``state_dict()`` for instance; :meth:`resume` returns it.
+            Anything else that the run needs, for instance the ``state_dict()`` of a scheduler. :meth:`resume` returns
+            it.
 
         Notes
         -----
-        The noise generator is not saved: its state would let a reader of the file subtract the noise. A resumed run
-        draws from a new stream.
+        The noise generator is not saved, because its state would let a reader of the file subtract the noise. A resumed
+        run draws from a new stream.
         """
         if not self._processes.is_first:
             return
@@ -386,78 +314,36 @@ class PrivateTraining:
             "guarantee": self.guarantee.to_json(),
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
-            "estimate": self._estimate.state(),
+            "estimate": self._estimator.state(),
             "torch_generator": torch.get_rng_state(),
             "extra": extra,
         }
         checkpoint.write(path, state)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
-        """Take up a training that :meth:`save` wrote, made with the same arguments; return its ``extra``.
+        """Continue a training that :meth:`save` wrote, and return its ``extra``.
 
-        Steps that a killed process made after the file was written are lost, and spent: the journal counts them, the
-        guarantee includes them, and as many fewer are left, so that the budget holds.
+        This training must have been made with the same arguments. Steps that a killed process made after the file was
+        written are lost but spent: the journal counts them, the guarantee includes them, and so many fewer steps are
+        left, so that the budget holds.
         """
         if self._has_begun:
-            raise PlanError("resume a training before its first batch is drawn")
+            raise PlanError("This training has already drawn batches. Call resume() before batches().")
         state = checkpoint.read(path)
         if state["plan"] != repr(self.plan):
-            raise ValueError(f"the file's training has another plan: {state['plan']}, and here {self.plan!r}")
-        # what was spent comes first: whatever fails after that, no weights of the file are here without their price
-        self.steps_spent = self._processes.agreed(self._spent(path, state))
+            raise ValueError(f"The training in {path} has another plan: {state['plan']}. This one has {self.plan!r}.")
+        # What was spent is restored first. Whatever fails later, no weights are restored without their price.
+        spent = state["steps_spent"]
+        if self._processes.is_first:
+            spent = self._files.take_over(path, state["run"], state["journal"], spent)
+        # The journal may count steps ahead that were never made.
+        self.steps_spent = self._processes.agreed(min(spent, self.plan.steps))
         self.steps_done = state["steps_done"]
         self._assumptions = [assumed(text) for text in state["assumptions"]]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._estimate.load(state["estimate"])
+        self._estimator.load(state["estimate"])
         torch.set_rng_state(state["torch_generator"])
         self._fingerprint = Fingerprint.of(self._parameters)
         return state["extra"]
-
-    def _spent(self, path: str | os.PathLike[str], state: dict[str, Any]) -> int:
-        """Return the number of steps that a saved training has spent, and continue its journal."""
-        spent: int = state["steps_spent"]
-        if self._processes.is_first:
-            spent = self._files.take_over(path, state["run"], state["journal"], spent)
-        return min(spent, self.plan.steps)  # The journal may count steps ahead that were never made.
-
-    def _book(self) -> None:
-        """Count the step that is about to be released, on disk first if the run has files."""
-        self._files.count(self.steps_spent + 1)
-        self.steps_spent += 1
-
-    # --------------------------------------------------------------------------------------------------- guarantees
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the steps made so far promise; before the first, what the whole training will."""
-        guarantee = self._estimate.guarantee(self.steps_spent, self._delta)
-        if self._n_is_public:
-            guarantee = guarantee.assuming(assumed("the number of examples, from which the rate is made, is public"))
-        return guarantee.assuming(self._source.assumption(), *self._assumptions)
-
-
-def _tell_of_the_general_rule(layers: Sequence[nn.Module]) -> None:
-    """Say in one line which layers have no rule of their own."""
-    names = sorted({type(layer).__name__ for layer in layers if not has_rule(layer)})
-    if names:
-        warnings.warn(f"no rule for {', '.join(names)}: gradients by torch.func.vmap, right and slow", stacklevel=4)
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model without its wrapper for several processes."""
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-
-
-def _checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
-    """Return the processes that train together; only Poisson batches are those of their shares."""
-    processes = Processes.joined()
-    if processes.size > 1 and not isinstance(plan.sampler, Poisson):
-        raise ValueError(f"several processes draw Poisson batches, each its share; {plan.sampler!r} cannot be shared")
-    return processes
-
-
-def _kinds(batch: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
-    """Return what examples have in common: shapes and types."""
-    return [(each.shape[1:], each.dtype) for each in batch]

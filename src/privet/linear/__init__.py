@@ -1,6 +1,10 @@
-"""scikit-learn estimators: thin. They choose a plan and a solver, and store what comes back."""
+"""scikit-learn estimators of linear and sparse linear models.
+
+An estimator checks its settings and data, and runs one of the methods in :mod:`privet.linear.methods`.
+"""
 
 from privet.linear.logistic import PrivateLogisticRegression
+from privet.linear.models import MODELS
 from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.svc import PrivateLinearSVC
@@ -8,6 +12,7 @@ from privet.linear.table_model import TableModel
 from privet.saving import load
 
 __all__ = [
+    "MODELS",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",

@@ -1,8 +1,10 @@
-"""What all linear estimators share: checks of settings, the choice of method, and training."""
+"""What all linear estimators share: parameter checks, the choice of a method, fitting and scores."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +12,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from privet.checks import count, nonnegative, positive, whole, within
+from privet.checks import count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks
-from privet.linear.defaults import CLIPPING_METHODS, METHODS, choose_method
-from privet.linear.training import TRAINERS, Task
+from privet.linear.methods import METHODS, Method, Task, named
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
@@ -22,171 +23,275 @@ from privet.progress import progress_bar
 from privet.saving import SavedEstimator
 from privet.solvers import Problem, Release
 
+_norm = partial(within, least=SMALLEST_NORM, most=LARGEST_NORM)
+_size = partial(within, least=1e-100, most=1e100)
 
-class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
-    """Base of the linear estimators.
+# How each parameter of a linear estimator is checked. The value is given with its name.
+PARAMETERS: dict[str, Callable[[str, Any], object]] = {
+    "epsilon": positive,
+    "delta": lambda _, value: delta_value(value),
+    "alpha": nonnegative,
+    "feature_norm": _norm,
+    "entry_bound": _norm,
+    "target_bound": _size,
+    "intercept_scaling": partial(within, least=1e-6, most=1e6),
+    "smoothing": nonnegative,
+    "clip_norm": _size,
+    "threshold": _size,
+    "hinge_width": positive,
+    "n_nonzero": count,
+    "max_iter": count,
+    "random_state": whole,
+}
+# Parameters that may be None, which leaves the choice to the estimator.
+OPTIONAL = frozenset({"delta", "entry_bound", "clip_norm", "threshold", "n_nonzero", "max_iter", "random_state"})
 
-    Subclasses declare the parameters, choose an objective and call :meth:`_train`.
+
+@dataclass(frozen=True)
+class Targets:
+    """Encoded targets, the loss that fits them, and what the guarantee says about them.
+
+    Parameters
+    ----------
+    values : array of shape (n,)
+    objective : GeneralisedLinear
+    conditions : tuple of Assumption
+    scale, worth : float
+        As for :class:`~privet.linear.methods.Task`.
     """
 
-    _methods: ClassVar[Collection[str]] = METHODS
+    values: NDArray[Any]
+    objective: GeneralisedLinear
+    conditions: tuple[Assumption, ...] = ()
+    scale: float = 1.0
+    worth: float = 1.0
+
+
+class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
+    """Base of the linear estimators. Subclasses declare their parameters and their loss, and encode targets.
+
+    In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers.
+    """
+
+    _loss: ClassVar[type[GeneralisedLinear]]
+    _is_sparse: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "{methods}" in (cls.__doc__ or ""):
+            offered = cls.offered_methods().values()
+            lines = [f"``{each.name}``: noise is added to {each.summary}." for each in offered]
+            cls.__doc__ = str(cls.__doc__).replace("{methods}", "\n        ".join(lines))
+
+    @classmethod
+    def offered_methods(cls) -> dict[str, Method]:
+        """Return the methods that this estimator offers, by name."""
+        has_bound = cls._loss.examples()[0].has_bounded_gradient
+        return {
+            name: method
+            for name, method in METHODS.items()
+            if method.is_sparse == cls._is_sparse and (has_bound or not method.needs_bound)
+        }
+
+    @abstractmethod
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        """Return the targets encoded for training. Raise ValueError if they cannot be."""
+
+    @abstractmethod
+    def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Return the targets of public records, encoded in the same way as those of :meth:`_targets`."""
 
     # ------------------------------------------------------------------------------------------------ training
 
-    def _check_settings(self) -> None:
-        """Raise on an impossible setting, before the data is touched."""
-        positive("epsilon", self.epsilon)
-        if self.delta is not None:
-            Budget(self.epsilon, self.delta)
-        within("feature_norm", self.feature_norm, SMALLEST_NORM, LARGEST_NORM)
-        within("intercept_scaling", self.intercept_scaling, 1e-6, 1e6)
-        nonnegative("alpha", self.alpha)
-        if self.max_iter is not None:
-            count("max_iter", self.max_iter)
-        if self.random_state is not None:
-            whole("random_state", self.random_state)
-        self._check_method()
+    def fit(self, X: Any, y: Any, X_public: Any = None, y_public: Any = None, **refused: Any) -> Self:
+        """Fit the model. Each call spends the budget once.
 
-    def _check_method(self) -> None:
-        """Raise on a method that is not offered, or on settings that do not fit it."""
-        nonnegative("smoothing", self.smoothing)
-        if self.clip_norm is not None:
-            within("clip_norm", self.clip_norm, 1e-100, 1e100)
-        choose_method(self.method, is_pure=self.delta == 0)
-        if self.method != "auto":
-            self._check_fit_of(self.method)
-        elif self.delta == 0:
-            self._check_fit_of("output")  # the most that auto would offer
+        Parameters
+        ----------
+        X : array, DataFrame or sparse matrix of shape (n, n_features)
+        y : array of shape (n,)
+            Labels for a classifier, numbers for a regressor.
+        X_public, y_public
+            Records that need no protection, for methods that can learn from them.
 
-    def _check_fit_of(self, method: str) -> None:
-        """Raise on settings that a method cannot honour."""
-        if self.smoothing and method != "gradient":
-            raise ValueError(f"smoothing acts on noisy gradients, which method={method!r} has none of: set smoothing=0")
-        if self.clip_norm is not None and method not in CLIPPING_METHODS:
-            raise ValueError(f"method={method!r} does not clip gradients: leave clip_norm out")
-
-    def _purpose(self) -> str:
-        """Return what the noise is for: one seed gives other noise to another model, method or budget."""
-        return f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
-
-    def _train(
-        self,
-        X: Any,
-        targets: NDArray[Any],
-        objective: GeneralisedLinear,
-        public: tuple[Assumption, ...],
-        *,
-        scale: float = 1.0,
-        worth: float = 1.0,
-        known: tuple[Any, NDArray[Any]] | None = None,
-    ) -> Release:
-        """Choose a method, run its solver, and keep the guarantee; return the weights, features first.
-
-        ``known`` are rows and targets that need no protection.
+        Returns
+        -------
+        The fitted estimator.
         """
-        intercept = self._intercept_column()
-        rows = BoundedRows(X, self.feature_norm, intercept)
-        budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
-        problem = Problem(objective, L2(self.alpha), rows, targets)
-        others = known and replace(problem, rows=BoundedRows(known[0], self.feature_norm, intercept), targets=known[1])
-        is_scalar = objective.clips_to_convex and objective.has_bounded_gradient
-        choice = choose_method(self.method, is_pure=budget.is_pure, is_scalar=is_scalar)
-        self._check_fit_of(choice.method)
-        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
-            task = Task(
-                problem,
-                budget,
-                NoiseSource(self.random_state, purpose=self._purpose()),
-                scale=scale,
-                worth=worth,
-                max_iter=self.max_iter,
-                clip_norm=self.clip_norm,
-                smoothing=self.smoothing,
-                public=others,
-                progress=progress,
-            )
-            release = TRAINERS[choice.method](task)
-        scaled = enforced(
-            f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
-        )
-        self.guarantee_: Guarantee = release.guarantee.assuming(scaled, *public)
-        self.method_ = choice.method
-        self.method_reason_ = "; ".join([choice.reason, *filter(None, [release.trace.get("remark")])])
-        self.n_iter_ = int(release.trace.get("steps", 1))
-        return release
-
-    def _adopted(self, release: Release, n_features: int, n_classes: int | None) -> "PrivateLinearModel":
-        """Take over weights that were trained elsewhere, in the order of this model's own."""
-        if release.weights.shape[0] != n_features + bool(self.fit_intercept):
-            raise ValueError(f"weights for {n_features} features and the intercept, got {release.weights.shape}")
-        coefficients, self.intercept_ = self._split(release.weights)
-        self.n_features_in_ = n_features
-        if n_classes is None:
-            self.coef_ = coefficients[0]
-        else:
-            self.coef_, self.classes_ = coefficients, np.arange(n_classes)
-        self.guarantee_ = release.guarantee
-        self.n_iter_ = int(release.trace.get("steps", 1))
-        return self
-
-    def _intercept_column(self) -> float:
-        """Return the value of the constant column whose weight is the intercept; 0 for none."""
-        return float(self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
-
-    def _coefficients(self) -> NDArray[Any]:
-        """Return the coefficients, one row an output."""
-        return self.coef_.toarray() if sparse.issparse(self.coef_) else np.atleast_2d(self.coef_)
-
-    def _split(self, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return coefficients of shape (k, d) and intercepts of shape (k,)."""
-        columns = weights.reshape(weights.shape[0], -1).T
-        if not self.fit_intercept:
-            return columns.copy(), np.zeros(columns.shape[0], dtype=columns.dtype)
-        return columns[:, :-1].copy(), columns[:, -1] * self._intercept_column()
-
-    def _scores(self, X: Any) -> NDArray[Any]:
-        """Return the scores of rows, one column an output."""
-        check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        # Rows are scaled into the ball as they were in training; here that is no more than consistency.
-        scores = BoundedRows(X, self.feature_norm).scores(self._coefficients().T)
-        return np.asarray(scores + self.intercept_, dtype=X.dtype)
-
-    @property
-    def partial_fit(self) -> Any:
-        """Not offered, with the reason."""
-        raise AttributeError(
-            f"{type(self).__name__} has no partial_fit: each call would be a release of its own and spend the whole "
-            "budget again; fit all records at once"
-        )
-
-    def _check_public(
-        self, X: Any, y: Any, encode: Callable[[NDArray[Any]], NDArray[Any]]
-    ) -> tuple[Any, NDArray[Any]] | None:
-        """Return public rows and targets, checked and encoded, or None if none were given."""
-        if X is None and y is None:
-            return None
-        if X is None or y is None:
-            raise ValueError("X_public and y_public go together: give both, or neither")
-        if self.method != "iteration":
-            raise ValueError(
-                f"public records are used by method='iteration' only, which visits them last; method={self.method!r} "
-                "would leave them unused"
-            )
-        X, y = self._validated(X, y, reset=False)
-        return X, encode(y)
-
-    @staticmethod
-    def _refuse(options: Mapping[str, Any]) -> None:
-        """Raise on arguments of fit that would change what one record can do."""
-        for name, value in options.items():
+        for name, value in refused.items():
             if name != "sample_weight":
                 raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
             if value is not None:
                 raise ValueError(
-                    "sample_weight is refused: a record of weight w moves the result w times as far as noise hides; "
-                    "leave it out, and let every record count the same"
+                    "sample_weight is not supported: a record of weight w would move the result w times as far as the "
+                    "noise hides. Leave it out, so that every record counts the same."
                 )
+        with self._fitting():
+            self._check_settings()
+            X, y = self._validated(X, y, reset=True)
+            targets = self._targets(y)
+            public = self._checked_public(X_public, y_public)
+            self._keep_weights(self._train(X, targets, public).weights.astype(X.dtype))
+        return self
+
+    def _check_settings(self) -> None:
+        """Raise ValueError for an impossible setting, before the data is touched."""
+        settings = vars(self)
+        for name, check in PARAMETERS.items():
+            if name in settings and (settings[name] is not None or name not in OPTIONAL):
+                check(name, settings[name])
+        # What auto will choose depends on the number of classes. With several classes fewer settings are refused.
+        self._choose_method(is_pure=self.delta == 0, has_one_score=self.method != "auto")
+
+    def _choose_method(self, *, is_pure: bool, has_one_score: bool = True) -> tuple[Method, str]:
+        """Return the method to run and the reason for it. Raise ValueError if the settings do not fit it."""
+        offered = self.offered_methods()
+        able = [
+            each
+            for each in offered.values()
+            if (each.is_pure or not is_pure) and (has_one_score or not each.needs_one_score)
+        ]
+        ranked = [each for each in able if each.auto_rank is not None]
+        if self.method == "auto" and ranked:
+            method = min(ranked, key=lambda each: each.auto_rank or 0)
+        else:
+            method = offered.get(self.method) if isinstance(self.method, str) else None  # type: ignore[assignment]
+            if method is None or method not in able:
+                raise ValueError(self._why_not_offered(able, is_pure))
+        self._check_used(method, "smoothing", [each for each in able if each.smooths])
+        self._check_used(method, "clip_norm", [each for each in able if each.clips])
+        return method, method.auto_reason if self.method == "auto" else "asked for"
+
+    def _check_used(self, method: Method, setting: str, users: list[Method]) -> None:
+        """Raise ValueError if a setting is set that the method does not use. ``users`` are the methods that do."""
+        value = getattr(self, setting, None)
+        if value and method not in users:
+            remedy = f", or use {named(users)}" if users else ""
+            default = "Set smoothing=0" if setting == "smoothing" else f"Leave {setting} out"
+            raise ValueError(f"method={method.name!r} does not use {setting} (got {value:g}). {default}{remedy}.")
+
+    def _why_not_offered(self, able: list[Method], is_pure: bool) -> str:
+        """Return why ``self.method`` cannot be used, and which methods can."""
+        name, known = type(self).__name__, METHODS.get(self.method) if isinstance(self.method, str) else None
+        if is_pure and (self.method == "auto" or (known and not known.is_pure and known.is_sparse == self._is_sparse)):
+            gaussian = f"method={self.method!r}" if known else f"every method of {name}"
+            remedy = f", or use {named(able)}" if able else ""
+            return (
+                f"delta=0 asks for pure epsilon, but {gaussian} adds Gaussian noise, which gives no pure epsilon "
+                f"guarantee. Set delta > 0 or leave it out for its default{remedy}."
+            )
+        if known is None or known.is_sparse != self._is_sparse:
+            *names, last = self.offered_methods()
+            return f"method must be auto, {', '.join(names)} or {last}, got {self.method!r}."
+        if known.needs_bound and not self._loss.examples()[0].has_bounded_gradient:
+            return (
+                f"method={known.name!r} needs a loss with bounded gradients, but the loss of {name} is unbounded. Use "
+                f"PrivateHuberRegressor, or {named(able)}."
+            )
+        needs = f"method={known.name!r} needs a loss of one score per record, which several classes do not have."
+        return f"{needs} Use {named(able)}."
+
+    def _checked_public(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]] | None:
+        """Return public rows and encoded targets, or None if there are none."""
+        if X is None and y is None:
+            return None
+        if X is None or y is None:
+            raise ValueError("X_public and y_public go together. Give both, or neither.")
+        self._check_public_use()
+        X, y = self._validated(X, y, reset=False)
+        return X, self._public_targets(y)
+
+    def _check_public_use(self) -> None:
+        """Raise ValueError if the method does not learn from public data."""
+        users = [each for each in self.offered_methods().values() if each.uses_public]
+        if self.method not in {each.name for each in users}:
+            remedy = f"Use {named(users)}, or leave the public data out." if users else "Leave it out."
+            raise ValueError(f"method={self.method!r} does not learn from public data. {remedy}")
+
+    def _train(self, X: Any, targets: Targets, public_records: tuple[Any, NDArray[Any]] | None) -> Release:
+        """Choose a method and run it. Keep the guarantee, and return the weights, features first."""
+        rows = self._bounded_rows(X, self._intercept_column())
+        budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
+        problem = Problem(targets.objective, L2(self.alpha), rows, targets.values)
+        method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
+        # The purpose gives each model, method and budget different noise for the same seed.
+        purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
+        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+            task = Task(
+                problem,
+                budget,
+                NoiseSource(self.random_state, purpose=purpose),
+                scale=targets.scale,
+                worth=targets.worth,
+                max_iter=self.max_iter,
+                progress=progress,
+                **self._task_settings(problem, budget, public_records),
+            )
+            release = method.train(task)
+        scaled = f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
+        self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)
+        self.method_ = method.name
+        self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
+        self.n_iter_ = int(release.trace.get("steps", 1))
+        return release
+
+    def _task_settings(
+        self, problem: Problem, budget: Budget, public_records: tuple[Any, NDArray[Any]] | None
+    ) -> dict[str, Any]:
+        """Return the fields of the task that come from settings of this kind of estimator."""
+        public = None
+        if public_records is not None:
+            X, targets = public_records
+            public = replace(problem, rows=self._bounded_rows(X, self._intercept_column()), targets=targets)
+        return {"clip_norm": self.clip_norm, "smoothing": self.smoothing, "public_records": public}
+
+    def _bounded_rows(self, X: Any, intercept: float = 0.0) -> BoundedRows:
+        """Return the rows as training and prediction see them, scaled down to ``feature_norm``."""
+        return BoundedRows(X, self.feature_norm, intercept)
+
+    def _intercept_column(self) -> float:
+        """Return the value of the constant column whose weight is the intercept, or 0 if there is no intercept."""
+        return float(self.feature_norm * self.intercept_scaling * bool(self.fit_intercept))
+
+    def _keep_weights(self, weights: NDArray[Any]) -> None:
+        """Set ``coef_`` and ``intercept_`` from weights whose last row belongs to the constant column."""
+        columns = weights.reshape(weights.shape[0], -1).T
+        self.intercept_ = np.zeros(columns.shape[0], dtype=columns.dtype)
+        if self.fit_intercept:
+            columns, self.intercept_ = columns[:, :-1], columns[:, -1] * self._intercept_column()
+        self.coef_: Any = columns.copy() if hasattr(self, "classes_") else columns[0].copy()
+
+    def adopt(self, release: Release, n_features: int, n_classes: int | None) -> None:
+        """Take over weights that were trained elsewhere, features first, and their guarantee."""
+        if release.weights.shape[0] != n_features + bool(self.fit_intercept):
+            raise ValueError(f"weights for {n_features} features and the intercept, got {release.weights.shape}")
+        self.n_features_in_ = n_features
+        if n_classes is not None:
+            self.classes_ = np.arange(n_classes)
+        self._keep_weights(release.weights)
+        self.guarantee_ = release.guarantee
+        self.n_iter_ = int(release.trace.get("steps", 1))
+
+    # ---------------------------------------------------------------------------------------------- prediction
+
+    def _coefficients(self) -> NDArray[Any]:
+        """Return the coefficients, one row per output."""
+        return self.coef_.toarray() if sparse.issparse(self.coef_) else np.atleast_2d(self.coef_)
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        """Return the scores of rows, one column per output."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        scores = self._bounded_rows(X).scores(self._coefficients().T)
+        return np.asarray(scores + self.intercept_, dtype=X.dtype)
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not supported. Reading it raises AttributeError with the reason."""
+        raise AttributeError(
+            f"{type(self).__name__} has no partial_fit: each call would be another release and spend the whole "
+            "budget again. Fit all records at once."
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,92 +1,89 @@
-"""What classifiers share: labels, fitting, scores and predictions."""
+"""What the classifiers share: encoding of labels, decisions and predictions."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from privet.linear.base import PrivateLinearModel
+from privet.linear.base import PrivateLinearModel, Targets
 from privet.objectives import GeneralisedLinear
-from privet.privacy import Assumption, assumed, enforced
+from privet.privacy import assumed, enforced
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
-    """Base of the classifiers: subclasses declare the parameters and choose the loss."""
+    """Base of the classifiers. Subclasses declare the parameters and choose the loss."""
 
+    _is_binary: ClassVar[bool] = True  # whether two classes are all that it supports
     classes: Sequence[Any] | None
 
-    @abstractmethod
     def _objective(self, n_classes: int) -> GeneralisedLinear:
-        """Return the loss for that many classes."""
-
-    def fit(self, X: Any, y: Any, X_public: Any = None, y_public: Any = None, **refused: Any) -> "PrivateClassifier":
-        """Fit to rows ``X`` (array, DataFrame or sparse) and labels ``y``; spends the budget once.
-
-        ``X_public`` and ``y_public`` are records that need no protection, for ``method="iteration"``.
-        """
-        self._refuse(refused)
-        with self._fitting():
-            self._check_settings()
-            X, y = self._validated(X, y, reset=True)
-            self.classes_, codes, labels_are = self._encode(y)
-            objective = self._objective(len(self.classes_))
-            targets = codes.astype(np.float64) if len(self.classes_) == 2 else codes
-            known = self._check_public(X_public, y_public, lambda labels: self._codes(labels).astype(targets.dtype))
-            release = self._train(X, targets, objective, public=(labels_are,), known=known)
-            self.coef_, self.intercept_ = self._split(release.weights.astype(X.dtype))
-        return self
+        """Return the loss for a number of classes."""
+        if n_classes > 2:
+            raise ValueError(
+                f"Only binary classification is supported. y has {n_classes} classes. Use PrivateLogisticRegression, "
+                "which supports several classes."
+            )
+        return self._loss()
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return scores: one for the second class in the binary case, else one a class."""
+        """Return the scores of rows: that of the second class for two classes, else one column per class."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
+        """Return the most likely label of each row."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def _encode(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Assumption]:
-        """Return the classes, each label's place among them, and what the guarantee says of them."""
+    def _targets(self, y: NDArray[Any]) -> Targets:
         found, codes = _distinct("y", y)
         check_classification_targets(y)
         if self.classes is None:
             if len(found) < 2:
-                raise ValueError(f"y has one class only ({found.tolist()[0]!r}): a classifier needs at least two")
-            return found, codes, assumed("the set of class labels, read from y, is public")
-        declared, _ = _distinct("classes", np.asarray(self.classes))
-        if len(declared) < 2:
-            raise ValueError("classes must name at least two labels")
-        unknown = np.setdiff1d(found, declared)
-        if len(unknown):
-            raise ValueError(f"y has the label {unknown.tolist()[0]!r}, which is not among the declared classes")
-        return declared, np.searchsorted(declared, found)[codes], enforced("the class labels were declared beforehand")
+                raise ValueError(f"y has only one class ({found.tolist()[0]!r}), but a classifier needs at least two.")
+            condition = assumed("the set of class labels, read from y, is public")
+            self.classes_ = found
+        else:
+            self.classes_, _ = _distinct("classes", np.asarray(self.classes))
+            if len(self.classes_) < 2:
+                raise ValueError("classes must name at least two labels")
+            codes = self._places("y", found, "is not among the declared classes")[codes]
+            condition = enforced("the class labels were declared beforehand")
+        objective = self._objective(len(self.classes_))
+        return Targets(codes.astype(_code_type(self.classes_)), objective, (condition,))
 
-    def _codes(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return the place of each public label among the classes."""
+    def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         found, codes = _distinct("y_public", y)
-        unknown = np.setdiff1d(found, self.classes_)
+        codes = self._places("y_public", found, "does not occur in y. Declare all labels in classes")[codes]
+        return np.asarray(codes, dtype=_code_type(self.classes_))
+
+    def _places(self, name: str, labels: NDArray[Any], reason: str) -> NDArray[Any]:
+        """Return the position of each label among the classes."""
+        unknown = np.setdiff1d(labels, self.classes_)
         if len(unknown):
-            raise ValueError(
-                f"y_public has the label {unknown.tolist()[0]!r}, which y has not: declare all labels in classes"
-            )
-        return np.asarray(np.searchsorted(self.classes_, found)[codes])
+            raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
+        return np.asarray(np.searchsorted(self.classes_, labels))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # scikit-learn's checks fit a few dozen rows; noise drowns them
+        tags.classifier_tags.multi_class = not self._is_binary
+        tags.classifier_tags.poor_score = True  # on the few dozen rows of scikit-learn's checks, noise dominates
         return tags
 
 
+def _code_type(classes: NDArray[Any]) -> Any:
+    """Return the type of encoded labels: losses of two classes take numbers, those of several take indices."""
+    return np.float64 if len(classes) == 2 else np.intp
+
+
 def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sorted distinct labels and each label's place among them."""
+    """Return the sorted distinct labels, and the position of each label among them."""
     if labels.ndim != 1:
-        raise ValueError(f"{name} must be a plain list of labels, not an array of {labels.ndim} dimensions")
+        raise ValueError(f"{name} must be one-dimensional, got an array of {labels.ndim} dimensions")
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError(f"{name} has a label that is not a number (NaN)")
     try:

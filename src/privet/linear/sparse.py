@@ -1,55 +1,48 @@
-"""Private models of few features, of many: sparse logistic regression and sparse least squares."""
+"""Private sparse models, which use few of many features: logistic regression and least squares."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit, log_expit
-
-from privet.linear.classification import PrivateClassifier
+from privet.linear.logistic import ProbabilisticClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.linear.sparse_model import SparseModel
-from privet.objectives import GeneralisedLinear, Squared, TamedLogistic
+from privet.objectives import Squared, TamedLogistic
 
 
-class PrivateSparseLogisticRegression(SparseModel, PrivateClassifier):
-    """Logistic regression that keeps few features of many, with differential privacy for each record (replace-one).
+class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
+    """Logistic regression that keeps few of many features, with differential privacy for each record (replace-one).
 
-    Noise grows with the number of features that are kept and with the logarithm of how many there are, so that tens of
-    thousands of columns, as of text, are in reach. Two classes. Sparse matrices stay sparse.
+    The noise grows with the number of features that are kept and with the logarithm of the number of all features, so
+    tables with tens of thousands of columns, such as text, are feasible. Two classes only. Sparse matrices stay sparse.
 
     Parameters
     ----------
     epsilon : float, default=1.0
         Privacy budget, above zero.
     delta : float or None, default=None
-        None means 1/n^1.1. Pure epsilon, delta = 0, is not offered.
+        None means 1/n^1.1. Pure epsilon (delta = 0) is not supported.
     n_nonzero : int or None, default=None
-        How many features keep a weight. None chooses n mu q / (16 log(2 d)), mu being the Gaussian privacy parameter of
-        the budget, d the number of features and q = min(1, sqrt(3/d) feature_norm / entry_bound): about as many as
-        noise lets be told from the others.
-    method : {"auto", "peeling", "hard_threshold", "frank_wolfe", "two_stage", "knowledge_transfer"}, default="auto"
-        ``peeling``: features are chosen privately, then the gradient of those alone is measured, in a few rounds.
-        ``hard_threshold``: DP-IGHT, noise on the gradients of all features, of which the largest weights are kept.
-        ``frank_wolfe``: one feature a step is chosen privately, none is measured. ``two_stage``: blocks of records vote
-        on the features, then noise in the objective. ``knowledge_transfer``: a teacher's scores of public rows get
-        noise, and a sparse student learns from them; it needs ``X_public``. ``auto`` takes ``peeling``.
+        Number of features that keep a weight. None chooses n mu q / (16 log(2 d)), where mu is the Gaussian privacy
+        parameter of the budget, d the number of features, and q = min(1, sqrt(3/d) feature_norm / entry_bound): about
+        as many features as can be distinguished from the others despite the noise.
+    method : str, default="auto"
+        {methods}
+        ``auto`` takes ``peeling``. ``knowledge_transfer`` needs ``X_public`` in ``fit``.
     feature_norm : float, default=1.0
         Public bound on the l2 norm of a row. Longer rows are scaled down. Choose it without looking at the data.
     entry_bound : float or None, default=None
-        Public bound on the absolute value of an entry. Larger ones are clipped. Noise of ``peeling`` grows with it: set
-        it where entries are much smaller than whole rows. None takes ``feature_norm``.
+        Public bound on the absolute value of an entry. Larger entries are clipped. The noise of ``peeling`` grows with
+        it, so set it if entries are much smaller than the norm of a row. None means ``feature_norm``.
     fit_intercept : bool, default=True
-        The intercept is none of the ``n_nonzero``.
+        The intercept does not count towards ``n_nonzero``.
     intercept_scaling : float, default=1.0
-        The intercept is the weight of a constant column of this times feature_norm / sqrt(n_features), the size of an
-        entry of a row that is spread evenly, but at most ``entry_bound``.
+        The intercept is the weight of a constant column of value ``intercept_scaling * feature_norm /
+        sqrt(n_features)``, or ``entry_bound`` if that is smaller.
     alpha : float, default=1e-4
-        Strength of the l2 penalty on the mean loss; ``two_stage`` and ``knowledge_transfer`` raise it to a public value
-        that the budget calls for.
+        Strength of the l2 penalty on the mean loss. ``two_stage`` and ``knowledge_transfer`` raise it to a public value
+        that the budget requires.
     max_iter : int or None, default=None
-        Number of rounds (``peeling``) or of steps; None chooses from n, d, n_nonzero and budget.
+        Number of rounds (``peeling``) or of steps. None chooses it from n, d, n_nonzero and the budget.
     classes, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
 
@@ -59,14 +52,14 @@ class PrivateSparseLogisticRegression(SparseModel, PrivateClassifier):
         Sparse after :meth:`sparsify`.
     intercept_ : array of shape (1,)
     n_nonzero_ : int
-        How many features were kept.
+        The number of features that may keep a weight.
     classes_, guarantee_, method_, method_reason_, n_iter_
         As for :class:`~privet.linear.PrivateLogisticRegression`.
 
     Notes
     -----
-    The loss is :class:`~privet.objectives.TamedLogistic`: its minimiser is that of the logistic loss (the log-odds),
-    and one record moves its gradient half as far.
+    The loss is :class:`~privet.objectives.TamedLogistic`. Its minimiser is that of the logistic loss (the log-odds),
+    and one record changes its gradient half as much.
 
     Examples
     --------
@@ -79,6 +72,8 @@ class PrivateSparseLogisticRegression(SparseModel, PrivateClassifier):
     >>> model.get_support().sum()
     np.int64(5)
     """
+
+    _loss = TamedLogistic
 
     def __init__(
         self,
@@ -111,43 +106,18 @@ class PrivateSparseLogisticRegression(SparseModel, PrivateClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _objective(self, n_classes: int) -> GeneralisedLinear:
-        if n_classes > 2:
-            raise ValueError(
-                "Only binary classification is supported. "
-                f"y has {n_classes} classes: use PrivateLogisticRegression, whose loss has a form for several"
-            )
-        return TamedLogistic()
-
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Return class probabilities, columns in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        return np.column_stack([expit(-scores), expit(scores)])
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Return the logarithm of :meth:`predict_proba`, finite however sure the model is."""
-        scores = self.decision_function(X)
-        return np.column_stack([log_expit(-scores), log_expit(scores)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
 
 class PrivateSparseRegression(SparseModel, PrivateRegressor):
-    """Least squares that keeps few features of many, with differential privacy for each record (replace-one).
+    """Least squares that keeps few of many features, with differential privacy for each record (replace-one).
 
     Parameters
     ----------
-    epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, alpha, max_iter, random_state, verbose
+    epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, intercept_scaling, alpha, max_iter, \
+random_state, verbose
         As for :class:`PrivateSparseLogisticRegression`.
     target_bound : float, default=1.0
-        Public bound on the size of the target. Larger ones are clipped to it, and predictions too. Noise grows with
-        it: centre the target at a public value first. Residuals are clipped to 0.6 of it in the first round, and to
-        less in later ones, as they fall.
-    intercept_scaling : float, default=1.0
-        As for :class:`PrivateSparseLogisticRegression`.
+        Public bound on the absolute value of the target, as for :class:`~privet.linear.PrivateRidge`. Residuals are
+        clipped to 0.6 of it in the first round, and to less in later rounds, in which they are smaller.
 
     Attributes
     ----------
@@ -168,6 +138,8 @@ class PrivateSparseRegression(SparseModel, PrivateRegressor):
     >>> model.fit(X, y).get_support(indices=True)
     array([3, 7])
     """
+
+    _loss = Squared
 
     def __init__(
         self,
@@ -199,6 +171,3 @@ class PrivateSparseRegression(SparseModel, PrivateRegressor):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
-
-    def _objective(self) -> GeneralisedLinear:
-        return Squared()

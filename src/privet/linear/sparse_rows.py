@@ -1,8 +1,8 @@
-"""Rows with a bound on every entry: sparse ones stay sparse, and what need not be changed is not copied.
+"""Rows with a bound on every entry. Sparse rows stay sparse, and rows within their bounds are not copied.
 
 Formal guarantees
 -----------------
-Each entry is clipped, or each row scaled, by itself: a record changes no other record's row.
+Each entry is clipped, and each row scaled, independently of the others, so a record affects only its own row.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from privet.objectives.rows import stored_once
 
 
 def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> Any:
-    """Return rows without an entry beyond ``entry_bound``: larger ones are clipped to it, each by itself.
+    """Return the rows with each entry clipped to ``entry_bound``.
 
-    Without a bound on entries, rows with an entry beyond ``feature_norm`` are scaled down until they have none: their
-    directions stay. A sparse matrix stays sparse; what need not be changed is not copied.
+    If ``entry_bound`` is None, rows with an entry beyond ``feature_norm`` are scaled down instead, which keeps their
+    direction. A sparse matrix stays sparse, and rows within their bounds are not copied.
     """
     if sparse.issparse(X):
         X = stored_once(sparse.csr_array(X, dtype=np.float64))
@@ -33,12 +33,12 @@ def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> A
         largest = np.repeat(abs(X).max(axis=1).toarray(), np.diff(X.indptr))
     else:
         largest = np.abs(X).max(axis=1, keepdims=True)
-    # The division comes first: a quotient of two entries is at most 1, whatever their size.
+    # Divide first: the quotient of two entries is at most 1, so it cannot overflow.
     return _with_values(X, np.where(largest > bound, values / np.maximum(largest, bound) * bound, values))
 
 
-def in_the_ball(X: Any, row_norm: float) -> Any:
-    """Return rows of bounded entries scaled down to the norm, as a matrix."""
+def scaled_to_norm(X: Any, row_norm: float) -> Any:
+    """Return the rows of a matrix, scaled down where their l2 norm exceeds ``row_norm``."""
     squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
     lengths = np.maximum(np.sqrt(squares), row_norm)
     if not (lengths > row_norm).any():

@@ -8,18 +8,22 @@ from privet.objectives import GeneralisedLinear, SmoothedHinge
 
 
 class PrivateLinearSVC(PrivateClassifier):
-    """A linear support vector machine for two classes, with differential privacy for each record, replace-one.
+    """Linear support vector machine for two classes, with differential privacy for each record (replace-one).
 
     Minimises the mean smoothed hinge loss plus (alpha/2) ||w||^2 over rows scaled into a public ball.
 
     Parameters
     ----------
-    epsilon, delta, method, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, max_iter, \
-classes, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, max_iter, classes, \
+random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
+    method : str, default="auto"
+        {methods}
+        ``auto`` chooses one of them from public numbers alone.
     hinge_width : float, default=0.5
-        Half-width of the parabola that rounds the hinge's corner at a margin of 1 (Chaudhuri, Monteleoni and Sarwate,
-        "Differentially Private Empirical Risk Minimization"). A wider one is smoother, and allows longer steps.
+        Half the width of the parabola that smooths the corner of the hinge at a margin of 1 (Chaudhuri, Monteleoni and
+        Sarwate, "Differentially Private Empirical Risk Minimization"). A wider parabola is smoother, which allows
+        longer steps.
 
     Attributes
     ----------
@@ -37,6 +41,8 @@ classes, random_state, verbose
     >>> PrivateLinearSVC(epsilon=2.0, feature_norm=3.0, classes=[0, 1]).fit(X, y).guarantee_.epsilon <= 2.0
     True
     """
+
+    _loss = SmoothedHinge
 
     def __init__(
         self,
@@ -72,18 +78,5 @@ classes, random_state, verbose
         self.verbose = verbose
 
     def _objective(self, n_classes: int) -> GeneralisedLinear:
-        if n_classes > 2:
-            raise ValueError(
-                "Only binary classification is supported. "
-                f"y has {n_classes} classes: use PrivateLogisticRegression, whose loss has a form for several"
-            )
+        super()._objective(n_classes)
         return SmoothedHinge(self.hinge_width)
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        SmoothedHinge(self.hinge_width)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

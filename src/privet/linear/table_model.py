@@ -101,11 +101,9 @@ class TableModel:
         target = self._declared.target
         if target is None or (isinstance(target, Target) and target.levels is None):
             raise TableError("weights from elsewhere need a schema whose target is declared, with its levels or bounds")
-        self.estimator = clone(self.estimator)._adopted(
-            release,
-            len(self._declared.columns),
-            None if isinstance(target, NumericTarget) else len(target.levels or ()),
-        )
+        n_classes = None if isinstance(target, NumericTarget) else len(target.levels or ())
+        self.estimator = clone(self.estimator)
+        self.estimator.adopt(release, len(self._declared.columns), n_classes)
         self.estimator.method_, self.estimator.method_reason_ = method, reason
         return self
 

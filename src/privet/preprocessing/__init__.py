@@ -1,4 +1,4 @@
-"""Preprocessing that is honest about privacy: free from public knowledge, or paid for and counted."""
+"""Scalers that use public bounds only, or that pay for what they estimate, and the guarantee of a whole pipeline."""
 
 from privet.preprocessing.private import PrivateScaler
 from privet.preprocessing.public import PublicScaler

@@ -1,5 +1,5 @@
 # mypy: allow-subclassing-any
-"""What all scalers share: checks of rows, clipping to bounds, the affine map, and how far it reaches."""
+"""What all scalers share: validation of rows, clipping to bounds, the affine map, and a bound on transformed rows."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
     """
 
     def transform(self, X: Any) -> Any:
-        """Return the rows, clipped and scaled; sparse rows stay sparse."""
+        """Return the rows, clipped and scaled. Sparse rows stay sparse."""
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         bounds, limit = Bounds(self.lower_, self.upper_), self._limit()
@@ -37,7 +37,7 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
         return np.clip(scaled, -limit, limit, out=scaled).astype(X.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return scaled rows in their first units. What was clipped stays clipped."""
+        """Undo the scaling. Values that were clipped remain clipped."""
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         if sparse.issparse(X):
@@ -47,13 +47,13 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
 
     @property
     def row_norm_(self) -> float:
-        """Bound on the l2 norm of every transformed row, known without looking at one: for ``feature_norm``."""
+        """Bound on the l2 norm of every transformed row, known without the rows. It can be used as ``feature_norm``."""
         check_is_fitted(self)
         furthest = np.maximum(np.abs(self.lower_ - self.center_), np.abs(self.upper_ - self.center_))
         return float(np.linalg.norm(np.minimum(furthest / self.scale_, self._limit())))
 
     def _limit(self) -> float:
-        """Return what transformed entries are clipped to, either side of zero."""
+        """Return the largest absolute value of transformed entries, to which they are clipped."""
         return np.inf
 
     def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
@@ -67,24 +67,33 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
         return stored_once(rows) if sparse.issparse(rows) else rows
 
     def _declared(self, X: Any) -> Bounds:
-        """Return the stated bounds for these columns, which for sparse rows must hold zero."""
+        """Return the declared bounds of these columns, which must include zero for sparse rows."""
         bounds = Bounds.declared(self.lower, self.upper, self._names())
         if sparse.issparse(X):
             self._check_zeros(bounds)
         return bounds
 
     def _check_zeros(self, bounds: Bounds) -> None:
-        """Raise unless the zeros of sparse rows stay zeros."""
+        """Raise unless the zeros of sparse rows stay zero."""
         moved = ~bounds.hold_zero | (getattr(self, "center_", 0.0) != 0)
         if moved.any():
             j = int(np.argmax(moved))
             raise ValueError(
-                "sparse rows need bounds that hold zero, and no centre, or all that is not stored would become "
-                f"something: column {self._names()[j]!r} has [{bounds.lower[j]:g}, {bounds.upper[j]:g}]"
+                "Sparse rows need bounds that include zero, and no centre, because their zeros must stay zero. Column "
+                f"{self._names()[j]!r} has bounds [{bounds.lower[j]:g}, {bounds.upper[j]:g}]."
             )
 
+    def _check_learned(self) -> None:
+        """Raise if the attributes that were read from a file do not fit together."""
+        super()._check_learned()
+        learned = np.stack([self.lower_, self.upper_, self.center_, self.scale_])
+        if learned.shape != (4, self.n_features_in_) or not np.isfinite(learned).all():
+            raise ValueError(f"its bounds, centres and scales are not {self.n_features_in_} finite numbers each")
+        if not ((self.lower_ < self.upper_) & (self.scale_ > 0)).all():
+            raise ValueError("its bounds are not in order, or its scales are not positive")
+
     def _names(self) -> list[Any]:
-        """Return the columns' names, or their numbers where they have none."""
+        """Return the names of the columns, or their numbers if they have no names."""
         return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
 
     def __sklearn_tags__(self) -> Any:
@@ -95,7 +104,7 @@ class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, Trans
 
 
 def _with_data(X: Any, data: NDArray[Any]) -> Any:
-    """Return a sparse matrix of the same pattern and type, with other entries."""
+    """Return a sparse matrix with the same sparsity pattern and type, and other entries."""
     result = X.copy()
     result.data = data.astype(X.dtype, copy=False)
     return result

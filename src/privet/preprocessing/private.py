@@ -1,5 +1,5 @@
 # mypy: allow-subclassing-any
-"""Scaling by centres and spreads that are estimated from the rows, and paid for."""
+"""Scaling by centres and spreads that are estimated from the rows with differential privacy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,13 @@ from privet.preprocessing.bounds import Bounds, Floats
 from privet.preprocessing.moments import MomentStability, noisy_moments
 from privet.preprocessing.quantiles import QuantilePlan, quantile_pair
 from privet.privacy import Budget, Guarantee, NoiseSource, enforced
+from privet.privacy.budget import default_delta
 
 METHODS = ("moments", "quantiles")
 
 
 class PrivateScaler(BoundedScaler):
-    """Centre and scale columns by private estimates, within public bounds. Spends its budget at each fit.
+    """Centre and scale columns by private estimates, within public bounds. Each fit spends the budget.
 
     Parameters
     ----------
@@ -27,24 +28,24 @@ class PrivateScaler(BoundedScaler):
     delta : float or None, default=None
         None means 1/n^1.1; 0 asks for pure epsilon.
     lower, upper : float, sequence of floats, or mapping (a dict, a Series) from column names
-        Public bounds, to which entries are clipped, in ``fit`` and in ``transform``. The tighter, the less noise;
-        chosen without looking at the rows.
+        Public bounds to which entries are clipped, in ``fit`` and in ``transform``. Choose them without looking at the
+        rows. Tighter bounds mean less noise.
     method : {"moments", "quantiles"}, default="moments"
-        ``moments``: mean and standard deviation, in one noisy release; the noise is in proportion to the bounds, so
-        they should be of the size of the data. ``quantiles``: median and the distance between two quantiles, each by
-        the exponential mechanism; bounds may be generous, but every column takes its share of the budget.
+        ``moments``: mean and standard deviation, in one noisy release. The noise is proportional to the width of the
+        bounds, so they should not be much wider than the data. ``quantiles``: median and the distance between two
+        quantiles, each by the exponential mechanism. Bounds may be generous, but the columns share the budget.
     center : bool, default=True
-        False does not centre, and keeps zeros zero: for sparse rows, with bounds that hold zero.
+        False does not centre, so that zeros stay zero. Sparse rows need this, and bounds that include zero.
     quantiles : pair of float, default=(0.25, 0.75)
-        Method ``quantiles``: the pair whose distance is the scale.
+        For method ``quantiles``: the pair whose distance is the scale.
     resolution : int, default=65536
-        Method ``quantiles``: the number of steps of the public grid between the bounds on which quantiles are chosen.
-        A finer one finds smaller spreads and, where many entries are equal, needs more records.
+        For method ``quantiles``: the number of steps of the public grid between the bounds, from which quantiles are
+        chosen. A finer grid finds smaller spreads, and needs more records if many entries are equal.
     min_scale : float, default=1e-4
-        The smallest scale, as a share of half the width of the bounds.
+        The smallest scale, as a fraction of half the width of the bounds.
     clip_output : float or None, default=None
-        Clip transformed entries to [-clip_output, clip_output], in units of the scale. Outliers then do not make
-        ``row_norm_`` large: it is at most clip_output * sqrt(n_features).
+        Clip transformed entries to [-clip_output, clip_output], in units of the scale. Outliers then cannot make
+        ``row_norm_`` larger than clip_output * sqrt(n_features).
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         holds only while it is secret.
@@ -52,26 +53,27 @@ class PrivateScaler(BoundedScaler):
     Attributes
     ----------
     center_, scale_ : array of shape (n_features,)
-        The noisy estimates. They may be published under ``guarantee_``. A variance below the standard deviation of its
-        own noise is not claimed: the scale is that noise's instead. Where the quantiles fell on one place, as those of
-        a constant column do, the scale is half the width of the bounds.
+        The noisy estimates. They may be published under ``guarantee_``. If an estimated variance is below the standard
+        deviation of its noise, the scale is computed from that standard deviation instead. If both quantiles of a
+        column are equal, as in a constant column, the scale is half the width of the bounds.
     lower_, upper_ : array of shape (n_features,)
-        The stated bounds.
+        The declared bounds.
     row_norm_ : float
-        Every transformed row has an l2 norm of at most this. Computed from ``center_``, ``scale_`` and the bounds, so
-        it may serve as the ``feature_norm`` of a private estimator. With ``clip_output`` it is known beforehand to be
-        at most clip_output * sqrt(n_features).
+        Bound on the l2 norm of every transformed row. It is computed from ``center_``, ``scale_`` and the bounds, so it
+        can be the ``feature_norm`` of a private estimator. With ``clip_output`` it is at most
+        clip_output * sqrt(n_features), which is known before the fit.
     guarantee_ : Guarantee
-        What was promised. Add it to the guarantee of what is fitted to the same rows:
-        :func:`~privet.preprocessing.total_guarantee`.
+        The guarantee of the fit. Use :func:`~privet.preprocessing.total_guarantee` to add it to the guarantee of a
+        model that is fitted to the same rows.
     n_features_in_, feature_names_in_
 
     Formal guarantees
     -----------------
-    Replace-one adjacency; the number of rows is public. :class:`~privet.preprocessing.moments.MomentStability` and
-    :class:`~privet.preprocessing.quantiles.QuantilePlan` prove the two methods. Estimates of quantiles that come out
-    in the wrong order are sorted, which brings them no further from the truth (Chernozhukov, Fernandez-Val and
-    Galichon, "Quantile and Probability Curves Without Crossing") and is post-processing, as is all else.
+    Replace-one adjacency; the number of rows is public. The proofs are in
+    :class:`~privet.preprocessing.moments.MomentStability` and :class:`~privet.preprocessing.quantiles.QuantilePlan`.
+    Quantiles that are estimated in the wrong order are sorted, which does not increase their error (Chernozhukov,
+    Fernandez-Val and Galichon, "Quantile and Probability Curves Without Crossing"). This and all other steps after the
+    release are post-processing.
 
     Examples
     --------
@@ -113,13 +115,12 @@ class PrivateScaler(BoundedScaler):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> "PrivateScaler":
-        """Estimate centres and scales from rows ``X`` (array, DataFrame, or CSR if not centred); spends the budget."""
+        """Estimate centres and scales from ``X`` (array, DataFrame, or CSR if not centred). This spends the budget."""
         with self._fitting():
             self._check_settings()
             X = self._validated(X, reset=True)
             bounds = self._declared(X)
-            # 1/n^1.1 is below the 1/n at which publishing a random record would be allowed.
-            delta = float(max(X.shape[0], 2) ** -1.1) if self.delta is None else self.delta
+            delta = default_delta(X.shape[0]) if self.delta is None else self.delta
             estimate = self._by_moments if self.method == "moments" else self._by_quantiles
             source = NoiseSource(self.random_state, purpose=f"{self.method} scaler {self.epsilon!r} {self.delta!r}")
             center, scale, guarantee = estimate(X, bounds, Budget(self.epsilon, delta), source)
@@ -128,15 +129,15 @@ class PrivateScaler(BoundedScaler):
         self.scale_ = bounds.half * scale
         self.guarantee_: Guarantee = guarantee.assuming(
             source.assumption(),
-            enforced("the bounds were declared beforehand"),
-            enforced(f"the number of records, {X.shape[0]}, is the same for all neighbours, and public"),
+            enforced("the bounds were declared before the fit"),
+            enforced(f"the number of records, {X.shape[0]}, is public and the same for all neighbouring datasets"),
         )
         return self
 
     def _by_moments(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
     ) -> tuple[Floats, Floats, Guarantee]:
-        """Return centres and scales, where the bounds are [-1, 1]: noisy means and standard deviations."""
+        """Return noisy means and standard deviations of columns whose bounds are mapped to [-1, 1]."""
         plan = OutputPlan.for_budget(budget, stability=MomentStability(*X.shape))
         mean, variance, noise = noisy_moments(X, bounds, plan, source)
         scale = np.sqrt(np.clip(variance, np.maximum(noise, self.min_scale**2), 1.0))
@@ -147,7 +148,7 @@ class PrivateScaler(BoundedScaler):
     def _by_quantiles(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
     ) -> tuple[Floats, Floats, Guarantee]:
-        """Return centres and scales, where the bounds are [-1, 1]: noisy medians, and distances of two quantiles."""
+        """Return noisy medians and distances of two quantiles, of columns whose bounds are mapped to [-1, 1]."""
         low, high = quantile_pair(self.quantiles)
         levels = sorted({low, 0.5, high} if self.center else {low, high})
         plan = QuantilePlan.for_budget(budget, n_columns=X.shape[1], quantiles=levels, resolution=self.resolution)
@@ -158,7 +159,7 @@ class PrivateScaler(BoundedScaler):
         return center, scale, plan.guarantee()
 
     def _check_settings(self) -> None:
-        """Raise on an impossible setting, before the data is touched."""
+        """Raise ValueError for an invalid parameter, before the data is used."""
         positive("epsilon", self.epsilon)
         if self.delta is not None:
             Budget(self.epsilon, self.delta)
@@ -166,11 +167,16 @@ class PrivateScaler(BoundedScaler):
             raise ValueError(f"method must be {' or '.join(METHODS)}, got {self.method!r}")
         quantile_pair(self.quantiles)
         count("resolution", self.resolution, at_least=2)
-        probability("min_scale", self.min_scale)  # a share
+        probability("min_scale", self.min_scale)  # a fraction
         if self.clip_output is not None:
             positive("clip_output", self.clip_output)
         if self.random_state is not None:
             whole("random_state", self.random_state)
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if not isinstance(self.guarantee_, Guarantee):
+            raise ValueError("a PrivateScaler must have a guarantee")
 
     def _limit(self) -> float:
         return np.inf if self.clip_output is None else float(self.clip_output)

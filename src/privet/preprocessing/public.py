@@ -1,5 +1,5 @@
 # mypy: allow-subclassing-any
-"""Scaling by public knowledge: free of charge."""
+"""Scaling by public bounds, which costs no privacy."""
 
 from typing import Any
 
@@ -9,29 +9,30 @@ from privet.preprocessing.base import BoundedScaler
 
 
 class PublicScaler(BoundedScaler):
-    """Clip each column to bounds that are public knowledge, and map the bounds to [-1, 1]. Costs no privacy.
+    """Clip each column to bounds that are public knowledge, and map the bounds to [-1, 1]. This costs no privacy.
 
     Parameters
     ----------
     lower, upper : float, sequence of floats, or mapping (a dict, a Series) from column names
-        What a column's entries can be: from a code book, from physics, from the range of an instrument. Bounds that
-        were read off the private rows, by their minimum and maximum for instance, void every guarantee that follows.
+        Bounds on the entries of each column that are known without the data: from a code book, from physics, from the
+        range of an instrument. Bounds that were computed from the private rows, such as their minimum and maximum,
+        invalidate every guarantee that follows.
     center : bool, default=True
-        True maps the bounds to [-1, 1]. False keeps zero where it is: a column whose bounds hold zero is divided by
-        the larger of them in size, which gives [0, 1] if ``lower`` is 0; any other column is mapped to [0, 1]. Sparse
-        rows need False, and bounds that hold zero.
+        True maps the bounds to [-1, 1]. False keeps zeros: a column whose bounds include zero is divided by the larger
+        absolute value of its bounds, which gives [0, 1] if ``lower`` is 0. Any other column is mapped to [0, 1]. Sparse
+        rows need False, and bounds that include zero.
 
     Attributes
     ----------
     center_, scale_, lower_, upper_ : array of shape (n_features,)
-        Computed from the stated bounds alone.
+        Computed from the declared bounds alone.
     row_norm_ : float
-        Every transformed row has an l2 norm of at most this: sqrt(n_features) with ``center=True``. It is a public
-        number, good as the ``feature_norm`` of a private estimator. That is a worst case, and a smaller public guess
-        of what rows usually have often serves better: longer rows are scaled down, and there is less noise.
+        Bound on the l2 norm of every transformed row: sqrt(n_features) with ``center=True``. It is a public number and
+        can be the ``feature_norm`` of a private estimator. It is a worst case, and a smaller public guess of the usual
+        norm is often better: longer rows are then scaled down, and there is less noise.
     guarantee_ : None
-        Nothing about the rows is learned or released. (By convention a fitted step whose ``guarantee_`` is None costs
-        nothing; see :func:`~privet.preprocessing.total_guarantee`.)
+        Nothing about the rows is learned or released. A fitted step whose ``guarantee_`` is None costs nothing, see
+        :func:`~privet.preprocessing.total_guarantee`.
     n_features_in_, feature_names_in_
 
     Examples
@@ -48,7 +49,7 @@ class PublicScaler(BoundedScaler):
         self.center = center
 
     def fit(self, X: Any, y: Any = None) -> "PublicScaler":
-        """Match the bounds with the columns of ``X``; its entries are not used."""
+        """Match the bounds with the columns of ``X``. The entries of ``X`` are not used."""
         with self._fitting():
             X = self._validated(X, reset=True)
             bounds = self._declared(X)
@@ -61,5 +62,10 @@ class PublicScaler(BoundedScaler):
         self.guarantee_ = None
         return self
 
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if self.guarantee_ is not None:
+            raise ValueError("a PublicScaler releases nothing and has no guarantee")
+
     def _limit(self) -> float:
-        return 1.0  # no further than rounding
+        return 1.0  # the map stays within [-1, 1] up to rounding

@@ -20,14 +20,14 @@ from privet.privacy.events import Composition, Event, GaussianRelease, PureRelea
 
 
 class Tally(NamedTuple):
-    """A column on the grid: the places where there are records, ascending, and how many there are."""
+    """A column on the grid: the points that have records, in ascending order, and the number of records at each."""
 
     places: NDArray[np.int64]
     counts: NDArray[np.int64]
 
 
 class Choices(NamedTuple):
-    """All places of the grid, in runs that score alike: where each run starts, its length, and its score."""
+    """All grid points, in runs of equal score: the start, the length and the score of each run."""
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -36,35 +36,36 @@ class Choices(NamedTuple):
 
 @dataclass(frozen=True)
 class QuantilePlan:
-    """Which quantiles of how many columns are released, and at what epsilon each.
+    """Which quantiles of how many columns are released, and the epsilon of each.
 
     Parameters
     ----------
     n_columns : int
     quantiles : tuple of float
-        The same for every column, each strictly between 0 and 1.
+        The levels, the same for every column, each strictly between 0 and 1.
     resolution : int
-        The bounds of a column are divided into this many equal steps. Entries are rounded to the ends of steps, and
-        quantiles chosen among them.
+        The interval between the bounds of a column is divided into this many equal steps. Entries are rounded to the
+        ends of steps, from which quantiles are chosen.
     query_epsilon : float
-        What one quantile of one column costs.
+        The epsilon of one quantile of one column.
     is_pure : bool
-        Whether the queries count as their sum, pure epsilon, rather than as Gaussian DP.
+        Whether the queries compose by adding up pure epsilons, rather than as Gaussian DP.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
     Smith, "Privacy-Preserving Statistical Estimation with Optimal Convergence Rates" (2011), on a grid and with ties:
-    a place y scores minus the distance of q n from the interval [#{x < y}, #{x <= y}]. Replacing a record moves each
-    end by at most 1, and so the score. Places are drawn with probability proportional to exp(query_epsilon score/2):
-    the exponential mechanism, query_epsilon-DP under replace-one adjacency (McSherry and Talwar, "Mechanism Design via
-    Differential Privacy", Theorem 6, for a sensitivity of 1), up to the resolution of floating-point noise. The
-    logarithms of probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
-    :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
+    the score of a grid point y is minus the distance of q n from the interval [#{x < y}, #{x <= y}]. Replacing a record
+    moves each end, and therefore the score, by at most 1. Grid points are drawn with probability proportional to
+    exp(query_epsilon score/2). This is the exponential mechanism, which is query_epsilon-DP under replace-one adjacency
+    (McSherry and Talwar, "Mechanism Design via Differential Privacy", Theorem 6, for a sensitivity of 1), up to the
+    resolution of floating-point noise. The logarithms of probabilities move within a range of query_epsilon, so a query
+    is also mu-GDP, with the mu of :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 
-    Runs of places with equal scores, between neighbouring records, are drawn as one by Gumbel noise on the logarithm
-    of their weights, then a place in the run uniformly: the same law, in time of the number of records.
+    Between neighbouring records all grid points have equal scores. Such a run is drawn as a whole, by Gumbel noise on
+    the logarithm of its weight, and then a point in the run uniformly. This has the same distribution, and takes time
+    proportional to the number of records instead of the number of grid points.
     """
 
     n_columns: int
@@ -87,14 +88,14 @@ class QuantilePlan:
     def for_budget(
         cls, budget: Budget, *, n_columns: int, quantiles: Sequence[float], resolution: int
     ) -> "QuantilePlan":
-        """Return the plan with the largest epsilon a query that keeps within ``budget``.
+        """Return the plan with the largest epsilon per query that stays within ``budget``.
 
-        By plain division for pure budgets and where nothing beats it, else through Gaussian DP.
+        The budget is divided evenly if it is pure or if this gives the larger epsilon, else it composes as Gaussian DP.
         """
         queries = count("n_columns", n_columns) * len(quantiles)
         fields = (n_columns, tuple(quantiles), resolution)
         share = budget.epsilon / queries
-        while epsilon(_sum(share, queries), cls.adjacency, 0.0) > budget.epsilon:  # the sum may have rounded up
+        while epsilon(_sum(share, queries), cls.adjacency, 0.0) > budget.epsilon:  # the sum may have been rounded up
             share *= 1 - 1e-15
         if not budget.is_pure:
             gaussian = selection_epsilon(gdp_mu(budget) / math.sqrt(queries) * (1 - 1e-12))
@@ -104,7 +105,7 @@ class QuantilePlan:
 
     @property
     def n_queries(self) -> int:
-        """How many quantiles are released."""
+        """Number of quantiles that are released."""
         return self.n_columns * len(self.quantiles)
 
     @property
@@ -134,14 +135,14 @@ class QuantilePlan:
         )
 
     def release(self, X: Any, bounds: Bounds, source: NoiseSource) -> Floats:
-        """Return noisy quantiles of the columns of ``X``, of shape (quantiles, columns), where bounds are [-1, 1]."""
+        """Return noisy quantiles of the columns of ``X``, of shape (quantiles, columns), in units of bounds [-1, 1]."""
         if X.shape[1] != self.n_columns:
-            raise PlanError(f"the plan accounts for {self.n_columns} columns, not for {X.shape[1]}")
+            raise PlanError(f"The plan accounts for {self.n_columns} columns, but the rows have {X.shape[1]}.")
         drawn = [[self._draw(tally, q, source) for q in self.quantiles] for tally in self.tallies(X, bounds)]
         return 2 * np.array(drawn, dtype=np.float64).T / self.resolution - 1
 
     def tallies(self, X: Any, bounds: Bounds) -> Iterator[Tally]:
-        """Yield the columns, on the grid; of sparse ones the zeros are only counted."""
+        """Yield the columns on the grid. The zeros of sparse columns are counted without being stored."""
         if not sparse.issparse(X):
             for j in range(X.shape[1]):
                 yield Tally(*np.unique(self._places(bounds.unit(X[:, j], j)), return_counts=True))
@@ -151,16 +152,18 @@ class QuantilePlan:
             stored = columns.data[columns.indptr[j] : columns.indptr[j + 1]]
             all_places = self._places(bounds.unit(np.append(stored, 0.0), j))
             places, counts = np.unique(all_places, return_counts=True)
-            counts[np.searchsorted(places, all_places[-1])] += X.shape[0] - stored.size - 1  # one zero was appended
+            counts[np.searchsorted(places, all_places[-1])] += (
+                X.shape[0] - stored.size - 1
+            )  # one zero was appended above
             yield Tally(places[counts > 0], counts[counts > 0])
 
     def choices(self, tally: Tally, q: float) -> Choices:
-        """Return every place of the grid with its score for the quantile ``q``."""
+        """Return all grid points with their scores for the quantile ``q``."""
         upto = np.cumsum(tally.counts)
         below, target = upto - tally.counts, q * upto[-1]
         starts, sizes = np.empty((2, 2 * upto.size + 1), dtype=np.int64)
         scores = np.empty(2 * upto.size + 1)
-        # Even runs are the gaps before, between and after records; odd ones the records' own places.
+        # Even runs are the gaps before, between and after records. Odd runs are the grid points with records.
         starts[0::2], starts[1::2] = np.append(0, tally.places + 1), tally.places
         sizes[0::2], sizes[1::2] = np.append(tally.places, self.resolution + 1) - starts[0::2], 1
         scores[0::2] = -np.abs(np.append(0, upto) - target)
@@ -169,7 +172,7 @@ class QuantilePlan:
         return Choices(starts[is_there], sizes[is_there], scores[is_there])
 
     def _draw(self, tally: Tally, q: float, source: NoiseSource) -> int:
-        """Return a place of the grid."""
+        """Draw a grid point with the exponential mechanism."""
         choices = self.choices(tally, q)
         log_weights = np.log(choices.sizes) + self.query_epsilon / 2 * choices.scores
         run = int(np.argmax(log_weights + source.gumbel(log_weights.size, 1.0)))
@@ -180,7 +183,7 @@ class QuantilePlan:
 
 
 def quantile_pair(quantiles: Any) -> tuple[float, float]:
-    """Return a pair of numbers low < high strictly between 0 and 1, else raise ValueError."""
+    """Return the pair as two floats if 0 < low < high < 1, else raise ValueError."""
     try:
         low, high = (float(q) for q in quantiles)
     except (TypeError, ValueError):

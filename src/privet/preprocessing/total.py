@@ -1,4 +1,4 @@
-"""What a whole pipeline promises: the sum over its steps, or a refusal where a step spends without counting."""
+"""The guarantee of a whole pipeline: the composition of its steps, or an error if a step is not accounted for."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -19,41 +19,43 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.privacy import Assumption, Guarantee, assumed, compose, enforced
 
-# What fitting leaves behind that is no more than the shape and the names of the columns.
+# Fitted attributes that hold only the shape and the names of the columns.
 _SHAPE = {"n_features_in_", "feature_names_in_", "n_features_out_"}
 _ROW_BY_ROW = (Normalizer, Binarizer, PolynomialFeatures)
 _ENCODERS = (OneHotEncoder, OrdinalEncoder)
 
 
 def total_guarantee(pipeline: Any, delta: float | None = None, *, public: Sequence[str] = ()) -> Guarantee:
-    """Return what a fitted pipeline promises as a whole, all its steps together.
+    """Return the guarantee of a fitted pipeline, all steps together.
 
     Parameters
     ----------
-    pipeline : Pipeline, ColumnTransformer, FeatureUnion, nested as you like, or a single estimator
-        Fitted. Every step must be one of: *private*, with a ``guarantee_``; *free*, with ``guarantee_`` None, like
-        :class:`~privet.preprocessing.PublicScaler`; known to treat each row by itself; or named in ``public``.
+    pipeline : Pipeline, ColumnTransformer or FeatureUnion, possibly nested, or a single estimator
+        Fitted. Every step must be *private*, with a ``guarantee_``; or *free*, with ``guarantee_`` None, like
+        :class:`~privet.preprocessing.PublicScaler`; or known to transform each row independently of the others; or
+        listed in ``public``.
     delta : float or None
-        The total delta; None adds the steps' deltas up.
+        The total delta. None adds up the deltas of the steps.
     public : sequence of str
-        Steps (paths like ``"numbers__impute"``, or a container for all within it) that learned from public data only.
-        Nobody can check that, so each becomes an assumption of the guarantee.
+        Paths of steps that learned from public data only, like ``"numbers__impute"``. The path of a container covers
+        all steps in it. This cannot be checked, so each such step becomes an assumption of the guarantee.
 
     Returns
     -------
     Guarantee
-        Its event composes with others on the same rows.
+        The composition of all private steps. It composes further with other releases from the same rows.
 
     Raises
     ------
     ValueError
-        If a step learned from the rows and has no guarantee: ``StandardScaler``, ``PCA``, an imputer, a
-        ``OneHotEncoder`` that found its categories by itself, a search over settings.
+        If a step learned from the rows and has no guarantee: for example ``StandardScaler``, ``PCA``, an imputer, a
+        ``OneHotEncoder`` that found its categories in the data, or a search over parameters.
 
     Formal guarantees
     -----------------
-    Adaptive composition: each step may depend on what the steps before it released. Whatever lies between must treat
-    each row by itself, or one record would change many rows; that is why steps which nobody vouches for are refused.
+    Adaptive composition: each step may depend on what the steps before it released. Steps between them must transform
+    each row independently of the others, because otherwise one record could change many rows. Unknown steps are
+    therefore refused unless they are listed in ``public``.
 
     Examples
     --------
@@ -87,36 +89,36 @@ def total_guarantee(pipeline: Any, delta: float | None = None, *, public: Sequen
             conditions += _conditions(path, step)
     vouched.check_used(guarantees)
     if not guarantees:
-        raise ValueError("no step has a guarantee: there is nothing private in this pipeline")
+        raise ValueError("No step of this pipeline has a guarantee, so there is nothing to add up.")
     steps = ", ".join(path or "the estimator" for path in guarantees)
     same_rows = enforced(f"the releases of all private steps ({steps}) are counted as made from the same rows")
     return compose(list(guarantees.values()), delta).assuming(same_rows, *conditions)
 
 
 class _Vouched:
-    """The paths that the caller vouches for, and which of them were met."""
+    """The paths that the caller listed as public, and which of them were found in the pipeline."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self._paths = paths
         self._met: set[str] = set()
 
     def covers(self, path: str) -> bool:
-        """Whether the step, or something that holds it, was named."""
+        """Return whether the step, or a container of it, was listed."""
         found = {name for name in self._paths if path == name or path.startswith(f"{name}__")}
         self._met |= found
         return bool(found)
 
     def check_used(self, private: Collection[str]) -> None:
-        """Raise on a name that vouched for nothing: a slip of the pen, or a step that counts by itself."""
+        """Raise for a listed path that no step needs: a typing error, or a step that has a guarantee."""
         for name in self._paths:
             if name in private:
-                raise ValueError(f"public names {name!r}, which has a guarantee of its own: leave it out")
+                raise ValueError(f"public lists {name!r}, which has its own guarantee. Remove it from the list.")
             if name not in self._met:
-                raise ValueError(f"public names {name!r}, which is no step that needs it: check the spelling")
+                raise ValueError(f"public lists {name!r}, but no such step needs to be listed. Check the spelling.")
 
 
 def _steps(step: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the steps that hold no others, with their paths."""
+    """Yield the paths and steps that contain no other steps, and column transformers whose columns a function chose."""
     if step is None or (isinstance(step, str) and step in {"passthrough", "drop"}):
         return
     parts: list[tuple[str, Any]] | None = None
@@ -137,56 +139,55 @@ def _steps(step: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _conditions(path: str, step: Any) -> list[Assumption]:
-    """Return what a step without a guarantee adds to the whole; raise if it may have learned from the rows."""
+    """Return the assumptions for a step without a guarantee. Raise if it may have learned from the rows."""
     who = _named(path, step)
-    row_by_row = assumed(f"{who} treats each row by itself")
+    row_by_row = assumed(f"{who} transforms each row independently of the others")
     if type(step) is FunctionTransformer:
-        return [] if step.func is None else [row_by_row]  # a function may well subtract a mean
+        return [] if step.func is None else [row_by_row]  # a function could subtract the mean of all rows
     if type(step) in _ROW_BY_ROW:
         return []
     if type(step) in _ENCODERS and _is_declared(step):
-        return [enforced(f"the categories of {who} were declared beforehand")]
+        return [enforced(f"the categories of {who} were declared before the fit")]
     learned = sorted(name for name in vars(step) if name.endswith("_") and not name.startswith("_"))
     learned = [name for name in learned if name not in _SHAPE]
     if learned:
         raise ValueError(
-            f"{who} learned {', '.join(learned)} from the rows and has no guarantee: what it gives away is not "
-            "counted. Use a private or a public step instead; if it learned from public data only, say so: "
-            f"public=({path!r},)"
+            f"{who} learned {', '.join(learned)} from the rows and has no guarantee, so its privacy loss is unknown. "
+            f"Use a private or a public step instead. If it learned from public data only, pass public=({path!r},)."
         )
     if get_tags(step).requires_fit:
         raise NotFittedError(
-            f"{who} has nothing that a fit learned. If it is not fitted, fit the pipeline; if it learns nothing, "
-            f"name it: public=({path!r},)"
+            f"{who} has no fitted attributes. If it is not fitted, fit the pipeline. If it learns nothing from the "
+            f"rows, pass public=({path!r},)."
         )
     return [row_by_row]
 
 
 def _choice_of_columns(path: str, step: ColumnTransformer, vouched: "_Vouched") -> Assumption:
-    """Return the condition under which columns that a function chose are no secret; raise if nobody vouches for it."""
+    """Return the assumption that a function chose columns without regard to the rows. Raise unless it is listed."""
     if vouched.covers(path):
-        return assumed(f"which columns {_named(path, step)} takes does not depend on the rows")
+        return assumed(f"the columns that {_named(path, step)} selects do not depend on the rows")
     raise ValueError(
-        f"{_named(path, step)} lets a function choose columns, and one record may change its choice: name the columns, "
-        f"or vouch for the function: public=({path!r},)"
+        f"{_named(path, step)} selects columns by a function, whose choice one record may change. List the columns "
+        f"instead, or pass public=({path!r},) if the choice does not depend on the rows."
     )
 
 
 def _check_seed(path: str, step: Any, seeds: dict[int, str]) -> None:
-    """Raise on a seed that another private step used: their noise is not independent, as composition needs it."""
+    """Raise if another private step used the same seed: composition needs independent noise."""
     seed = getattr(step, "random_state", None)
     if seed is None:
         return
     if seed in seeds:
         raise ValueError(
-            f"{_named(path, step)} and step {seeds[seed]!r} have the same random_state: noise that is used twice can "
-            "be subtracted. Give each its own, or none"
+            f"{_named(path, step)} and step {seeds[seed]!r} have the same random_state, so their noise is not "
+            "independent. Give each step its own random_state, or none."
         )
     seeds[seed] = path
 
 
 def _is_declared(encoder: Any) -> bool:
-    """Whether the categories of an encoder were given, all of them kept however rare."""
+    """Return whether the categories of an encoder were declared, and are all kept even if they are rare."""
     is_given = not isinstance(encoder.categories, str)
     return is_given and encoder.min_frequency is None and encoder.max_categories is None
 

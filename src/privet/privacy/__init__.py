@@ -1,4 +1,4 @@
-"""What a guarantee is. Pure mathematics: nothing here knows of learning."""
+"""Guarantees, their analyses and the noise that they rest on. Nothing in this package depends on machine learning."""
 
 from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.analyses.gaussian import (

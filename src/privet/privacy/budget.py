@@ -1,4 +1,4 @@
-"""What may be spent, and on which notion of neighbouring datasets."""
+"""Privacy budgets, and the two notions of neighbouring datasets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from privet.checks import delta_value, positive
 
 
 class Adjacency(StrEnum):
-    """Which two datasets count as neighbours. The two notions never mix in one computation."""
+    """Which two datasets are neighbours. The two notions never mix in one computation."""
 
     REPLACE_ONE = "replace-one"
     ADD_OR_REMOVE = "add-or-remove"
 
     @property
     def factor(self) -> int:
-        """How many times one unit's bound a sum over units moves between neighbours.
+        """The distance between the sums of neighbouring datasets, as a multiple of the bound C of one contribution.
 
-        Replacing a unit takes one contribution of norm at most C away and adds another: the sum moves by up to 2C.
+        Replacing a unit removes one contribution of norm at most C and adds another: the sum moves by up to 2C.
         Adding or removing a unit moves it by up to C.
         """
         return 2 if self is Adjacency.REPLACE_ONE else 1
@@ -51,7 +51,7 @@ class Budget:
 
 
 def default_delta(n: int) -> float:
-    """Return 1/n^1.1, below the 1/n at which publishing a random record would be allowed."""
+    """Return 1/n^1.1. A delta of 1/n or more would permit publishing a random record."""
     return float(max(n, 2) ** -1.1)
 
 

@@ -1,22 +1,25 @@
-"""One door to all accounting: an event and an adjacency in, an epsilon out.
+"""The accountant: it computes the epsilon of an event under an adjacency.
 
 Which analysis is used
 ----------------------
-* Full batch (:class:`GaussianRelease`): the exact Gaussian profile, no accountant needed.
-* Poisson batches, under add-or-remove, and batches of fixed size, under replace-one: privacy loss distributions; Renyi
-  divergences where delta is so small that the rounding of a Fourier transform could be felt.
-* Last iterates: Gaussian, by the taut string of :mod:`~privet.privacy.iteration`; with a secret stop or order an
-  average of Gaussian profiles, exactly for one run and by loss distributions for several.
-* Nearly Gaussian releases: as the Gaussian ones that they are close to; a total variation distance t between what ran
-  and what is analysed costs t (1 + e^epsilon) of delta.
-* Always also what is certified without any sampling; the best of all that applies is returned.
+* Full batch (:class:`GaussianRelease`): the exact Gaussian profile.
+* Poisson batches under add-or-remove, and batches of fixed size under replace-one: privacy loss distributions, or Renyi
+  divergences if delta is so small that the rounding errors of a Fourier transform would matter.
+* Last iterates: Gaussian, by the taut string of :mod:`~privet.privacy.analyses.taut_string`; with a secret stop or
+  order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
+* Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
+  ran and what is analysed costs t (1 + e^epsilon) of delta.
+* In all cases also the bound that ignores sampling. The smallest epsilon is returned.
+
+The analyses ask the events for everything they need (:class:`~privet.privacy.events.base.Event`), so a new event needs
+no change here.
 
 The two conventions of dp-accounting
 ------------------------------------
 For an event under REPLACE_ONE, dp-accounting's RDP accountant reads a noise multiplier relative to the replace-one
 sensitivity (2C), its PLD accountant relative to the add-or-remove one (C). Events here are always relative to C: Renyi
 bounds divide by :attr:`Adjacency.factor`, and privacy loss distributions are built for the pair of laws itself,
-never through REPLACE_ONE. A test holds both against the exact Gaussian profile.
+never through REPLACE_ONE. A test compares both with the exact Gaussian profile.
 """
 
 import math
@@ -48,16 +51,15 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     event : Event
         What was released.
     adjacency : Adjacency
-        Which datasets count as neighbours; an event whose analysis does not hold under it is refused.
+        Which datasets are neighbours. An event that is not analysed under this adjacency raises an error.
     delta : float
         In [0, 1). At 0 only pure releases have a finite epsilon.
     analysis : {"tightest", "rdp", "pld", "unsampled"}
-        ``tightest`` takes the best that applies. The others are for comparison; one that does not cover an event
-        raises.
+        ``tightest`` takes the smallest epsilon. The others are for comparison, and raise if they do not cover an event.
 
     Formal guarantees
     -----------------
-    The release is (returned, delta)-DP under ``adjacency``, whatever the analysis.
+    The release is (epsilon, delta)-DP under ``adjacency``, with the returned epsilon of any analysis.
     """
     return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
 

@@ -1,4 +1,4 @@
-"""From a budget to the least noise that is certified to keep within it. Calibration never overshoots."""
+"""Calibration: the least noise that is certified to keep within a budget. It never exceeds the budget."""
 
 import math
 from collections.abc import Callable
@@ -18,21 +18,21 @@ def calibrate(
 ) -> float:
     """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
 
-    (The one exception: where the certified epsilon itself jumps, between analyses, the safe side of the jump.)
+    The one exception: where the certified epsilon jumps between analyses, the safe side of the jump is returned.
 
     Parameters
     ----------
     family : callable
-        From a noise multiplier z to the event it would make; epsilon must fall as z grows.
+        Maps a noise multiplier z to the event. Epsilon must decrease as z grows.
     adjacency, budget
-        The target. Pure budgets have no Gaussian noise and are refused.
+        The target. A pure budget raises an error, because Gaussian noise cannot meet it.
     analysis : str
         As for :func:`~privet.privacy.analyses.accounting.epsilon`.
 
     Notes
     -----
-    Where the release is Gaussian with a mu that falls as 1/z, the multiplier is exact. Elsewhere the search runs on
-    ever finer accountants; the returned multiplier has been certified by the very function that
+    If the release is Gaussian with a mu proportional to 1/z, the multiplier is exact. Otherwise the search uses
+    accountants of increasing precision, and the returned multiplier has been certified by the function that
     :func:`~privet.privacy.analyses.accounting.epsilon` calls.
     """
     if budget.is_pure:
@@ -71,7 +71,7 @@ class _Point:
 
 
 def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
-    """Find z with epsilon_of(z)/target in (window], by secant steps in log-log kept inside a bracket."""
+    """Return z with epsilon_of(z)/target in the window, found by secant steps in log-log inside a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
     points: list[_Point] = []
     x, slope = math.log(start.noise_multiplier), start.slope
@@ -85,17 +85,17 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         high = min((p.x for p in points if p.y <= aim), default=math.inf)  # too little
         if high <= math.log(LEAST_NOISE):
             raise ValueError(
-                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the chance that a "
-                "unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n"
+                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
+                "that a unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n."
             )
         if low >= math.log(MOST_NOISE):
             raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
-        if high - low < 1e-7:  # epsilon jumps over the window, where one analysis takes over from another
+        if high - low < 1e-7:  # epsilon jumps over the window, where the tightest analysis changes
             safe = min(p.x for p in points if p.y < math.log(target) - 1e-12)
             return _Guess(math.exp(safe), slope)
         x = _next_x(_nearest(points, aim)[0], aim, slope, low, high)
         if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
-            x = (low + high) / 2  # plateaus and cliffs mislead any slope; the bracket shrinks all the same
+            x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
         x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
     raise RuntimeError(f"calibration to epsilon = {target:g} did not settle; please report the plan")
 
@@ -105,7 +105,7 @@ def _nearest(points: list[_Point], aim: float) -> list[_Point]:
 
 
 def _local_slope(points: list[_Point], aim: float, slope: float) -> float:
-    """Return the slope between the two points nearest to the aim, if they are near each other too."""
+    """Return the slope between the two points nearest to the aim if they are near each other, else ``slope``."""
     if len(points) < 2:
         return slope
     one, other = _nearest(points, aim)[:2]

@@ -95,7 +95,7 @@ def dp_lssgd_noise(
     Fixed-size batches without replacement, per-example gradients of norm at most `lipschitz` (G), so the mean moves
     by ``2 G / batch_size``: ``std^2 = 20 T alpha G^2 / (split n^2 epsilon)`` under the conditions of
     `DP_LSSGD`. Changed: alpha is rounded up (see the module). Smoothing the noisy gradient is
-    post-processing and neither costs nor buys privacy.
+    post-processing and neither costs nor gains privacy.
 
     The paper's own runs (n = 50000, batches of 128, delta = 1e-5, epsilon 0.1 to 0.3) meet the conditions for no
     split at all. `target` is a :class:`Target`.
@@ -126,7 +126,7 @@ def dp_srm_noise(
     ``2 ((1 - g) C2 + g C1) / b`` later; each release is calibrated by, and must meet the conditions of,
     `DP_SRM`.
 
-    Changed: the first release's ``nu^2`` is ``b0^2 sigma0^2 / (4 G^2)``, for the sensitivity enters squared (the
+    Changed: the first release's ``nu^2`` is ``b0^2 sigma0^2 / (4 G^2)``, because the sensitivity enters squared (the
     theorem prints b0; its proof has b0^2 but evaluates it to twice its value). Each release is held to the conditions
     at its own rate and nu, where the theorem pairs the larger rate with the smaller nu: the order condition is not
     monotone in nu, so that pair can pass while a release fails. Alpha is rounded up. Stopping after T' releases costs
@@ -157,7 +157,7 @@ def dp_fed_ls_noise_uniform(
 ) -> ClosedFormNoise:
     """Noise on the *sum* of client updates: "DP Federated Learning with Laplacian Smoothing", Theorem 1.
 
-    Replace-one client, a fixed number of clients a round without replacement, updates clipped to `clip` (L), so the
+    Replace-one client, a fixed number of clients per round without replacement, updates clipped to `clip` (L), so the
     sum moves by ``2 L``: ``std = (tau L / epsilon) sqrt((14 T / split) (log(1/delta) / (1 - split) + epsilon))`` under
     the conditions of `DP_FED_LS_UNIFORM`. Changed: alpha is rounded up, and then of the paper's budgets 6 to 9 at
     tau = 0.05 those with ``epsilon <= log(1/delta)`` fail. `target` is a :class:`Target`.
@@ -195,7 +195,7 @@ def dp_fed_ls_noise_poisson(
 
 @dataclass(frozen=True)
 class _Run:
-    """A budget over a number of releases: what the theorems have in common."""
+    """A budget over a number of releases, which all theorems have in common."""
 
     steps: int
     epsilon: float
@@ -233,7 +233,7 @@ class _Run:
         if not feasible:
             share, order = min(trials, key=lambda trial: worst(*trial))
             _, rate = worst(share, order)
-            lemma.check(order, rate, multiplier(rate, share, order))  # raises, for this one fails
+            lemma.check(order, rate, multiplier(rate, share, order))  # raises, because this one fails
         share, order = min(feasible, key=lambda trial: trial[1] / trial[0])  # the variance goes as order / split
         scales = [(multiplier(rate, share, order), sensitivity) for rate, sensitivity in releases]
         return [ClosedFormNoise(nu * size, nu, share, order, theorem, lemma.adjacency) for nu, size in scales]
@@ -247,7 +247,7 @@ class _Run:
         for share in (1 / (1 + math.exp(-logit / 100)) for logit in _LOGITS):
             yield share
             widest = 1 + math.log(self.delta) / ((self._order(share, True) - 1) * self.epsilon)
-            yield max(share, widest - 1e-12)  # a hair less, lest rounding errors push the order up by one
+            yield max(share, widest - 1e-12)  # slightly less, so that rounding errors cannot increase the order
 
 
 def _fraction(part_name: str, part: int, whole_name: str, whole: int) -> float:

@@ -82,10 +82,13 @@ def _cached_mus(schedule: VisitSchedule) -> Floats:
 
 
 def _scheduled_mus(schedule: VisitSchedule) -> Floats:
-    """Return them for steps of any sizes, place by place."""
+    """Return the mus for steps of any sizes, one place at a time."""
     sizes = np.broadcast_to(np.asarray(schedule.step_size), schedule.steps)
     if schedule.places * schedule.steps > _MOST_WORK:
-        raise ValueError("steps of changing sizes are analysed for a full batch or few batches only: use one size")
+        raise ValueError(
+            f"steps of changing sizes are analysed for few batches only, got {schedule.places:,} batches in "
+            f"{schedule.steps:,} steps: use one size"
+        )
     mus = np.empty(schedule.places)
     for place in range(schedule.places):
         shifts = np.zeros(schedule.steps)
@@ -96,14 +99,14 @@ def _scheduled_mus(schedule: VisitSchedule) -> Floats:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Consecutive steps: what they add to the distance, to the noise (squared), and the product of their factors."""
+    """Consecutive steps: what they add to the distance and to the variance, and the product of their contractions."""
 
     rise: Floats
     room: Floats
     factor: Floats
 
     def then(self, later: "_Stretch") -> "_Stretch":
-        """Return both as one stretch, in the later one's terms."""
+        """Return both stretches as one, measured at the end of the later one."""
         return _Stretch(
             self.rise * later.factor + later.rise,
             self.room * later.factor**2 + later.room,
@@ -111,28 +114,28 @@ class _Stretch:
         )
 
     def is_steeper_than(self, later: "_Stretch") -> NDArray[np.bool_]:
-        """Whether it adds more distance, for its noise, than the stretch that follows it."""
+        """Whether it adds more distance per variance than the stretch that follows it."""
         return np.asarray(self.rise * later.room >= later.rise * self.room * later.factor)
 
     @property
     def cost(self) -> Floats:
-        """What it costs to pay evenly: the square of a mu."""
+        """Squared mu if the distance is paid for evenly."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             return np.where(self.rise > 0, (self.rise / np.sqrt(self.room)) ** 2, 0.0)
 
 
 def _uniform_mus(schedule: VisitSchedule, places: Floats) -> Floats:
-    """Return them for steps of one size, at several places at once.
+    """Return the mus for steps of one size, at several places at once.
 
-    Between two visits to a unit there is one pass. Stretches of a pass each are alike, and a later one counts for more:
-    on the taut string they are one. The last, shorter stretch is part of it or not.
+    Between two visits to a unit there is one pass. All stretches of one pass are alike, and later ones count for more,
+    so the taut string pools them into one. The last, shorter stretch may or may not be pooled with them.
     """
     c, length = float(schedule.contraction), schedule.length  # type: ignore[arg-type]
     ending = _visit(c, length - places)
     squares = _taut([_repeated(_visit(c, np.float64(length)), schedule.passes - 1), ending])
     if schedule.diameter is not None:
         apart = schedule.diameter / schedule.step_size  # type: ignore[operator]
-        for visits in _restarts(schedule.passes):  # so many visits are left after the chain began anew
+        for visits in _restarts(schedule.passes):  # the number of visits after the restart
             if visits == 0:
                 chain = [_idle(c, length - 1 - places, apart)]
             else:
@@ -143,18 +146,18 @@ def _uniform_mus(schedule: VisitSchedule, places: Floats) -> Floats:
 
 
 def _restarts(passes: int) -> list[int]:
-    """Return the numbers of visits to try; of very many, some: each is valid."""
+    """Return the numbers of visits to try. All are valid, so of very many only some are tried."""
     numbers = np.arange(passes) if passes <= _MOST_VISITS else np.geomspace(1, passes, _MOST_VISITS) - 1
     return sorted(set(numbers.astype(int).tolist()))
 
 
 def _visit(c: float, length: "Floats | np.float64") -> _Stretch:
-    """Return the step that visits a unit and those up to the next visit, ``length`` in all."""
+    """Return the step that visits a unit and the steps up to the next visit, ``length`` steps in total."""
     return _Stretch(np.asarray(c ** (length - 1)), np.asarray(_squares(c, length) / 4), np.asarray(c**length))
 
 
 def _idle(c: float, length: "Floats | np.float64", apart: float) -> _Stretch:
-    """Return steps without a visit, begun at a distance."""
+    """Return steps without a visit that begin at the distance ``apart``."""
     return _Stretch(np.asarray(apart * c**length), np.asarray(_squares(c, length) / 4), np.asarray(c**length))
 
 
@@ -162,11 +165,13 @@ def _squares(c: float, length: "Floats | np.float64") -> "Floats | np.float64":
     """Return 1 + c^2 + ... + c^(2 length - 2)."""
     if c in (0, 1):
         return length if c == 1 else np.minimum(length, 1.0)
-    return np.asarray(np.expm1(2 * length * math.log(c)) / math.expm1(2 * math.log(c)))  # no cancellation near c = 1
+    return np.asarray(
+        np.expm1(2 * length * math.log(c)) / math.expm1(2 * math.log(c))
+    )  # expm1 avoids cancellation near c = 1
 
 
 def _repeated(stretch: _Stretch, times: int) -> _Stretch:
-    """Return a stretch ``times`` in a row, doubling."""
+    """Return ``times`` consecutive copies of a stretch, by doubling."""
     result = _Stretch(np.zeros(()), np.zeros(()), np.ones(()))
     while times:
         if times % 2:
@@ -176,19 +181,19 @@ def _repeated(stretch: _Stretch, times: int) -> _Stretch:
 
 
 def _taut(stretches: Sequence[_Stretch]) -> Floats:
-    """Return the cost of the taut string over a few stretches, all places side by side: pool adjacent violators."""
+    """Return the cost of the taut string over a few stretches, for all places at once: pool adjacent violators."""
     return _pooled((), stretches)
 
 
 def _pooled(done: tuple[_Stretch, ...], rest: Sequence[_Stretch]) -> Floats:
-    """Return the cost where the stretches done are pooled already, and rise ever more steeply."""
+    """Return the cost if the stretches in ``done`` are pooled already, each steeper than the one before."""
     if not rest:
         return np.asarray(sum(stretch.cost for stretch in done))
     return _pushed(done, rest[0], rest[1:])
 
 
 def _pushed(done: tuple[_Stretch, ...], new: _Stretch, rest: Sequence[_Stretch]) -> Floats:
-    """Return it with one more: a part of the last stretch where that is the steeper, else one of its own."""
+    """Return the cost with one more stretch, pooled with the last one where the last one is steeper."""
     apart = _pooled((*done, new), rest)
     if not done:
         return apart

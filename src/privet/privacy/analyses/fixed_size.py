@@ -1,10 +1,11 @@
 """Renyi DP of Gaussian noise on batches of fixed size, at all integer orders in one pass.
 
-dp-accounting computes the same bound order by order in Python loops: 0.2 to 0.3 s for a good set of orders, where a
-calibration wants some twenty evaluations. It also takes finite differences of order up to 256 in floating point, whose
-rounding errors double with each order and drown the bound at large noise. Here those differences are moments of a
-positive function, integrated without cancellation and shared by all orders; every order is one row of a matrix. That
-takes a few milliseconds, agrees with dp-accounting where its differences are accurate, and is tighter elsewhere.
+dp-accounting computes the same bound order by order in Python loops, which takes 0.2 to 0.3 s for a good set of orders,
+and a calibration needs about twenty evaluations. It also takes finite differences of order up to 256 in floating point,
+whose rounding errors double with each order and dominate the bound at large noise. Here those differences are moments
+of a positive function, integrated without cancellation and shared by all orders, and every order is one row of a
+matrix. This takes a few milliseconds, agrees with dp-accounting where its differences are accurate, and is tighter
+elsewhere.
 """
 
 import math
@@ -16,7 +17,7 @@ from scipy.special import gammaln, logsumexp
 
 Floats = NDArray[np.float64]
 
-# Up to here Theorem 27 is evaluated with finite differences; beyond, in its looser form with the term 2f(j) alone.
+# Up to this order Theorem 27 is evaluated with finite differences; beyond it, in the looser form with 2f(j) alone.
 DIFFERENCES_UP_TO = 256
 # Below this noise the term 2f(j) is the smaller one for every j.
 _REFINED_FROM = 1.0
@@ -59,7 +60,7 @@ def fixed_size_rdp(sigma: float, rate: float, orders: Floats) -> Floats:
 
 
 def _log_terms(sigma: float, largest: int) -> tuple[Floats, Floats]:
-    """Return the logs of the minima above for j = 2, 3, ...: with finite differences, and without."""
+    """Return the logarithms of T(j) for j = 2, 3, ...: with finite differences, and without them."""
     j = np.arange(2, max(largest, DIFFERENCES_UP_TO) + 1, dtype=np.float64)
     simple = math.log(2) + j * (j - 1) / (2 * sigma**2)
     second = 1 / sigma**2  # log f(2)

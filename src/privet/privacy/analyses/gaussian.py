@@ -6,8 +6,8 @@ form of mu-Gaussian differential privacy, Dong, Roth and Su, "Gaussian Different
 
     delta(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).                            (1)
 
-T adaptive releases with noise ratios mu_1..mu_T are exactly one release with mu = sqrt(sum mu_t^2), so (1) is the whole
-accountant of full-batch training.
+T adaptive releases with ratios mu_1..mu_T are equivalent to one release with mu = sqrt(sum mu_t^2), so (1) is all that
+the accounting of full-batch training needs.
 
 All calibrations round towards more noise: the root is found to about 1e-12 and then moved by a margin that exceeds the
 rounding error of (1).
@@ -26,8 +26,8 @@ from privet.privacy.budget import Budget
 
 _ROOT_TOLERANCE = 1e-13
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-# Beyond these the exact profile is out of floating-point reach and the zCDP bound is as good.
-_FEW = 200  # so many values are computed one by one
+_FEW = 200  # up to this number, values are computed one by one
+# Beyond these the exact profile is out of reach of floating point, and the zCDP bound is as good.
 _HUGE_EPSILON, _HUGE_MU = 1e8, 2e4  # mu <= sqrt(2 epsilon): the exact side reaches further
 
 
@@ -39,7 +39,7 @@ def gaussian_sigma(sensitivity: float, budget: Budget) -> float:
     sensitivity : float
         Largest l2 distance between the values on two neighbouring datasets.
     budget : Budget
-        The target; delta must be positive, since no Gaussian noise gives pure epsilon.
+        The target. Delta must be positive, because Gaussian noise gives no pure epsilon guarantee.
 
     Formal guarantees
     -----------------
@@ -50,7 +50,7 @@ def gaussian_sigma(sensitivity: float, budget: Budget) -> float:
 
 
 def gaussian_epsilon(sensitivity: float, sigma: float, delta: float) -> float:
-    """Return the epsilon of one Gaussian release, exact up to rounding, which is upwards."""
+    """Return the epsilon of one Gaussian release, exact up to rounding errors, and rounded up."""
     return gdp_epsilon(positive("sensitivity", sensitivity) / positive("sigma", sigma), delta)
 
 
@@ -84,8 +84,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 def gdp_epsilons(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     """Return :func:`gdp_epsilon` of many mus at once, each to a relative 1e-9 (or 1e-12) and rounded up.
 
-    Exact values on a grid of mus bracket those between, since epsilon grows with mu; the brackets are then halved, all
-    at once, and their upper ends returned.
+    Exact values on a grid of mus bracket the others, because epsilon grows with mu. The brackets are then halved, all
+    at once, and their upper ends are returned.
     """
     values, places = np.unique(mus, return_inverse=True)
     if values.size <= _FEW:
@@ -96,7 +96,7 @@ def gdp_epsilons(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     low, high = exact[np.maximum(above - 1, 0)], exact[above]
     inside = np.isfinite(high) & (values < grid[above]) & (values < _HUGE_MU)
     mu, low, high, log_target = values[inside], low[inside], high[inside], math.log(delta or 1.0)
-    while np.any(high - low > 1e-9 * high + 1e-12):  # an epsilon of 0 is only ever approached
+    while np.any(high - low > 1e-9 * high + 1e-12):  # an epsilon of 0 is approached but never reached
         middle = (low + high) / 2
         is_enough = log_gdp_deltas(mu, middle) <= log_target - 1e-11 - 1e-15 * mu**2
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
@@ -180,7 +180,7 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
 
 def log_gdp_deltas(mu: NDArray[np.float64], epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the logarithms of (1) for arrays of one shape; mus above 0."""
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # where one form fails, the other is taken
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # where one form fails, the other is used
         upper, lower = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
         log_upper = log_ndtr(upper)
         large = log_upper + np.log(-np.expm1(np.minimum(epsilon + log_ndtr(lower) - log_upper, 0.0)))

@@ -1,7 +1,7 @@
-"""Privacy losses on a grid, of the pairs of laws that dp-accounting has none for.
+"""Distributions of the privacy loss on a grid, for pairs of laws that dp-accounting does not offer.
 
-Both pairs here are symmetric: exchanging the two laws leaves the law of losses as it is, so a loss -l has e^-l times
-the mass of l, and the positive losses tell all.
+Both pairs are symmetric: exchanging the two laws does not change the distribution of losses. So a loss -l has e^-l
+times the mass of l, and the positive losses determine the rest.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from scipy.special import ndtr
 
 Floats = NDArray[np.float64]
 
-# Losses more than this many standard deviations of the noise out count as infinite.
+# Losses beyond this many standard deviations of the noise are treated as infinite.
 _REACH = 10.0
-# Components of a mixture that are told apart: the widest as they are, the others rounded up to so many levels.
+# Of a mixture, this many of the largest components are kept, and the others are rounded up to this many levels.
 _WIDEST, _LEVELS = 64, 192
 
 
 @dataclass(frozen=True)
 class LossMasses:
-    """A law of privacy losses: mass ``probabilities[k]`` at ``(lowest + k) * interval``, and a mass at infinity."""
+    """A distribution of privacy losses: ``probabilities[k]`` at ``(lowest + k) * interval``, and a mass at infinity."""
 
     lowest: int
     probabilities: Floats
@@ -30,9 +30,9 @@ class LossMasses:
 def fixed_size_losses(sigma: float, rate: float, interval: float) -> LossMasses:
     """Return the privacy losses of one noisy sum over a batch drawn without replacement, rounded pessimistically.
 
-    Renyi bounds for sampling without replacement ask for up to twice the noise that is needed. The profile of one step
-    has a tight bound in either direction, and the two together are the profile of one explicit pair of laws, which
-    composes as any dominating pair does: docs/proofs.md, section 15.
+    Renyi bounds for sampling without replacement need up to twice the necessary noise. The profile of one step has a
+    tight bound in either direction. Together they are the profile of one explicit pair of laws, which composes as any
+    dominating pair does: docs/proofs.md, section 15.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def fixed_size_losses(sigma: float, rate: float, interval: float) -> LossMasses:
 
 
 def mixture_losses(mus: Floats, chances: Floats, interval: float) -> LossMasses:
-    """Return the privacy losses of a Gaussian release whose mu is drawn by chance, and told.
+    """Return the privacy losses of a Gaussian release whose mu is random, and revealed.
 
     Formal guarantees
     -----------------
     The profile of a release that is mu_k-GDP with chance p_k is at most sum_k p_k delta(epsilon; mu_k), by joint
-    convexity; that is the profile of the pair that tells k as well, which therefore dominates the release.
+    convexity. That is the profile of the pair that reveals k as well, which therefore dominates the release.
     """
     mus, chances = coarser(mus, chances)
     if mus.size == 0:
@@ -83,7 +83,7 @@ def _grid(largest: float, interval: float) -> Floats:
 
 
 def _connected(losses: Floats, above_p: Floats, above_q: Floats) -> LossMasses:
-    """Return the masses, given those of losses above each of a grid's points from 0 on, under either law.
+    """Return the masses, given the probability of a loss above each point of a grid from 0 on, under either law.
 
     Each cell's mass is split over its ends so that its mass under both laws is kept, which only raises divergences
     (Doroshenko et al., "Connect the Dots"; docs/proofs.md, section 15). The rest of the mass is at 0.
@@ -101,9 +101,9 @@ def _connected(losses: Floats, above_p: Floats, above_q: Floats) -> LossMasses:
 
 
 def coarser(mus: Floats, chances: Floats) -> tuple[Floats, Floats]:
-    """Return at most _WIDEST + _LEVELS components, mus rounded up: a larger mu is a weaker claim."""
+    """Return at most _WIDEST + _LEVELS components, with mus rounded up, which only weakens the claim."""
     order = np.argsort(-mus)
-    order = order[mus[order] > 0]  # a mu of 0 gives nothing away
+    order = order[mus[order] > 0]  # a mu of 0 reveals nothing
     mus, chances = mus[order], chances[order]
     if mus.size <= _WIDEST + _LEVELS:
         return mus, chances

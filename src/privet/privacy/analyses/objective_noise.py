@@ -1,4 +1,4 @@
-"""How private the minimiser of a randomly tilted objective is: the calibration of objective perturbation.
+"""The privacy of the minimiser of a randomly tilted objective, and the calibration of objective perturbation.
 
 The minimiser w of sum_i f_i(w) + n r(w) + <b, w>, with b random, determines b. So the ratio of its densities on two
 neighbouring datasets, at one w, is a ratio of densities of b times a ratio of volumes. Each record's loss depends on w
@@ -30,14 +30,14 @@ from privet.checks import count, nonnegative, positive
 from privet.privacy.analyses.gaussian import gdp_delta, gdp_epsilon, gdp_mu
 from privet.privacy.budget import Budget
 
-_LARGEST_EPSILON = 1e6  # beyond, there is hardly any noise, and none to gain
-OUTPUT_SHARE = 0.01  # of mu^2 (Gaussian), or of epsilon beyond the volume loss (pure), that noise on the result takes
+_LARGEST_EPSILON = 1e6  # beyond this there is hardly any noise left to save
+OUTPUT_SHARE = 0.01  # of mu^2 (Gaussian), or of epsilon beyond the volume loss (pure), for the noise on the result
 _ROUNDING = 4e-16
 _SLIVER = 1e-6  # the share of delta that is set aside for the cross term of tilt and output noise
 
 
 def volume_loss(smoothness: float, n: int, strong_convexity: float) -> float:
-    """Return log(1 + beta/(n m)), rounded up."""
+    """Return the volume loss log(1 + beta/(n m)), rounded up."""
     ratio = nonnegative("smoothness", smoothness) / (count("n", n) * positive("strong_convexity", strong_convexity))
     return math.log1p(ratio) * (1 + _ROUNDING)
 
@@ -57,7 +57,7 @@ def objective_delta(epsilon: float, mu: float, output_mu: float, *, volume: floa
 
 
 def objective_epsilon(delta: float, mu: float, output_mu: float, *, volume: float, is_one_sided: bool) -> float:
-    """Return an epsilon for which the release is (epsilon, delta)-DP, the smallest up to rounding, which is upwards."""
+    """Return the smallest epsilon for which the release is known to be (epsilon, delta)-DP, rounded up."""
     total = math.hypot(mu, output_mu)
     room = gdp_epsilon(total, positive("delta", delta) / 2)
     if is_one_sided:
@@ -72,12 +72,12 @@ def objective_mu(budget: Budget, *, volume: float, is_one_sided: bool) -> tuple[
     if not volume < budget.epsilon:
         raise ValueError(f"the volume loss {volume:.6g} alone exceeds epsilon = {budget.epsilon:g}")
     room = (min(budget.epsilon, _LARGEST_EPSILON) - volume) * (1 - 1e-12)
-    # Where the cross term is too large for its sliver (delta near 1), the two-sided noise is still right.
+    # If the cross term is too large for its share of delta (delta near 1), the two-sided noise is still valid.
     for delta in (budget.delta * (1 - 2 * _SLIVER), budget.delta / 2):
         total = gdp_mu(Budget(room, delta)) * (1 - 1e-9)
         mu, output_mu = math.sqrt(1 - OUTPUT_SHARE) * total, math.sqrt(OUTPUT_SHARE) * total
         reached = objective_epsilon(budget.delta, mu, output_mu, volume=volume, is_one_sided=is_one_sided)
-        if reached <= budget.epsilon:  # never so at the first delta, for losses that do not keep their side
+        if reached <= budget.epsilon:  # never true at the first delta for two-sided losses
             return mu, output_mu
     raise RuntimeError(f"calibration to {budget} did not settle; please report the plan")
 

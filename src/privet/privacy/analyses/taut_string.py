@@ -33,7 +33,7 @@ def last_iterate_mu(
     Parameters
     ----------
     shifts : array of T numbers
-        How far the maps of step t on the two datasets can send the same point apart.
+        How far apart the maps of step t on the two datasets can send the same point.
     noise : float or array of T numbers
         Standard deviation, per coordinate, of the Gaussian noise that follows the map of step t.
     contraction : float or array of T numbers
@@ -41,14 +41,15 @@ def last_iterate_mu(
     start : float
         Distance between the two starting points.
     diameter : float or None
-        Of a ball (or any convex set) onto which the iterates are projected before each map.
+        Diameter of a ball (or any convex set) onto which the iterates are projected before each map.
 
     Formal guarantees
     -----------------
-    Let X_t = phi_t(X_{t-1}) + N(0, v_t^2 I), and X'_t alike with phi'_t; ||phi_t - phi'_t|| <= s_t everywhere, and one
-    of each pair of maps c_t-Lipschitz. For any a_t >= 0 such that z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0, telling
-    X_T from X'_T is no easier than telling N(mu, 1) from N(0, 1), mu^2 = sum a_t^2/v_t^2. The returned mu is the least
-    of these, rounded up; with a diameter D, the least over all chains that begin at any step with z = D.
+    Let X_t = phi_t(X_{t-1}) + N(0, v_t^2 I), and X'_t likewise with phi'_t, where ||phi_t - phi'_t|| <= s_t everywhere
+    and one map of each pair is c_t-Lipschitz. For any a_t >= 0 such that z_t = c_t z_{t-1} + s_t - a_t >= 0 and
+    z_T = 0, X_T and X'_T are at least as hard to distinguish as N(mu, 1) and N(0, 1), with mu^2 = sum a_t^2/v_t^2. The
+    returned mu is the least of these, rounded up. With a diameter D it is the least over all chains that begin at any
+    step with z = D.
 
     Notes
     -----
@@ -65,22 +66,24 @@ def last_iterate_mu(
     if (noisy := np.flatnonzero(v)).size == 0:
         return math.inf if s.any() else 0.0
     last = int(noisy[-1])
-    if s[last + 1 :].any():  # what comes after the last noise is seen as it is
+    if s[last + 1 :].any():  # shifts after the last noise are not hidden
         return math.inf
     s, v, c = s[: last + 1], v[: last + 1], c[: last + 1]
     with np.errstate(divide="ignore", over="ignore"):
         log_w = np.append(np.cumsum(np.log(c)[::-1])[::-1][1:], 0.0)  # w_t = c_{t+1} ... c_T
-        unit = float(np.max(log_w + np.log(v)))  # everything is measured in the largest noise, as it is at the end
+        unit = float(np.max(log_w + np.log(v)))  # the unit is the largest noise, as it is at the end
         rise, room = _scaled(log_w + np.log(s) - unit), np.exp(2 * (log_w + np.log(v) - unit))
-        room[room < _LEAST_ROOM] = 0.0  # next to no noise counts as none
-        best = min(_string(rise, room), float(np.sum(_ratio(s, v) ** 2)))  # to pay at once is always possible
+        room[room < _LEAST_ROOM] = 0.0  # negligible noise is ignored
+        best = min(
+            _string(rise, room), float(np.sum(_ratio(s, v) ** 2))
+        )  # paying in every step at once is always possible
         if apart is not None:
             best = _with_restarts(rise, room, _scaled(log_w + np.log(apart[: last + 1]) - unit), best)
     return math.sqrt(best) * (MARGIN + _MARGIN_PER_STEP * s.size)
 
 
 def _schedule(shifts: ArrayLike, noise: ArrayLike, contraction: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Return the three arrays, of one length and checked."""
+    """Return the three arrays, checked and of the same length."""
     s = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
     if s.ndim != 1:
         raise ValueError(f"shifts must be a one-dimensional array, got shape {s.shape}")
@@ -97,12 +100,12 @@ def _schedule(shifts: ArrayLike, noise: ArrayLike, contraction: ArrayLike) -> tu
 
 
 def _scaled(logs: Floats) -> Floats:
-    """Return the exponentials, none of them rounded down to zero: a distance must not be forgotten."""
+    """Return the exponentials. A positive distance is never rounded down to zero."""
     return np.where(logs > -np.inf, np.maximum(np.exp(logs), _LEAST_RISE), 0.0)
 
 
 def _ratio(s: Floats, v: Floats) -> Floats:
-    """Return s/v, 0 where both are."""
+    """Return s/v, and 0 where both are 0."""
     return np.divide(s, v, out=np.where(s > 0, np.inf, 0.0), where=v > 0)
 
 
@@ -111,7 +114,7 @@ def _string(rise: Floats, room: Floats) -> float:
     noisy = np.flatnonzero(room > 0)
     if noisy.size == 0 or rise[noisy[-1] + 1 :].any() or not np.isfinite(rise).all():
         return math.inf if rise.any() else 0.0
-    # A step without noise, or with next to none, passes its shift on to the next one.
+    # A step with no or negligible noise passes its shift on to the next step.
     starts = np.concatenate(([0], noisy[:-1] + 1))
     rise, room = np.add.reduceat(rise[: noisy[-1] + 1], starts), room[noisy]
     slopes = isotonic_regression(rise / room, weights=room).x
@@ -119,10 +122,10 @@ def _string(rise: Floats, room: Floats) -> float:
 
 
 def _with_restarts(rise: Floats, room: Floats, distance: Floats, best: float) -> float:
-    """Return the least cost of a chain that begins anew before some step t, ``distance[t]`` apart (weighted).
+    """Return the least cost of a chain that restarts before some step t with the (weighted) distance ``distance[t]``.
 
-    A straight line from there to the end ignores that payments cannot run ahead: no chain from there costs less. So
-    beginnings are tried in the order of that bound, until it exceeds what has been found; nearly always at once.
+    A straight line from there to the end is a lower bound, because it ignores that payments cannot be made in advance.
+    Restarts are tried in the order of that bound until it exceeds the least cost so far, nearly always at once.
     """
     total_rise, total_room = np.cumsum(rise[::-1])[::-1], np.cumsum(room[::-1])[::-1]
     bounds = np.where(total_room > 0, (distance + total_rise) ** 2 / np.maximum(total_room, 1e-300), np.inf)

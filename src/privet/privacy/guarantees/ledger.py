@@ -1,8 +1,9 @@
-"""What has been spent on a dataset, across runs and processes.
+"""A record of the budget spent on a dataset, across runs and processes.
 
-A ledger is a text file, one JSON object a line, that only grows: each line is one guarantee that was spent. Processes
-on one machine take turns through a lock on the file, and a line is on disk before :meth:`Ledger.spend` returns. Book
-*before* releasing: a crash then wastes budget, and never forgets it.
+A ledger is a text file with one JSON object per line, to which lines are only added. Each line is one guarantee that
+was spent. Processes on one machine take turns through a lock on the file, and a line is on disk before
+:meth:`Ledger.spend` returns. Record the guarantee *before* the release: a crash may then waste budget, but never lose
+track of it.
 """
 
 import json
@@ -37,9 +38,9 @@ class Ledger:
     Parameters
     ----------
     path : path
-        The file; made on the first :meth:`spend`.
+        The file, which is created by the first :meth:`spend`.
     limit : Budget or None
-        The most that all entries together may spend. It is not stored: whoever opens the ledger states it.
+        The most that all entries together may spend. It is not stored in the file, but given each time.
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: Budget | None = None) -> None:
@@ -49,12 +50,12 @@ class Ledger:
         self.limit = limit
 
     def spend(self, guarantee: Guarantee, label: str = "") -> Entry:
-        """Book a guarantee, or raise :class:`BudgetExceededError` and book nothing."""
+        """Record a guarantee, or raise :class:`BudgetExceededError` and record nothing."""
         entry = Entry(label, datetime.now(UTC).isoformat(timespec="seconds"), guarantee)
         with self._locked("a+") as file:
             earlier = _read(file, self.path)
             together = [*(e.guarantee for e in earlier), guarantee]
-            check_composable(together)  # what cannot be added to the rest would leave the ledger without a total
+            check_composable(together)  # otherwise the ledger would have no total
             if self.limit is not None:
                 self._check(self.limit, compose(together, self.limit.delta))
             file.write(json.dumps({"label": label, "time": entry.time, "guarantee": guarantee.to_dict()}) + "\n")
@@ -63,14 +64,14 @@ class Ledger:
         return entry
 
     def entries(self) -> list[Entry]:
-        """Return what was booked, oldest first; an empty list if the file does not exist."""
+        """Return all entries, the oldest first, or an empty list if the file does not exist."""
         if not self.path.exists():
             return []
         with self._locked("r") as file:
             return _read(file, self.path)
 
     def total(self, delta: float | None = None) -> Guarantee | None:
-        """Return the guarantee of all entries together, composed from their events; None if there are none."""
+        """Return the guarantee of all entries together, composed from their events, or None if there are no entries."""
         entries = self.entries()
         return compose([entry.guarantee for entry in entries], delta) if entries else None
 
@@ -85,7 +86,7 @@ class Ledger:
     def _locked(self, mode: str) -> Iterator[IO[str]]:
         with self.path.open(mode, encoding="utf-8") as file:
             _lock(file)
-            yield file  # closing the file gives the lock back
+            yield file  # closing the file releases the lock
 
 
 def _lock(file: IO[str]) -> None:
@@ -101,7 +102,7 @@ def _read(file: IO[str], path: Path) -> list[Entry]:
     try:
         lines = list(file)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a ledger: it holds bytes that are no text") from error
+        raise ValueError(f"{path} is not a ledger: it is not UTF-8 text") from error
     entries = []
     for number, line in enumerate(lines, start=1):
         try:

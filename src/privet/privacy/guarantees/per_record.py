@@ -1,4 +1,4 @@
-"""The guarantee of every record, where records differ: those visited early are hidden better than later ones."""
+"""Guarantees of individual records, where they differ: records visited early are hidden by more noise."""
 
 import math
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerRecord:
-    """An epsilon for each record, at one delta.
+    """One epsilon per record, at a common delta.
 
     Attributes
     ----------
     epsilons : array of n numbers
-        In the order in which records were visited, that of the data.
+        In the order in which the records were visited, which is that of the data.
     delta : float
     """
 
@@ -47,7 +47,7 @@ class PerRecord:
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw epsilon against the record's place in the order; needs matplotlib."""
+        """Draw epsilon against the position of the record in the order. This needs matplotlib."""
         if ax is None:
             try:
                 from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ class PerRecord:
             ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
         ax.plot(np.arange(1, len(self) + 1), self.epsilons)
         ax.axhline(float(self.epsilons.max()), linestyle=":", color="grey", label="worst record")
-        ax.set(xlabel="place of the record in the order", ylabel=f"epsilon (delta = {self.delta:.2g})", yscale="log")
+        ax.set(xlabel="position of the record in the order", ylabel=f"epsilon (delta = {self.delta:.2g})", yscale="log")
         ax.legend()
         return ax
 

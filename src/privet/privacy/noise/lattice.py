@@ -1,17 +1,18 @@
-"""Noise on the integers whose law is known exactly, made of fair bits alone: what several parties can draw together.
+"""Integer noise with an exactly known law, made from fair bits only, so that several parties can draw it together.
 
-Inside a multi-party computation fair bits are cheap, and logarithms, roots and cosines are not. So the noise is
+Inside a multi-party computation fair bits are cheap, while logarithms, roots and cosines are not. So the noise is
 
     2^b (B - n/2) + sum of K terms (U_k - (2^b - 1)/2),    B ~ Binomial(n, 1/2), U_k uniform on 0, ..., 2^b - 1:
 
-n *coarse* bits in steps of 2^b give the shape of a Gaussian, K *fine* uniforms of b bits each fill the steps.
+The n *coarse* bits, in steps of 2^b, give the shape of a Gaussian. The K *fine* uniforms of b bits fill the steps.
 
-How private a sum with such noise is follows from the law itself, by comparison with a Gaussian in a form that composes
-exactly (docs/proofs.md, "Noise on a lattice"). Let F be its distribution function: z(x) = Phi^-1(F(x)) carries it to a
-standard normal. If the law is log-concave, the best tests between it and its shift by k are thresholds, so that telling
-them apart is no easier than telling N(0, 1) from N(max_x z(x) - z(x - k), 1). With no single step of z longer than c,
-shifting each coordinate i by k_i is then (c ||k||_2)-Gaussian-DP. Steps grow in the far tails, which are lighter than a
-Gaussian's; there the analysis puts geometric tails in their place, at the cost of their probability in total variation.
+The privacy of a sum with such noise follows from the law itself, by comparison with a Gaussian in a form that composes
+exactly (docs/proofs.md, "Noise on a lattice"). Let F be its distribution function: z(x) = Phi^-1(F(x)) maps it to a
+standard normal. If the law is log-concave, the best tests between it and its shift by k are thresholds, so that the two
+are at least as hard to distinguish as N(0, 1) and N(max_x z(x) - z(x - k), 1). If no single step of z is longer than c,
+shifting each coordinate i by k_i is therefore (c ||k||_2)-Gaussian-DP. Steps grow in the far tails, which are lighter
+than those of a Gaussian. There the analysis substitutes geometric tails, which costs their probability in total
+variation.
 """
 
 import math
@@ -28,7 +29,7 @@ from privet.checks import count, probability
 Floats = NDArray[np.float64]
 
 _LARGEST_REACH = 1 << 23
-# Masses are sums of products of positive numbers, each right to some hundred units in the last place.
+# Masses are sums of products of positive numbers, each accurate to some hundred units in the last place.
 _ROUNDING = 1e-9
 
 
@@ -39,10 +40,10 @@ class LatticeLaw:
     Parameters
     ----------
     coarse : int
-        Number n of fair bits that are worth 2^bits each.
+        Number n of fair bits with a weight of 2^bits each.
     fine : int
-        Number K of uniforms, even, so that the noise is whole and centred. Six make the law log-concave as far out as
-        it matters; with fewer its steps show.
+        Number K of uniforms. It must be even, so that the noise is integer and centred. Six make the law log-concave as
+        far out as it matters; fewer do not.
     bits : int
         Bits b of each uniform.
     """
@@ -55,9 +56,11 @@ class LatticeLaw:
         count("coarse", self.coarse)
         count("bits", self.bits)
         if count("fine", self.fine) % 2:
-            raise ValueError(f"the number of fine uniforms must be even, for noise that is centred, got {self.fine}")
+            raise ValueError(f"fine must be even, because the noise would not be centred otherwise, got {self.fine}")
         if self.reach > _LARGEST_REACH:
-            raise ValueError(f"{self!r} is too wide to be tabulated: take fewer coarse bits, or uniforms of fewer bits")
+            raise ValueError(
+                f"{self!r} is too wide to be tabulated: use fewer coarse bits, or uniforms with fewer bits"
+            )
 
     @property
     def bits_drawn(self) -> int:
@@ -77,7 +80,7 @@ class LatticeLaw:
         return math.sqrt(self.coarse * square / 4 + self.fine * (square - 1) / 12)
 
     def weights(self) -> NDArray[np.int64]:
-        """Return what each fair bit of a draw is worth; the draw is their sum over the bits that are 1, minus reach."""
+        """Return the weight of each fair bit. A draw is the sum of the weights of the bits that are 1, minus reach."""
         uniform = np.left_shift(1, np.arange(self.bits, dtype=np.int64))
         return np.concatenate([np.full(self.coarse, 1 << self.bits, dtype=np.int64), np.tile(uniform, self.fine)])
 
@@ -86,19 +89,18 @@ class LatticeLaw:
         return _masses(self)
 
     def comparison(self, tail: float) -> tuple[float, float]:
-        """Return (c, distance): steps of the map to a normal are at most c, but for a change of the law by distance.
+        """Return (c, distance): a law within ``distance`` of this one maps to a normal in steps of at most c.
 
-        The law is left as it is where all but ``tail`` of its mass lies, so ``distance`` <= ``tail`` in total
-        variation, per coordinate.
+        Only a share ``tail`` of the mass is changed, so ``distance`` <= ``tail`` in total variation, per coordinate.
         """
         return _comparison(self, probability("tail", tail))
 
 
 def _uniform_sums(law: LatticeLaw) -> Floats:
-    """Return the law of the sum of the uniforms, one block of 2^bits values a row, an empty row before and after."""
+    """Return the law of the sum of the uniforms: 2^bits values per row, with an empty row before and after."""
     step = 1 << law.bits
-    counts: NDArray[Any] = np.ones(1, dtype=object)  # Python's integers: exact, however large
-    for _ in range(law.fine):  # a uniform's convolution is a running sum over a window
+    counts: NDArray[Any] = np.ones(1, dtype=object)  # Python integers, which are exact at any size
+    for _ in range(law.fine):  # convolving with a uniform is a sum over a moving window
         running = np.cumsum(np.concatenate([counts, np.zeros(step - 1, dtype=object)]))
         counts = running.copy()
         counts[step:] -= running[:-step]
@@ -121,28 +123,28 @@ def _masses(law: LatticeLaw) -> Floats:
 
 @lru_cache(maxsize=64)
 def _comparison(law: LatticeLaw, tail: float) -> tuple[float, float]:
-    """Bound the steps of z, for the law with geometric tails where ``tail`` of the mass lies.
+    """Bound the steps of z for the law whose outer ``tail`` of the mass is replaced by geometric tails.
 
     For x >= 0 the step is z(x) - z(x-1) = p(x) / phi(xi) for some xi between the two, hence at most p(x) / phi(z(x)),
     phi falling there. The law is symmetric, so the steps below 0 are the same: z(-x) = -z(x - 1). In a geometric tail,
     p(x) / phi(z(x)) is a multiple of the Mills ratio of z(x), which falls: its first step is its longest.
     """
     upper = _masses(law)[law.reach :]
-    survival = np.cumsum(upper[::-1])[::-1]  # P(X >= x), summed from the far end: no cancellation
+    survival = np.cumsum(upper[::-1])[::-1]  # P(X >= x), summed from the far end to avoid cancellation
     inside = int(np.searchsorted(-survival, -tail / 2, side="left"))  # the first x with P(X >= x) <= tail/2
     if inside < 2 or inside + 1 >= survival.size or survival[inside] == 0:
-        raise ValueError(f"a tail of {tail:g} leaves nothing of {law!r} to compare, or is beyond its ends")
+        raise ValueError(f"a tail of {tail:g} contains all of {law!r}, or lies beyond its ends: use another tail")
     _check_log_concave(law, inside)
     steps = _steps(np.log(upper[:inside]), np.log(survival[1 : inside + 1]))
     ratio = survival[inside] / survival[inside - 1]  # of the geometric tail, which starts at x = inside
     if ratio > upper[inside - 1] / upper[inside - 2]:
-        raise ValueError(f"{law!r} has tails heavier than geometric beyond {inside}: take more coarse bits")
+        raise ValueError(f"{law!r} has tails heavier than geometric beyond {inside}: use more coarse bits")
     first = _steps(np.log(survival[inside] * (1 - ratio)), np.log(survival[inside] * ratio))
     return max(float(steps.max()), float(first)) * (1 + _ROUNDING), 2 * float(survival[inside]) * (1 + _ROUNDING)
 
 
 def _steps(log_mass: Any, log_survival: Any) -> Any:
-    """Return p(x) / phi(z(x)), z(x) being where a normal exceeds with the probability P(X > x)."""
+    """Return p(x) / phi(z(x)), where a standard normal exceeds z(x) with probability P(X > x)."""
     z = -ndtri_exp(log_survival)
     return np.exp(log_mass + z * z / 2) * math.sqrt(2 * math.pi)
 
@@ -168,7 +170,7 @@ def _check_log_concave(law: LatticeLaw, until: int) -> None:
         if np.any((left * right > here * here * (1 - 1e-14)) & (place >= 0) & (place <= until)):
             raise ValueError(
                 f"{law!r} is not log-concave up to {until} = {until / law.std:.3g} standard deviations, so it cannot "
-                "be compared with a Gaussian there: take more fine uniforms, or more coarse bits"
+                "be compared with a Gaussian there: use more fine uniforms, or more coarse bits"
             )
 
 
@@ -178,7 +180,7 @@ def _relative_coefficient(n: int, ones: int, middle: int) -> float:
 
 
 def rounded_shift(sensitivity: float, scale: float, dimension: int, largest: float) -> float:
-    """Return how far a vector moves on the lattice when it moves by ``sensitivity`` before it is scaled and rounded.
+    """Return how far a vector moves on the lattice if it moves by ``sensitivity`` before it is scaled and rounded.
 
     Rounding to the nearest integer adds at most 1 to the change of a coordinate, and the product with ``scale``, of
     size at most ``largest``, one unit roundoff of it on each side.

@@ -1,14 +1,14 @@
-"""The only place that draws privacy noise, and the sampling that a guarantee relies on.
+"""The only module that draws privacy noise, and the random samples on which a guarantee relies.
 
 A :class:`NoiseSource` is a ChaCha20 stream (randomgen) keyed with 256 bits from the operating system. Numpy's and
-torch's own generators are not cryptographic: whoever sees enough of their output can predict the rest, and with it the
-noise. Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
+torch's generators are not cryptographic: whoever sees enough of their output can predict the rest, and thus the noise.
+Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
 
-Normals are drawn in float64 by the ziggurat method and rounded to the asked type: few at a time by numpy's own, many by
-:mod:`privet.privacy.noise.ziggurat`, which is four times as fast. Its words are ChaCha20 as well, made by OpenSSL
-(through cryptography) under a key of 256 bits that the source's stream gives for this one draw. Normals are
-floating-point numbers: the attack of Mironov ("On Significance of the Least Significant Bits for Differential Privacy")
-on the exact bits of a release is not closed here; docs/sharp_edges.md says what follows.
+Normal variates are drawn in float64 by the ziggurat method and rounded to the requested type: by numpy if there are
+few, and by :mod:`privet.privacy.noise.ziggurat`, which is four times as fast, if there are many. The latter uses the
+ChaCha20 of OpenSSL (through cryptography) with a 256-bit key that the source's stream provides for this one draw. The
+variates are floating-point numbers, so the attack of Mironov ("On Significance of the Least Significant Bits for
+Differential Privacy") on the exact bits of a release is not prevented here. See docs/sharp_edges.md.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ from privet.privacy.noise.ziggurat import CHUNK, Words, fill_normals
 
 Indices = NDArray[np.int64]
 
-_MANY = 1 << 13  # normals from which on the vectorised ziggurat is faster than numpy's
-_ZEROS = memoryview(bytes(8 * CHUNK))  # a cipher turns them into its keystream
+_MANY = 1 << 13  # from this number on the vectorised ziggurat is faster than numpy
+_ZEROS = memoryview(bytes(8 * CHUNK))  # encrypting zeros gives the keystream
 
 
 def _system_key() -> bytes:
@@ -36,21 +36,22 @@ def _system_key() -> bytes:
 
 
 class NoiseSource:
-    """A stream of secure randomness.
+    """A stream of cryptographically secure random numbers.
 
     Parameters
     ----------
     seed : int or None
-        None keys the stream from the operating system. A whole number of at least zero makes it repeatable: for
-        experiments and tests only, since whoever knows the seed can subtract the noise.
+        None takes the key from the operating system. A nonnegative integer makes the stream repeatable, which is for
+        experiments and tests only, because whoever knows the seed can subtract the noise.
     purpose : str
-        What the noise is for. Sources of one seed and different purposes are independent, so that two mechanisms that
-        are given the same seed do not share their noise: the difference of their results would be free of it.
+        What the noise is for. Sources with the same seed and different purposes are independent. Otherwise two
+        mechanisms with the same seed would share their noise, and the difference of their results would reveal data.
 
     Notes
     -----
-    Two processes never share a stream: after a fork an unseeded source takes a new key in the child, and a seeded one
-    refuses, since it would repeat its parent's noise. Sources cannot be pickled or copied, for the same reason.
+    Two processes never share a stream. After a fork an unseeded source takes a new key in the child, and a seeded one
+    raises an error because it would repeat the noise of its parent. For the same reason sources cannot be pickled or
+    copied.
     """
 
     def __init__(self, seed: int | None = None, purpose: str = "") -> None:
@@ -72,11 +73,11 @@ class NoiseSource:
 
     @property
     def is_seeded(self) -> bool:
-        """Whether the stream repeats."""
+        """Whether the stream is repeatable."""
         return self._seed is not None
 
     def assumption(self) -> Assumption:
-        """Return what a guarantee says about where its randomness came from."""
+        """Return the condition of a guarantee on the source of its randomness."""
         if self.is_seeded:
             return assumed(
                 "the random seed stays secret, and is used for this run only: whoever knows it, or sees another run "
@@ -85,7 +86,7 @@ class NoiseSource:
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system", detail=True)
 
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """Return independent N(0, std^2) draws of the given shape; float32 is rounded from float64."""
+        """Return independent N(0, std^2) draws of the given shape, drawn in float64 and rounded to ``dtype``."""
         std = nonnegative("std", std)
         return self._normals(shape, std, _float_type(dtype, std))
 
@@ -118,7 +119,7 @@ class NoiseSource:
         return np.asarray(direction * (radius / length), dtype=kind)
 
     def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
-        """Return independent whole numbers of that law: what parties of a multi-party computation draw bit by bit."""
+        """Return independent integers of that law, as the parties of a multi-party computation draw them bit by bit."""
         generator, step = self._live(), 1 << law.bits
         coarse = generator.binomial(law.coarse, 0.5, count("size", size)).astype(np.int64)
         fine = generator.integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
@@ -126,26 +127,27 @@ class NoiseSource:
         return drawn
 
     def gumbel(self, size: int, scale: float) -> NDArray[np.float64]:
-        """Return independent Gumbel draws: the largest of scores plus Gumbel noise is the exponential mechanism."""
+        """Return independent Gumbel draws. Scores plus Gumbel noise have the argmax of the exponential mechanism."""
         return self._live().gumbel(0.0, positive("scale", scale), count("size", size))
 
     def index(self, weights: NDArray[Any]) -> int:
-        """Return a place drawn with probability proportional to its weight: a random stop, for instance."""
+        """Return an index drawn with probability proportional to its weight, for instance of a random stop."""
         weights = np.asarray(weights, dtype=np.float64)
         shares = np.cumsum(weights)
         if weights.ndim != 1 or not shares.size or weights.min() < 0 or not 0 < shares[-1] < np.inf:
-            raise ValueError("weights must be a list of finite numbers of at least 0, not all of them 0")
+            raise ValueError("weights must be a nonempty list of finite, nonnegative numbers that are not all 0")
         place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
-        return min(place, int(np.flatnonzero(weights)[-1]))  # the product may have rounded up to the total
+        return min(place, int(np.flatnonzero(weights)[-1]))  # rounding may carry the product up to the total
 
     def below(self, bound: int) -> int:
-        """Return one of the whole numbers 0, ..., bound - 1, each equally likely."""
+        """Return one of the integers 0, ..., bound - 1, all equally likely."""
         return int(self._live().integers(count("bound", bound)))
 
     def poisson_batch(self, n: int, rate: float) -> Indices:
-        """Return the sorted indices of a batch that takes each of n units independently with probability ``rate``.
+        """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
 
-        Drawn as a binomial number of units, then a uniform set of that size: the same law, in time of the batch.
+        The number of units is drawn from a binomial law, then a uniform set of that size. The law is the same, and the
+        time is proportional to the batch rather than to n.
         """
         n, rate = count("n", n, at_least=0), probability("rate", rate)
         if n == 0:
@@ -171,34 +173,36 @@ class NoiseSource:
         if os.getpid() != self._process or self._is_forked:
             if self.is_seeded:
                 raise RuntimeError(
-                    "a seeded NoiseSource was carried into a forked process, where it would repeat its parent's noise: "
-                    "make a source with a seed of its own there"
+                    "a seeded NoiseSource was used in a forked process, where it would repeat the noise of its parent. "
+                    "Create a source with another seed in the child process."
                 )
             self._start()
         return self._generator
 
     def __reduce__(self) -> Any:
-        raise TypeError("a NoiseSource cannot be pickled or copied: the copy would repeat its noise; make a new one")
+        raise TypeError(
+            "a NoiseSource cannot be pickled or copied, because the copy would repeat its noise. Create a new one."
+        )
 
     def __repr__(self) -> str:
         return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
 
 
 class OrderSource:
-    """Uniformly random orders that are cheap to begin: for what no privacy rests on, as a client's local order.
+    """Uniformly random orders with little overhead, where privacy does not rest on them (a client's local order).
 
     Parameters
     ----------
     seed : int or None
-        None takes a key of 256 bits from the operating system; a whole number of at least zero makes it repeatable.
+        None takes a 256-bit key from the operating system. A nonnegative integer makes the orders repeatable.
     purpose : str
-        What the orders are for. Those of one seed and different purposes are independent.
+        What the orders are for. Orders with the same seed and different purposes are independent.
 
     Notes
     -----
     A :class:`NoiseSource` takes ten times as long to construct. The orders are secure as well: they sort the words that
-    SHAKE-256 makes of the key (two of n words are equal with probability n^2 / 2^65). But they are no stream: the same
-    source returns the same orders again, here and in a copy or a fork, which noise must never do.
+    SHAKE-256 derives from the key (two of n words are equal with probability n^2 / 2^65). But the source is not a
+    stream. It returns the same orders again, also in a copy or after a fork, which must never happen to noise.
     """
 
     def __init__(self, seed: int | None = None, purpose: str = "") -> None:
@@ -206,13 +210,13 @@ class OrderSource:
         self._key = f"privet orders\x00{secret}\x00{purpose}".encode()
 
     def orders(self, rows: int, n: int) -> Indices:
-        """Return 0, ..., n - 1 in ``rows`` independent orders, one a row."""
+        """Return 0, ..., n - 1 in ``rows`` independent orders, one per row."""
         shape = count("rows", rows), count("n", n)
         words = hashlib.shake_256(self._key).digest(8 * rows * n)
         return np.frombuffer(words, dtype="<u8").reshape(shape).argsort(axis=1)
 
 
-# Process numbers can repeat, in containers and after a wrap-around; a fork that Python sees cannot be missed.
+# Process ids can repeat, in containers and after an overflow, so forks are also recorded here.
 _SOURCES: "weakref.WeakSet[NoiseSource]" = weakref.WeakSet()
 
 
@@ -226,9 +230,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _keystream(key: bytes) -> Callable[[Words], None]:
-    """Return what fills arrays with the ChaCha20 stream of a key, from its beginning on.
+    """Return a function that fills arrays with the ChaCha20 stream of a key, from the beginning of the stream.
 
-    A key is for one draw: its stream lasts for 256 GB before the counter of blocks comes round.
+    Each key is used for one draw. Its stream provides 256 GB before the block counter overflows.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
@@ -243,7 +247,7 @@ def _keystream(key: bytes) -> Callable[[Words], None]:
 def _float_type(dtype: DTypeLike, scale: float) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"noise is float32 or float64, not {kind}")
+        raise ValueError(f"noise must be float32 or float64, got {kind}")
     if kind == np.float32 and scale > 1e30:
         raise ValueError(f"noise of scale {scale:g} does not fit into float32: use float64")
     return kind

@@ -1,10 +1,10 @@
-"""Many normals at once, from random words: a ziggurat whose rectangles all lie under the density.
+"""Many normal variates at once, from random words: a ziggurat whose rectangles all lie under the density.
 
-The area under the density is cut into 1024 equal shares. As many as fit, 1021, are rectangles: symmetric about 0,
-stacked from the axis upwards, each as wide as the density lets it be. The low ten bits of a word choose a share. If it
-is a rectangle, the word as a signed number times a constant of the rectangle is the draw. Nothing is rejected, so that
-numpy makes all draws in a few passes. The other three shares, one draw in 341, stand for what the rectangles leave:
-corners, a cap in the middle and the tails. Those draws are made last, all together, by rejection.
+The area under the density is cut into 1024 equal shares. As many as possible, 1021, are rectangles: symmetric about 0,
+stacked from the axis upwards, each as wide as the density permits. The low ten bits of a word choose a share. If it is
+a rectangle, the draw is the word, read as a signed number, times a constant of the rectangle. Nothing is rejected, so
+numpy computes all draws in a few passes. The other three shares, one draw in 341, represent the area outside the
+rectangles: corners, a cap in the middle and the tails. Those draws are made last, all together, by rejection.
 
 The law is that of a normal number up to the rounding of float64: places in a rectangle are 2^-53 of its half-width
 apart, the uniforms of the rejection have 53 bits, and the tails end at 9.4 standard deviations, beyond which a normal
@@ -29,7 +29,7 @@ Vector = NDArray[np.float64]
 Words = NDArray[np.int64]
 
 SHARES = 1 << 10
-CHUNK = 1 << 14  # words at a time: few calls, in little memory that stays in the cache
+CHUNK = 1 << 14  # words per call: few calls, and buffers that fit into the cache
 
 
 def fill_normals(result: NDArray[Any], std: float, fill_words: Callable[[Words], None]) -> None:
@@ -38,7 +38,7 @@ def fill_normals(result: NDArray[Any], std: float, fill_words: Callable[[Words],
     Parameters
     ----------
     result : array of float32 or float64
-        What is filled.
+        The array to fill.
     std : float
         The standard deviation.
     fill_words : callable
@@ -54,7 +54,7 @@ def fill_normals(result: NDArray[Any], std: float, fill_words: Callable[[Words],
         fill_words(words)
         np.bitwise_and(words, SHARES - 1, out=shares)
         np.take(table.units, shares, out=draws, mode="clip")
-        np.multiply(draws, words, out=draws)  # the bits of the share move a draw by less than the distance of two
+        np.multiply(draws, words, out=draws)  # the low bits move a draw by less than the spacing of draws
         np.multiply(draws, std, out=piece, casting="same_kind")
         outside = np.flatnonzero(shares >= table.inner.size)
         places.append(outside + start)
@@ -65,16 +65,16 @@ def fill_normals(result: NDArray[Any], std: float, fill_words: Callable[[Words],
 
 @dataclass(frozen=True)
 class Ziggurat:
-    """Rectangles under exp(-x^2/2), the widest first, and boxes that hold what they leave of it, on the right side.
+    """Rectangles under exp(-x^2/2), the widest first, and boxes that cover the rest of the area, on the right side.
 
     Attributes
     ----------
     edge : float
         Half the width of the widest rectangle, where the tail begins.
     units : array
-        For each share the half-width of its rectangle over 2^63; 0 where it has none.
+        For each share the half-width of its rectangle over 2^63, or 0 if the share has no rectangle.
     tops : array
-        How high each rectangle reaches.
+        Upper edge of each rectangle.
     inner, widths, heights : array
         The box over the end of each rectangle: it begins where the next rectangle ends, and reaches up to the density
         there.
@@ -91,11 +91,11 @@ class Ziggurat:
     chances: Vector
 
     def outside(self, size: int, fill_words: Callable[[Words], None]) -> Vector:
-        """Return draws on the right side of 0 from what the rectangles leave of the density.
+        """Return positive draws from the part of the density outside the rectangles.
 
         A trial is a uniform point of the boxes, kept if it lies under the density, or a point of the tail, by
-        Marsaglia's method: x = sqrt(edge^2 - 2 log u), whose density is x / edge times too high. More than half of all
-        trials are kept.
+        Marsaglia's method: x = sqrt(edge^2 - 2 log u), whose density is too high by a factor x / edge. More than half
+        of all trials are kept.
         """
         kept: list[Vector] = [np.empty(0)]
         while size > 0:
@@ -118,7 +118,7 @@ class Ziggurat:
 
 
 def _uniforms(size: int, fill_words: Callable[[Words], None]) -> Vector:
-    """Return multiples of 2^-53 in [0, 1), equally likely."""
+    """Return uniformly random multiples of 2^-53 in [0, 1)."""
     words = np.empty(size, np.int64)
     fill_words(words)
     return (words.view(np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -126,10 +126,10 @@ def _uniforms(size: int, fill_words: Callable[[Words], None]) -> Vector:
 
 @lru_cache(maxsize=1)
 def ziggurat() -> Ziggurat:
-    """Return the tables.
+    """Return the tables of the ziggurat.
 
     A rectangle of half-width x on top of another that reaches up to y has its upper corners on the density if
-    y + share / x = exp(-x^2/2). Iterating x = sqrt(-2 log(y + share / x)) from above finds it, until none is left.
+    y + share / x = exp(-x^2/2). Iterating x = sqrt(-2 log(y + share / x)) from above finds x, until no rectangle fits.
     """
     share = math.sqrt(math.pi / 2) / SHARES  # of the area on the right side
     half_widths: list[float] = []

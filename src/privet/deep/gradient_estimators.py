@@ -1,0 +1,284 @@
+"""How a step turns its batch into a private gradient: afresh (DP-SGD), or by recursive momentum (DP-SRM).
+
+An estimator holds a plan, determines what one example contributes to the noisy sum, and turns that sum into a gradient.
+Everything else in training is the same for both.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from privet.deep.clipping import BatchGradients
+from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
+from privet.plans.samplers import FixedOrder
+from privet.privacy import Guarantee, NoiseSource, enforced
+
+Slots = dict[nn.Parameter, Tensor]
+"""For each parameter, the flat vector in which the sum of its gradients is accumulated."""
+
+
+@dataclass(frozen=True)
+class RecursiveMomentum:
+    """Settings of DP-SRM, which measures gradients once and from then on mostly how they change.
+
+    See L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), Algorithm 4.
+
+    Parameters
+    ----------
+    difference_norm : float
+        Bound C2 on the norm of the difference between one example's gradients at consecutive points.
+    refresh : float
+        The weight gamma in [0, 1] of fresh gradients. With 1, the method is DP-SGD.
+    first_batch_size : int or None
+        Expected size b0 of the first batch. None takes the size of the other batches.
+    max_move : float or None
+        How far one step may move the parameters: the learning rate times the norm of the gradient estimate. A larger
+        estimate is scaled down. None leaves the steps as they are.
+    """
+
+    difference_norm: float
+    refresh: float
+    first_batch_size: int | None = None
+    max_move: float | None = None
+
+
+class GradientEstimator(ABC):
+    """Produces one private gradient per step."""
+
+    plan: GradientPlan | RecursivePlan
+
+    @abstractmethod
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add the contributions of a batch to ``slots``, and return the losses of its examples.
+
+        ``gradients`` computes per-example gradients at the current parameters. No example contributes more than
+        ``bound``, for which the noise of the step was made.
+        """
+
+    @abstractmethod
+    def gradient(self, mean: Tensor) -> Tensor:
+        """Return the private gradient, given the noisy sum over its divisor, all parameters in one vector."""
+
+    @abstractmethod
+    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+        """Yield the steps that remain after ``spent`` steps."""
+
+    @abstractmethod
+    def at(self, spent: int) -> GradientPlan:
+        """Return the plan of the step that follows ``spent`` steps, which gives its noise and its divisor."""
+
+    @abstractmethod
+    def so_far(self, spent: int) -> GradientPlan | RecursivePlan:
+        """Return the plan of the first ``spent`` steps alone; with ``spent=0``, the plan of all steps."""
+
+    @property
+    @abstractmethod
+    def bound_in_words(self) -> str:
+        """What bounds the contribution of one example, as text for the guarantee."""
+
+    def guarantee(self, spent: int) -> Guarantee:
+        """Return the guarantee of the first ``spent`` steps; with ``spent=0``, the guarantee of all steps."""
+        return self.so_far(spent).guarantee(
+            self.plan.delta, bound=enforced(self.bound_in_words), released="every noisy gradient and all weights"
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next step needs from the steps before it, to be saved."""
+        return {}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore a saved state."""
+        if state:
+            raise ValueError(
+                "The file holds the state of a training with recursive momentum, which this training does not use."
+            )
+
+
+class Fresh(GradientEstimator):
+    """DP-SGD: the clipped gradients of the batch, without memory of earlier steps."""
+
+    def __init__(self, plan: GradientPlan) -> None:
+        self.plan: GradientPlan = plan
+
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add the clipped gradients of a batch to ``slots``, and return the losses of its examples."""
+        found = gradients()
+        found.add_clipped_sum(bound, slots)
+        return found.losses
+
+    def gradient(self, mean: Tensor) -> Tensor:
+        """Return the noisy mean itself."""
+        return mean
+
+    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+        """Yield the steps that remain after ``spent`` steps."""
+        return _remaining(self.plan, n, source, spent)
+
+    def at(self, spent: int) -> GradientPlan:
+        """Return the plan, which is the same for all steps."""
+        return self.plan
+
+    def so_far(self, spent: int) -> GradientPlan:
+        """Return the plan of the first ``spent`` steps alone; with ``spent=0``, the plan of all steps."""
+        return _first_steps(self.plan, spent) if spent else self.plan
+
+    @property
+    def bound_in_words(self) -> str:
+        """The clipping norm, as text for the guarantee."""
+        return f"each example's gradient is clipped to l2 norm {self.plan.clip_norm:.6g}, over all parameters together"
+
+
+class Recursive(GradientEstimator):
+    """DP-SRM: v = noisy mean of (gamma clip(g, C1) + (1 - gamma) clip(g - g', C2)) + (1 - gamma) v'.
+
+    Here g is an example's gradient at the current parameters, g' its gradient at those before, and v' the estimate
+    before.
+    """
+
+    def __init__(self, plan: RecursivePlan, parameters: list[nn.Parameter]) -> None:
+        self.plan: RecursivePlan = plan
+        self._parameters = parameters
+        self._before: list[Tensor] | None = None
+        self._estimate: Tensor | None = None
+
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+        """Add clipped gradients, mixed with clipped differences from the second step on, and return the losses.
+
+        A step without memory of an earlier one need not be the first: a crash may have lost the memory. Its noise is
+        then that of a later step, and so is the bound.
+        """
+        plan, generator_state = self.plan, torch.get_rng_state()
+        here = gradients()
+        if self._before is None:
+            here.add_clipped_sum(bound, slots)
+            return here.losses
+        for parameter, total in here.clipped_sum(plan.clip_norm).items():
+            slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=plan.refresh)
+        # Dropout must draw the same masks at both points.
+        with _moved_to(self._before, self._parameters), _random_state(generator_state):
+            there = gradients()
+        for parameter, total in here.minus(there).clipped_sum(plan.difference_norm).items():
+            slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=1 - plan.refresh)
+        return here.losses
+
+    def gradient(self, mean: Tensor) -> Tensor:
+        """Return the new estimate, and remember it together with the current parameters."""
+        remembered = 0.0 if self._estimate is None else (1 - self.plan.refresh) * self._estimate
+        self._estimate = mean + remembered
+        self._before = [parameter.detach().clone() for parameter in self._parameters]
+        return self._estimate.clone()  # An optimizer may overwrite its gradients.
+
+    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+        """Yield the steps that remain after ``spent`` steps: all of them, or some of those after the first."""
+        return self.plan.run(n, source) if spent == 0 else _remaining(self.plan.later_plan, n, source, spent - 1)
+
+    def at(self, spent: int) -> GradientPlan:
+        """Return the plan of the first release, or that of the later ones."""
+        return self.plan.later_plan if spent else self.plan.first_plan
+
+    def so_far(self, spent: int) -> GradientPlan | RecursivePlan:
+        """Return the plan of the first ``spent`` steps alone; with ``spent=0``, the plan of all steps."""
+        if spent == 1:
+            return self.plan.first_plan
+        if spent == 0:
+            return self.plan
+        return replace(self.plan, sampler=self.plan.sampler.truncated(spent - 1), steps=spent)
+
+    @property
+    def bound_in_words(self) -> str:
+        """Both clipping norms, as text for the guarantee."""
+        plan = self.plan
+        return (
+            f"each example's gradient is clipped to l2 norm {plan.clip_norm:.6g}, and its change since the step before "
+            f"to {plan.difference_norm:.6g}, over all parameters together; it contributes at most "
+            f"{plan.clip_norm:.6g} to the first sum and {plan.contribution_norm:.6g} to a later one"
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the estimate and the parameters of the step before, to be saved."""
+        if self._before is None or self._estimate is None:
+            return {}
+        return {"estimate": self._estimate} | {f"before.{i}": value for i, value in enumerate(self._before)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore a saved state."""
+        if state:
+            self._estimate = state["estimate"]
+            self._before = [state[f"before.{i}"] for i in range(len(self._parameters))]
+
+
+class SpentEpsilon:
+    """The epsilon that a training has spent, for its progress bar.
+
+    Accounting takes time, so epsilon is computed for 20 numbers of steps at most. Other numbers of steps are rounded up
+    to the next of these.
+    """
+
+    def __init__(self, estimator: GradientEstimator) -> None:
+        self._estimator = estimator
+        self._found: dict[int, float] = {}
+
+    def bound(self, spent: int) -> float:
+        """Return an upper bound on the epsilon of ``spent`` steps."""
+        planned = self._estimator.plan.steps
+        block = math.ceil(planned / 20)
+        steps = min(planned, math.ceil(spent / block) * block)
+        if steps not in self._found:
+            self._found[steps] = self._estimator.guarantee(steps).epsilon
+        return self._found[steps]
+
+
+def _first_steps(plan: GradientPlan, steps: int) -> GradientPlan:
+    """Return the plan of the first ``steps`` steps alone."""
+    return replace(plan, sampler=plan.sampler.truncated(steps), steps=steps)
+
+
+def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+    """Yield the steps of a plan that remain after ``spent`` steps.
+
+    Independent batches are drawn for the remaining steps only. A fixed order continues where it stopped: if it started
+    again, its first units would be visited more often than the plan accounts for. An order that is drawn secretly
+    cannot continue, because the generator that drew it is not saved.
+    """
+    if spent >= plan.steps:
+        return iter(())
+    if spent == 0:
+        return plan.run(n, source)
+    if plan.sampler.implied_steps is None:
+        return replace(plan, steps=plan.steps - spent).run(n, source)
+    if type(plan.sampler) is not FixedOrder:
+        raise PlanError(
+            f"A training with {plan.sampler!r} cannot be resumed, because its order is drawn at random and is not "
+            "saved. Use FixedOrder or Poisson."
+        )
+    return islice(plan.run(n, source), spent, None)
+
+
+@contextmanager
+def _moved_to(values: list[Tensor], parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Give parameters other values while the context lasts."""
+    kept = [parameter.data for parameter in parameters]
+    try:
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.data = value
+        yield
+    finally:
+        for parameter, value in zip(parameters, kept, strict=True):
+            parameter.data = value
+
+
+@contextmanager
+def _random_state(state: Tensor) -> Iterator[None]:
+    """Set the state of torch's generator, which draws dropout masks but no privacy noise, while the context lasts."""
+    kept = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept)

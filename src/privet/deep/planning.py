@@ -1,0 +1,168 @@
+"""The entry to private training: from a budget and a length of training to a plan, and to a training that follows it.
+
+private = make_private(
+    model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256, clip_norm=1.0
+)
+for batch in private.batches(verbose=True):
+    private.step(*batch)
+private.guarantee
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from privet.checks import count, positive, probability
+from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive, RecursiveMomentum
+from privet.deep.model_checks import unwrapped
+from privet.deep.training import PrivateTraining
+from privet.denoise import Denoiser
+from privet.deprecation import renamed_argument
+from privet.networks import Loss, trained_parameters
+from privet.plans import GradientPlan, Poisson, RecursivePlan
+from privet.privacy import Budget
+from privet.privacy.budget import BudgetLike, as_budget
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Any,
+    *,
+    loss: Loss,
+    budget: BudgetLike | None = None,
+    epochs: float,
+    batch_size: int,
+    clip_norm: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    denoiser: Denoiser | None = None,
+    recursion: RecursiveMomentum | None = None,
+    max_batch: int | None = None,
+    public_n: int | None = None,
+    random_state: int | None = None,
+    momentum: RecursiveMomentum | None = None,
+) -> PrivateTraining:
+    """Prepare the private training of a model.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model. Layers that mix examples, such as batch normalisation, are not supported.
+    optimizer : torch.optim.Optimizer
+        Any optimizer. It receives private gradients, so its state, schedules and momentum are post-processing.
+    dataset : map-style dataset
+        ``dataset[i]`` is a tuple of inputs and, last, a target. A ``TensorDataset`` is indexed once per batch.
+    loss : callable
+        ``loss(outputs, targets)`` must return one value per example. The ``reduction`` of a ``torch.nn`` loss is set to
+        ``'none'``.
+    budget : Budget, float, or pair of floats
+        The budget of the whole training under add-or-remove adjacency: a ``Budget``, an epsilon, or a pair
+        (epsilon, delta). Without a delta, it is :func:`~privet.privacy.budget.default_delta` of the number of
+        examples.
+    epochs, batch_size : float, int
+        Expected number of passes over the data, and expected batch size. Batches are drawn by Poisson sampling.
+    clip_norm : float
+        Bound on the l2 norm of one example's gradient.
+    epsilon, delta : float or None
+        An alternative to ``budget``.
+    denoiser : Denoiser or None
+        Applied to each layer's noisy gradient. ``LaplacianSmoothing(sigma)`` turns DP-SGD into DP-LSSGD, and DP-Adam
+        into DP-LSAdam.
+    recursion : RecursiveMomentum or None
+        Train by DP-SRM instead of DP-SGD. ``clip_norm`` is then the bound C1 of that method.
+    max_batch : int or None
+        The largest number of examples in memory at once. Larger batches are processed in parts.
+    public_n : int or None
+        A public guess of the number of examples, from which the sampling rate is computed. None takes the true number,
+        and the guarantee then assumes that it is public.
+    random_state : int or None
+        An integer makes the run repeatable. The guarantee then holds only while the integer is secret.
+    momentum : RecursiveMomentum or None
+        Deprecated name of ``recursion``.
+
+    Returns
+    -------
+    PrivateTraining
+        The training, which draws batches and takes private steps.
+
+    Notes
+    -----
+    If ``torch.distributed`` is initialised (gloo), its processes train together. Each of them calls this function with
+    the same arguments, draws a share of every batch, and ends with the same weights. Noise is added once. A
+    ``DistributedDataParallel`` wrapper is removed, because it would add up gradients that are not clipped yet.
+    """
+    recursion = renamed_argument("make_private", "momentum", momentum, "recursion", recursion)
+    n = count("public_n", len(dataset) if public_n is None else public_n)
+    model = unwrapped(model)
+    estimator = _estimator_for(
+        _checked_budget(budget, epsilon, delta, n),
+        recursion,
+        model,
+        epochs=epochs,
+        batch_size=batch_size,
+        clip_norm=clip_norm,
+        n=n,
+    )
+    return PrivateTraining(
+        model,
+        optimizer,
+        dataset,
+        plan=estimator,
+        loss=loss,
+        denoiser=denoiser,
+        max_move=None if recursion is None else recursion.max_move,
+        max_batch=max_batch,
+        random_state=random_state,
+        n_is_public=public_n is None,
+    )
+
+
+def _checked_budget(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n: int) -> Budget:
+    """Return the budget, which the caller gave as ``budget`` or as ``epsilon`` with an optional ``delta``."""
+    if (budget is None) == (epsilon is None):
+        raise ValueError("Give either budget or epsilon, and not both.")
+    if budget is not None:
+        if delta is not None:
+            raise ValueError("budget and delta cannot be given together. Give budget=(epsilon, delta).")
+        return as_budget(budget, n)
+    assert epsilon is not None
+    return as_budget(epsilon, n) if delta is None else Budget(epsilon, delta)
+
+
+def _estimator_for(
+    budget: Budget,
+    recursion: RecursiveMomentum | None,
+    model: nn.Module,
+    *,
+    epochs: float,
+    batch_size: int,
+    clip_norm: float,
+    n: int,
+) -> GradientEstimator:
+    """Return the gradient estimator whose plan has the least noise within the budget.
+
+    ``n`` is the public number of examples, from which the sampling rate and the number of steps are computed.
+    """
+    rate = probability("batch_size / n", count("batch_size", batch_size) / n)
+    settings: dict[str, Any] = {
+        "sampler": Poisson(rate),
+        "steps": max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9)),
+        "clip_norm": clip_norm,
+        "public_n": n,
+    }
+    if recursion is None:
+        return Fresh(GradientPlan.for_budget(budget, **settings))
+    if recursion.max_move is not None:
+        positive("max_move", recursion.max_move)
+    first_rate = rate if recursion.first_batch_size is None else recursion.first_batch_size / n
+    plan = RecursivePlan.for_budget(
+        budget,
+        difference_norm=recursion.difference_norm,
+        refresh=recursion.refresh,
+        first=Poisson(first_rate),
+        **settings,
+    )
+    return Recursive(plan, list(trained_parameters(model).values()))

@@ -1,0 +1,137 @@
+"""What a training method is: what it is given, what it offers and needs, and the registry of all methods."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from privet.plans import Plan
+from privet.privacy import Budget, NoiseSource
+from privet.solvers import Problem, Progress, Release, Run
+from privet.solvers.knowledge_transfer import PublicFeatures
+
+P = TypeVar("P", bound=Plan)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that a method is given. A setting that is None is chosen by the method from public numbers.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, regulariser, bounded rows and targets.
+    budget : Budget
+    source : NoiseSource
+    scale : float
+        Public scale of the scores: 1 for classes, the bound on the target for numbers.
+    worth : float
+        The deviation of a score that matters: the whole scale for classes, where only the order of scores counts, and a
+        fifth of it for numbers.
+    max_iter, clip_norm, smoothing
+        Settings of the estimator.
+    public_records : Problem or None
+        The same problem over records that need no protection.
+    public_rows : PublicFeatures or None
+        Rows without targets that need no protection, for sparse models.
+    n_nonzero, entry_bound
+        Sparse models only: how many features keep a weight, and the bound on the absolute value of an entry.
+    progress : callable or None
+    """
+
+    problem: Problem
+    budget: Budget
+    source: NoiseSource
+    scale: float = 1.0
+    worth: float = 1.0
+    max_iter: int | None = None
+    clip_norm: float | None = None
+    smoothing: float = 0.0
+    public_records: Problem | None = None
+    public_rows: PublicFeatures | None = None
+    n_nonzero: int = 0
+    entry_bound: float = math.inf
+    progress: Progress | None = None
+
+    def run(self, plan: P) -> Run[P]:
+        """Return a run of the plan, with the noise source and progress of the task."""
+        return Run(plan, self.source, self.progress)
+
+    def clip(self, default: float) -> float:
+        """Return the bound to which each record's gradient is clipped, at most the bound that the loss has."""
+        bound = min(default if self.clip_norm is None else self.clip_norm, self.problem.lipschitz)
+        # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
+        return bound if math.isfinite(bound) else self.problem.rows.norm_bound * self.scale
+
+    @property
+    def has_bounded_loss(self) -> bool:
+        """Whether the loss itself bounds the residuals, as losses of classes do."""
+        return self.problem.objective.has_bounded_gradient
+
+    @property
+    def sparse_norm(self) -> float:
+        """Largest norm of the part of a row that meets nonzero weights, including the constant column."""
+        rows = self.problem.rows
+        return math.hypot(min(rows.row_norm, self.entry_bound * math.sqrt(self.n_nonzero)), rows.intercept)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train a linear model, with everything that estimators, messages, docs and audits must know about it.
+
+    Parameters
+    ----------
+    name : str
+        Value of the ``method`` parameter of the estimators.
+    train : callable
+        Runs the method on a :class:`Task`.
+    summary : str
+        One phrase for docstrings and for the table in docs/: what the noise is added to.
+    is_pure : bool
+        Whether the method offers pure epsilon (delta = 0).
+    clips, smooths : bool
+        Whether the method uses ``clip_norm``, and ``smoothing``.
+    needs_bound : bool
+        Whether the loss must have bounded gradients. Methods that clip do not need that.
+    needs_one_score : bool
+        Whether the loss must be a function of one score per record, which a softmax over several classes is not.
+    uses_public, needs_public : bool
+        Whether the method can learn from public records, and whether it cannot do without them.
+    is_sparse : bool
+        Whether the method trains models with at most ``n_nonzero`` features, and is offered by sparse estimators.
+    auto_rank, auto_reason : int or None, str
+        ``method="auto"`` takes the applicable method of lowest rank, and reports the reason. None is never taken.
+    """
+
+    name: str
+    train: Callable[[Task], Release]
+    summary: str
+    is_pure: bool = False
+    clips: bool = False
+    smooths: bool = False
+    needs_bound: bool = False
+    needs_one_score: bool = False
+    uses_public: bool = False
+    needs_public: bool = False
+    is_sparse: bool = False
+    auto_rank: int | None = None
+    auto_reason: str = ""
+
+
+METHODS: dict[str, Method] = {}
+
+
+def method(name: str, **fields: Any) -> Callable[[Callable[[Task], Release]], Callable[[Task], Release]]:
+    """Register the decorated function as a :class:`Method` with these fields."""
+
+    def registered(train: Callable[[Task], Release]) -> Callable[[Task], Release]:
+        METHODS[name] = Method(name, train, **fields)
+        return train
+
+    return registered
+
+
+def named(methods: Iterable[Method], last: str = "or") -> str:
+    """Return the names of methods for an error message: ``method='objective' or 'output'``."""
+    names = [repr(each.name) for each in methods]
+    return "method=" + (f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else names[0])

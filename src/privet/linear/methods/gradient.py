@@ -1,0 +1,76 @@
+"""Method ``gradient``: gradient descent with noise in every step.
+
+Formal guarantees
+-----------------
+The guarantee is that of the plan. All defaults are computed from n, dimensions, the budget and public constants.
+"""
+
+import math
+from typing import Any
+
+from privet.denoise import LaplacianSmoothing
+from privet.linear.methods._base import Task, method
+from privet.plans import CentredPlan, FullBatch, GradientPlan
+from privet.privacy import Budget, gdp_mu
+from privet.solvers import AlignedStep, Release, centred_gradient_descent, noisy_gradient_descent
+
+CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
+AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
+TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
+_STEPS, _MOST_STEPS = 50, 400
+_CLIP = 0.4  # of the row norm times the scale of scores: long gradients are rare, and noise grows with the clip
+_FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and from which clipping no longer does
+
+
+@method(
+    "gradient",
+    summary="the gradient in every step, on rows centred at a noisy mean",
+    clips=True,
+    smooths=True,
+    auto_rank=1,
+    auto_reason="delta > 0: later steps correct the noise of earlier ones, but not noise that is added at the end",
+)
+def train(task: Task) -> Release:
+    """Train with noise in every step. Rows are centred if there is an intercept to absorb the centre."""
+    problem, rows = task.problem, task.problem.rows
+    reached = precision(task.budget, rows.n, problem.start().size)
+    steps = task.max_iter or gradient_steps(reached)
+    clip_norm = task.clip(default_clip(rows.row_norm, task.scale, reached))
+    fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm}
+    options: dict[str, Any] = {"averaged": AVERAGED}
+    if task.smoothing:
+        options["denoiser"] = LaplacianSmoothing(task.smoothing)
+
+    def rule(plan: GradientPlan) -> AlignedStep:
+        longest = longest_step(plan.noise_std / rows.n, steps, rows.row_norm, task.worth)
+        return AlignedStep(first=1.8 / problem.smoothness, longest=longest)
+
+    if rows.intercept:
+        centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
+        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.gradients), **options)
+    plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
+    return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
+
+
+def precision(budget: Budget, n: int, n_weights: int) -> float:
+    """Return the ratio of the sum of n gradients to the norm of the noise that one release of it would need."""
+    return n * gdp_mu(budget) / math.sqrt(n_weights)
+
+
+def gradient_steps(precision: float) -> int:
+    """Return the number of noisy steps. More than 50 are taken only if the noise hardly matters."""
+    return int(min(_STEPS * max(1.0, math.sqrt(precision / _FINE)), _MOST_STEPS))
+
+
+def default_clip(row_norm: float, scale: float, precision: float) -> float:
+    """Return the clip of a record's gradient for scores of the given scale, infinite if clipping does not pay off."""
+    return _CLIP * row_norm * scale if precision < _EXACT else math.inf
+
+
+def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:
+    """Return the step size at which the noise of all steps together reaches a tolerated size in the scores.
+
+    Each of ``steps`` noises has standard deviation ``noise_std`` per coordinate, and is multiplied by the step size and
+    by the norm of a row.
+    """
+    return TOLERATED_SCORE_NOISE * scale / (noise_std * math.sqrt(steps) * row_norm)

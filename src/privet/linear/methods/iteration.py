@@ -1,0 +1,102 @@
+"""Method ``iteration``: noisy descent over a fixed order of batches, of which only the last iterate is released.
+
+Formal guarantees
+-----------------
+Privacy amplification by iteration, as stated by the plan. All defaults are computed from n, dimensions, the budget and
+public constants.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from privet.linear.methods._base import Task, method
+from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, default_clip, precision
+from privet.plans import CentredPlan, FixedOrder, GradientPlan
+from privet.privacy import Budget, gdp_mu
+from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
+
+BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
+_FEWEST_PASSES, _MOST_PASSES = 5, 150
+_DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall to zero, which averages the iterates
+
+
+@method(
+    "iteration",
+    summary="every step over batches in a fixed order, of which only the last iterate is released",
+    clips=True,
+    uses_public=True,
+)
+def train(task: Task) -> Release:
+    """Train with noise in every step on a few batches in a fixed order, and release only the last iterate.
+
+    Public records are visited at the end of each pass, and the descent starts from the model that they alone give.
+    """
+    problem, rows, public = task.problem, task.problem.rows, task.public_records
+    clip_norm = _clip(task)
+    step_size = 2 / (problem.smoothness + problem.strong_convexity)
+    passes = task.max_iter or iteration_passes(
+        task.budget, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
+    )
+    order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), 0 if public is None else public.rows.n)
+    descent = descent_of(problem, decaying(step_size, order.implied_steps))
+    fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
+    if rows.intercept:
+        centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
+        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.gradients
+    else:
+        plan = GradientPlan.for_budget(task.budget, **fields)
+        release = projected_sgd(problem, task.run(plan), public=public)
+    return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
+
+
+def _clip(task: Task) -> float:
+    """Return the clip of a record's gradient. Softmax gradients are not clipped, but bounded by the loss."""
+    problem, rows = task.problem, task.problem.rows
+    if problem.objective.clips_to_convex:
+        return task.clip(default_clip(rows.row_norm, task.scale, precision(task.budget, rows.n, problem.start().size)))
+    if task.clip_norm is not None:
+        raise ValueError(
+            f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}), because "
+            "clipped steps of a softmax do not contract, and the guarantee rests on contraction. Leave clip_norm out, "
+            "or use method='gradient'."
+        )
+    # The allowance for rounding grows with the table, so the bound is the larger one of both tables.
+    tables = [rows] if task.public_records is None else [rows, task.public_records.rows]
+    return problem.objective.lipschitz(
+        max(part.centred_norm_bound if part.intercept else part.norm_bound for part in tables)
+    )
+
+
+def _amplification(plan: GradientPlan, n: int) -> str:
+    """Return how much noise hiding the iterates saved, and whether a descent that releases them would do better."""
+    hidden = plan.event.unsampled(plan.adjacency).mu
+    shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
+    # As many full-batch steps with the same noise on the mean: their composition costs the square root of their number.
+    full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))
+    saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"
+    if full_batch < hidden:
+        return (
+            f"{saved}; {plan.steps} full-batch steps, all released, would need {1 - full_batch / hidden:.1%} less "
+            f"noise for {n / plan.divisor(n):.0f} times the work, so method='gradient' can be better"
+        )
+    return f"{saved}, and {1 - hidden / full_batch:.1%} of the noise of as many full-batch steps"
+
+
+def iteration_passes(
+    budget: Budget, *, clip_norm: float, n: int, step_size: float, row_norm: float, scale: float
+) -> int:
+    """Return the number of passes that keeps the noise of all steps together at a tolerated size in the scores.
+
+    The noise of T steps adds up to about T * step_size * 2 * clip_norm / (n mu) per coordinate, as in a descent that
+    releases all iterates. Steps are short, at most 2/smoothness, so many of them are needed.
+    """
+    noise_per_step = step_size * 2 * clip_norm * row_norm / (n * gdp_mu(budget))
+    steps = TOLERATED_SCORE_NOISE * scale / noise_per_step
+    return int(min(max(steps / BATCHES, _FEWEST_PASSES), _MOST_PASSES))
+
+
+def decaying(step_size: float, steps: int) -> tuple[float, ...]:
+    """Return step sizes that are constant for the first half of the steps, then fall linearly to almost zero."""
+    falling = int(_DECAYING * steps)
+    return tuple(step_size * min(1.0, (steps - step) / (falling + 1)) for step in range(steps))
