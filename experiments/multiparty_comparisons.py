@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import positive, probability
+from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.gradient import record_clip
-from privet.multiparty.protocol.problem import JointProblem
 from privet.plans.gradient import GradientPlan
 from privet.plans.output import OutputPlan
 from privet.plans.samplers import FullBatch

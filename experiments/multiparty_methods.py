@@ -18,9 +18,9 @@ from multiparty_data import Study
 from multiparty_minimisers import minimisers
 from numpy.typing import NDArray
 
+from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
-from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, BoundedRows
 from privet.plans import FullBatch, GradientPlan, OutputPlan
 from privet.plans.aggregation import AggregationPlan

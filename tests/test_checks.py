@@ -36,7 +36,7 @@ def one_line(error):
 
 @pytest.mark.parametrize("value", NOT_FINITE_NUMBERS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("check", NUMBER_CHECKS, ids=["positive", "nonnegative", "probability", "delta"])
-def test_what_is_no_finite_number_is_refused_by_name(check, value):
+def test_non_finite_and_non_numeric_values_are_refused_by_name(check, value):
     with pytest.raises(ValueError, match="delta") as error:
         check("delta", value)
     one_line(error)
@@ -52,7 +52,7 @@ def test_what_is_no_finite_number_is_refused_by_name(check, value):
     ],
     ids=["positive", "nonnegative", "probability", "delta"],
 )
-def test_intervals_are_exact_at_their_ends(check, inside, outside):
+def test_the_ends_of_intervals_are_accepted_or_refused_exactly(check, inside, outside):
     for value in inside:
         assert check("delta", value) == value
     for value in outside:
@@ -67,7 +67,7 @@ def test_every_real_type_becomes_a_plain_float(check, value):
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)], ids=repr)
-def test_count_gives_a_plain_int(value):
+def test_count_returns_a_plain_int(value):
     assert type(count("steps", value)) is int
     assert count("steps", value) == 3
 
@@ -81,7 +81,7 @@ def test_count_refuses_all_but_whole_numbers_of_at_least_one(value):
     one_line(error)
 
 
-def test_count_takes_another_least_value():
+def test_count_accepts_another_lower_limit():
     assert count("n", 0, at_least=0) == 0
     with pytest.raises(ValueError, match="at least 2"):
         count("n", 1, at_least=2)

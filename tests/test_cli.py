@@ -15,7 +15,7 @@ import pytest
 
 import privet as package
 from privet.cli import main
-from privet.linear.models import MODELS
+from privet.linear import MODELS
 
 SCHEMA = """
 target = "visited"

@@ -1,12 +1,26 @@
-"""privet: differentially private training, stated in full, calibrated tightly.
+"""privet: training with differential privacy, with complete guarantees and tightly calibrated noise.
 
-Names are imported when they are first used, so that ``import privet`` and ``privet --help`` stay quick.
+Names and subpackages are imported when they are first used, so ``import privet`` and ``privet --help`` are fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privet import (
+        audit,
+        deep,
+        denoise,
+        federated,
+        linear,
+        multiparty,
+        objectives,
+        plans,
+        preprocessing,
+        privacy,
+        solvers,
+        tables,
+    )
     from privet.linear import (
         PrivateHuberRegressor,
         PrivateLinearSVC,
@@ -17,11 +31,18 @@ if TYPE_CHECKING:
         TableModel,
     )
     from privet.preprocessing import PrivateScaler, PublicScaler, total_guarantee
+    from privet.privacy import Adjacency, Budget, Guarantee, Ledger, NoiseSource, compose
     from privet.saving import load, save
+    from privet.tables import TableSchema
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adjacency",
+    "Budget",
+    "Guarantee",
+    "Ledger",
+    "NoiseSource",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
@@ -31,20 +52,42 @@ __all__ = [
     "PrivateSparseRegression",
     "PublicScaler",
     "TableModel",
+    "TableSchema",
     "__version__",
+    "audit",
+    "compose",
+    "deep",
+    "denoise",
+    "federated",
+    "linear",
     "load",
+    "multiparty",
+    "objectives",
+    "plans",
+    "preprocessing",
+    "privacy",
     "save",
+    "solvers",
+    "tables",
     "total_guarantee",
 ]
 
-_SCALING = ("PrivateScaler", "PublicScaler", "total_guarantee")
-_HOMES = dict.fromkeys((name for name in __all__ if not name.startswith("_")), "privet.linear")
-_HOMES.update(dict.fromkeys(_SCALING, "privet.preprocessing") | dict.fromkeys(("load", "save"), "privet.saving"))
+# The module in which each name is defined. All other names in __all__ are subpackages.
+_MODULES = {
+    **dict.fromkeys(("Adjacency", "Budget", "Guarantee", "Ledger", "NoiseSource", "compose"), "privet.privacy"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("Private")), "privet.linear"),
+    **dict.fromkeys(("PrivateScaler", "PublicScaler", "total_guarantee"), "privet.preprocessing"),
+    **dict.fromkeys(("load", "save"), "privet.saving"),
+    "TableModel": "privet.linear",
+    "TableSchema": "privet.tables",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    if name in __all__:
+        return import_module(f".{name}", "privet")
     raise AttributeError(f"module 'privet' has no attribute {name!r}")
 
 

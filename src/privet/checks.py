@@ -76,5 +76,5 @@ def _shown(value: object) -> str:
 def within(name: str, value: float, least: float, most: float) -> float:
     """Return ``value`` as a float if it lies in [least, most], the range that is supported, else raise ValueError."""
     if not least <= positive(name, value) <= most:
-        raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}: use another unit")
+        raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}. Use another unit.")
     return float(value)

@@ -202,7 +202,7 @@ def audit(
             )
         leaks = command.run_model(model, train, holdout, confidence=confidence, output=json, console=Console())
     else:
-        from privet.linear.models import MODELS
+        from privet.linear import MODELS
 
         if estimator not in MODELS:
             raise ValueError(f"--estimator must be one of {', '.join(MODELS)}, got {estimator!r}.")

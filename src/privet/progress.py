@@ -1,4 +1,4 @@
-"""A progress bar for long work, drawn by rich, which is imported only when a bar is asked for."""
+"""Progress bars for long computations. They are drawn by rich, which is imported only if a bar is shown."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def progress_bar(
     label: str, is_shown: bool = True, console: "Console | None" = None
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback for steps done and steps planned; None if no bar is wanted."""
+    """Yield a function of the number of finished and of planned steps that updates the bar; None if it is not shown."""
     if not is_shown:
         yield None
         return
@@ -25,14 +25,14 @@ def progress_bar(
 
 
 @contextmanager
-def telling_bar(label: str, planned: int, is_shown: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Yield a callback for steps done and a few words that change with them: a loss, what was spent."""
+def status_bar(label: str, planned: int, is_shown: bool = True) -> Iterator[Callable[[int, str], None]]:
+    """Yield a function of the number of finished steps and a status text, such as a loss, that updates the bar."""
     if not is_shown:
-        yield lambda done, words: None
+        yield lambda done, status: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    words = TextColumn("{task.fields[words]}")
-    with Progress(TextColumn(label), BarColumn(), MofNCompleteColumn(), words, TimeRemainingColumn()) as bar:
-        task = bar.add_task(label, total=planned, words="")
-        yield lambda done, words: bar.update(task, completed=done, words=words)
+    status = TextColumn("{task.fields[status]}")
+    with Progress(TextColumn(label), BarColumn(), MofNCompleteColumn(), status, TimeRemainingColumn()) as bar:
+        task = bar.add_task(label, total=planned, status="")
+        yield lambda done, status: bar.update(task, completed=done, status=status)

@@ -74,8 +74,11 @@ def _is_training_class(kind: type) -> bool:
 def _returns_guarantee(function: Any) -> bool:
     if not inspect.isfunction(function):
         return False
-    result = inspect.signature(function, eval_str=True).return_annotation
-    return inspect.isclass(result) and inspect.get_annotations(result, eval_str=True).get("guarantee") is Guarantee
+    result = inspect.signature(function).return_annotation
+    if isinstance(result, str):  # Other annotations may name classes that are imported for type checks only.
+        result = function.__globals__.get(result)
+    lineage = result.__mro__ if inspect.isclass(result) else ()  # The guarantee may be a field of a base class.
+    return any(inspect.get_annotations(each, eval_str=True).get("guarantee") is Guarantee for each in lineage)
 
 
 def required() -> set[Key]:

@@ -20,11 +20,12 @@ from rich.console import Console
 pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
 pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
 
+import privet
 from privet.cli import main
 from privet.commands import party as commands
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.multiparty import make_keys
-from privet.multiparty.protocol.result import to_result
+from privet.multiparty.protocol.participation import to_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease
@@ -141,7 +142,7 @@ def unsigned(tmp_path_factory):
     return run
 
 
-def privet(monkeypatch, capsys, *arguments):
+def run_privet(monkeypatch, capsys, *arguments):
     """Run the command line in this process; return exit code, what it printed, and what it complained of."""
     monkeypatch.setattr(sys, "argv", ["privet", *map(str, arguments)])
     monkeypatch.setenv("COLUMNS", "200")
@@ -176,11 +177,20 @@ def test_the_guarantee_states_study_and_threat_model(signed):
     assert 19.9 < guarantee.epsilon <= 20.0
     assert (guarantee.delta, guarantee.adjacency) == (1e-3, Adjacency.REPLACE_ONE)
     assert f"the same study 'stroke' (SHA-256 {study.digest[:16]})" in guarantee.statement(verbose=True)
-    assert "all 3 parties follow the protocol, and at most 1 of them put together what they saw" in guarantee.statement(
+    assert "all 3 parties follow the protocol, and no 2 of them combine what they saw" in guarantee.statement(
         verbose=True
     )
     assert guarantee.is_conditional
     assert json.loads(signed.model("north").read_text())["study"]["digest"] == study.digest
+
+
+@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+def test_privet_load_opens_the_model_of_a_study(kind, request):
+    run = request.getfixturevalue(kind)
+    model = privet.load(run.model("south"))
+    assert isinstance(model, TableModel)
+    fresh = patients(98)
+    np.testing.assert_array_equal(model.predict(fresh), TableModel.load(run.model("west")).predict(fresh))
 
 
 def test_every_party_books_the_guarantee_once(signed):
@@ -194,11 +204,11 @@ def test_models_predict(signed, unsigned, monkeypatch, capsys):
     fresh = patients(99)
     table = signed.folder / "fresh.csv"
     fresh.to_csv(table, index=False)
-    code, out, err = privet(monkeypatch, capsys, "predict", signed.model("south"), table, "--score")
+    code, out, err = run_privet(monkeypatch, capsys, "predict", signed.model("south"), table, "--score")
     assert code == 0
     assert set(out.splitlines()) == {"stroke", "no", "yes"}
     assert float(re.search(r"accuracy (\S+)", err)[1]) > 0.8
-    code, out, err = privet(monkeypatch, capsys, "predict", unsigned.model("west"), table, "--score")
+    code, out, err = run_privet(monkeypatch, capsys, "predict", unsigned.model("west"), table, "--score")
     assert code == 0
     predicted = pd.read_csv(io.StringIO(out))["prediction"]
     assert np.corrcoef(predicted, fresh["cost"])[0, 1] > 0.9
@@ -232,7 +242,7 @@ def test_no_cell_of_a_table_is_in_what_was_written_or_said(signed):
 
 def test_verify_accepts_what_all_signed(signed, monkeypatch, capsys):
     ca = signed.folder / "keys" / "ca.crt"
-    code, out, _ = privet(monkeypatch, capsys, "party", "verify", signed.model("north"), "--ca", ca)
+    code, out, _ = run_privet(monkeypatch, capsys, "party", "verify", signed.model("north"), "--ca", ca)
     assert code == 0
     assert "Signed by north, south, west; study stroke" in out
     assert TableModel.load(signed.model("north")).guarantee.statement() in out
@@ -311,7 +321,7 @@ def test_verify_refuses_what_was_changed(signed, tmp_path, monkeypatch, capsys, 
     change(fields)
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(fields))
-    code, out, err = privet(monkeypatch, capsys, "party", "verify", path, "--ca", signed.folder / "keys" / "ca.crt")
+    code, out, err = run_privet(monkeypatch, capsys, "party", "verify", path, "--ca", signed.folder / "keys" / "ca.crt")
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1
@@ -320,12 +330,12 @@ def test_verify_refuses_what_was_changed(signed, tmp_path, monkeypatch, capsys, 
 def test_verify_needs_the_authority_of_the_study(signed, unsigned, tmp_path, monkeypatch, capsys):
     other = make_keys(tmp_path / "other", list(NAMES)) / "ca.crt"
     model = signed.model("north")
-    assert "another authority" in privet(monkeypatch, capsys, "party", "verify", model, "--ca", other)[2]
-    assert "Give --ca, the ca.crt of the study" in privet(monkeypatch, capsys, "party", "verify", model)[2]
-    code, _, err = privet(monkeypatch, capsys, "party", "verify", model, "--ca", tmp_path / "none.crt")
+    assert "another authority" in run_privet(monkeypatch, capsys, "party", "verify", model, "--ca", other)[2]
+    assert "Give --ca, the ca.crt of the study" in run_privet(monkeypatch, capsys, "party", "verify", model)[2]
+    code, _, err = run_privet(monkeypatch, capsys, "party", "verify", model, "--ca", tmp_path / "none.crt")
     assert code == 2
     assert "none.crt" in err
-    code, _, err = privet(monkeypatch, capsys, "party", "verify", unsigned.model("north"), "--ca", other)
+    code, _, err = run_privet(monkeypatch, capsys, "party", "verify", unsigned.model("north"), "--ca", other)
     assert code == 2
     assert "is not signed" in err
 
@@ -335,7 +345,7 @@ def test_keygen_never_overwrites(signed, monkeypatch, capsys):
     before = {path.name: path.read_bytes() for path in keys.iterdir()}
     assert set(before) == {"ca.crt", *(f"party_{index}.{end}" for index in range(3) for end in ("crt", "key"))}
     study = signed.folder / "north" / "study.toml"
-    code, _, err = privet(monkeypatch, capsys, "party", "keygen", study, "-o", keys)
+    code, _, err = run_privet(monkeypatch, capsys, "party", "keygen", study, "-o", keys)
     assert code == 2
     assert "keys are never overwritten. Choose a new folder" in err
     assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
@@ -366,17 +376,17 @@ def test_a_try_out_on_one_machine(tmp_path):
 
 
 def test_help_tells_of_all_commands(monkeypatch, capsys):
-    code, out, _ = privet(monkeypatch, capsys, "party", "--help")
+    code, out, _ = run_privet(monkeypatch, capsys, "party", "--help")
     assert code == 0
     for word in ("run", "keygen", "local", "verify", "without showing them your rows"):
         assert word in out
-    assert "--at" not in privet(monkeypatch, capsys, "party", "run", "--help")[1]  # for `local` alone
+    assert "--at" not in run_privet(monkeypatch, capsys, "party", "run", "--help")[1]  # for `local` alone
 
 
 @pytest.mark.parametrize("words", [("party",), ("party", "run")])
 def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
-    code, _, err = privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
+    code, _, err = run_privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
     assert code == 2
     assert err == "privet: --index must be one of 0 to 2, a position among the study's parties\n"
 
@@ -407,7 +417,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
     (tmp_path / "far.toml").write_text(text.replace(f"{HOST}:9100", "north.example:9100"))
     (tmp_path / "two.toml").write_text(re.sub(r'\[\[party\]\]\nname = "west"\n.*\n', "", text))
     monkeypatch.chdir(tmp_path)
-    code, _, err = privet(monkeypatch, capsys, *words)
+    code, _, err = run_privet(monkeypatch, capsys, *words)
     assert code == 2
     assert complaint in err
     assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "far.toml", "two.toml"}
@@ -540,7 +550,7 @@ def test_a_try_out_that_fails_tells_who_and_why(tmp_path, monkeypatch, capfd):
             timeout=60.0,
             console=console,
         )
-    assert "south: privet: the table has no column 'sex'" in console.file.getvalue()
+    assert "south: privet: The table has no column 'sex'" in console.file.getvalue()
     assert "party 1: the table of south does not match" in capfd.readouterr().err
     assert not any((tmp_path / "results").iterdir())
 

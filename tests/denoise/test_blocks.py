@@ -39,7 +39,7 @@ def response(d, place, sigma):
 @both_kinds
 @pytest.mark.parametrize("sigma", [1e-12, 0.1, 1.0, 3.0, 10.0, 100.0])
 @pytest.mark.parametrize("extra", [0, 1, 7, 15, 16, 23])
-def test_equals_the_fft_form_whatever_is_left_of_the_last_block(product, kind, sigma, extra):
+def test_blocks_equal_the_fft_form_for_any_length_of_the_last_block(product, kind, sigma, extra):
     v = vector(48 * 20 + extra, kind)
     out = smooth_in_blocks(v, sigma, product)
     assert out.dtype == kind
@@ -50,7 +50,7 @@ def test_equals_the_fft_form_whatever_is_left_of_the_last_block(product, kind, s
 @both_kinds
 @pytest.mark.parametrize("d", [8192, 100_003, 401_408])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 10.0, 1e4])
-def test_equals_the_path_route_on_long_vectors(product, kind, d, sigma):
+def test_blocks_equal_the_tridiagonal_solver_on_long_vectors(product, kind, d, sigma):
     v = vector(d, kind)
     out = smooth_in_blocks(v, sigma, product)
     expected = cycle.smooth_on_path(v.astype(np.float64), sigma)
@@ -61,7 +61,7 @@ def test_equals_the_path_route_on_long_vectors(product, kind, d, sigma):
 @both_kinds
 @pytest.mark.parametrize("sigma", [0.3, 2.0, 30.0])
 @pytest.mark.parametrize("extra", [0, 1, 5])
-def test_a_single_one_spreads_as_the_kernel_says_and_around_both_ends(product, kind, sigma, extra):
+def test_a_unit_vector_becomes_the_kernel_and_wraps_around_both_ends(product, kind, sigma, extra):
     size = BLOCK[kind]
     d = 40 * size + extra
     for place in [0, 1, size - 1, size, size + 1, 20 * size, d - size, d - 2, d - 1]:
@@ -73,7 +73,7 @@ def test_a_single_one_spreads_as_the_kernel_says_and_around_both_ends(product, k
 
 @both_products
 @both_kinds
-def test_is_symmetric_and_keeps_constants_and_means(product, kind):
+def test_smoothing_in_blocks_is_symmetric_and_keeps_constants_and_means(product, kind):
     d, sigma, tolerance = 10_007, 3.0, TOLERANCE[kind]
     u, v = vector(d, kind, 1), vector(d, kind, 2)
     su, sv = smooth_in_blocks(u, sigma, product), smooth_in_blocks(v, sigma, product)
@@ -89,7 +89,7 @@ def test_is_symmetric_and_keeps_constants_and_means(product, kind):
 @both_kinds
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [0, 5000, 9999, 10_000])
-def test_what_is_not_finite_leaves_nothing_finite_and_makes_no_noise(product, kind, bad, place):
+def test_a_non_finite_entry_makes_all_entries_non_finite_without_a_warning(product, kind, bad, place):
     v = vector(10_001, kind)
     v[place] = bad
     with warnings.catch_warnings():
@@ -109,7 +109,7 @@ def test_large_and_small_numbers_stay_in_range(product, kind):
 
 
 @both_kinds
-def test_the_input_stays_as_it_is(kind):
+def test_the_input_is_not_changed(kind):
     v = vector(10_000, kind)
     v.flags.writeable = False
     assert not np.shares_memory(smooth_in_blocks(v, 1.0), v)
@@ -122,14 +122,14 @@ def test_the_input_stays_as_it_is(kind):
 @both_kinds
 @pytest.mark.parametrize("d", [8191, 8192, 8193])
 @pytest.mark.parametrize("sigma", [1.0, 4.8e4, 5.0e4, 1e9])  # between the second and third the reach passes the limit
-def test_both_routes_meet_where_one_takes_over(as_layer, kind, d, sigma):
+def test_both_algorithms_agree_at_the_length_where_they_switch(as_layer, kind, d, sigma):
     v = vector(d, kind)
     expected = cycle.smooth_on_path(v.astype(np.float64), sigma)
     out = laplacian_smoothing(as_layer(v), sigma)
     np.testing.assert_allclose(out, expected, rtol=0, atol=TOLERANCE[kind] * np.abs(v).max())
 
 
-def test_long_vectors_take_the_blocks_and_others_do_not(monkeypatch):
+def test_only_long_vectors_are_smoothed_in_blocks(monkeypatch):
     taken = []
     monkeypatch.setattr(cycle, "smooth_in_blocks", lambda x, *rest: taken.append(len(x)) or smooth_in_blocks(x, *rest))
     for d in (100, 8191, 8192, 100_000):

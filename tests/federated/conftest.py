@@ -1,4 +1,4 @@
-"""Small federations that the tests share. Without torch there is nothing to test here: pip install 'privet[deep]'."""
+"""Small federations that the tests share. The tests need torch: pip install 'privet[deep]'."""
 
 from importlib.util import find_spec
 
@@ -10,7 +10,7 @@ collect_ignore_glob = [] if find_spec("torch") else ["*"]
 
 @pytest.fixture
 def blobs():
-    """Return 600 points of three classes that a line can tell apart, and their labels."""
+    """Return 600 points of three classes that are almost linearly separable, and their labels."""
     generator = np.random.default_rng(0)
     y = generator.integers(0, 3, 600)
     X = generator.normal(size=(600, 6)) + 3 * np.eye(6)[y]
@@ -28,7 +28,7 @@ def clients(blobs):
 
 @pytest.fixture
 def softmax():
-    """Return softmax regression at zero."""
+    """Return softmax regression with zero weights."""
     from torch import nn
 
     model = nn.Linear(6, 3)

@@ -184,3 +184,12 @@ def test_unsupported_models_and_losses_are_refused():
         ClientTrainer(nn.Tanh(), nn.CrossEntropyLoss(), local, 1.0)
     with pytest.raises(ValueError, match="one value per example"):
         updated(network(), local, loss=nn.functional.cross_entropy)
+
+
+def test_names_of_the_former_module_local_are_deprecated():
+    import privet.federated.local as former
+
+    with pytest.warns(DeprecationWarning, match=r"Use privet\.federated\.order_source"):
+        assert former.order_source is order_source
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = former.nothing

@@ -1,11 +1,12 @@
-"""Parties as processes that start at once: forked from one that has loaded everything, for imports take seconds.
+"""Parties as processes that start quickly, because they are forked from a process that has imported everything.
 
-Each is a process of its own, with its own memory, its own folder and real sockets.
+Each party still is a separate process with its own memory, its own folder and real sockets.
 """
 
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -17,13 +18,13 @@ import pytest
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
-PATIENCE = 240.0  # seconds that a slow machine gets; what must be quick is measured between two events
+PATIENCE = 240.0  # seconds that a slow machine may need; what must be quick is measured between two events
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Party:
-    """One process, what it says, and which files it opens to write."""
+    """One process, its output, and the files that it opened for writing."""
 
     def __init__(self, folder, function, arguments):
         self.folder = folder
@@ -42,7 +43,7 @@ class Party:
 
     @property
     def written(self):
-        """Paths of the files that were opened to write."""
+        """Paths of the files that were opened for writing."""
         return [Path(line) for line in self._said("written").splitlines()]
 
     def wait(self):
@@ -52,12 +53,16 @@ class Party:
             pytest.fail(f"the process did not end: {self.out}{self.err}")
         return self._process.exitcode
 
+    def suspend(self):
+        """Stop the process without ending it, as if its machine hung."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
     def kill(self):
         self._process.kill()
         self._process.join()
 
     def until(self, happened):
-        """Wait until something has happened."""
+        """Wait until ``happened()`` is true."""
         for _ in range(int(PATIENCE / 0.02)):
             if happened():
                 return
@@ -67,12 +72,12 @@ class Party:
         pytest.fail(f"it did not happen: {self.out}{self.err}")
 
     def _said(self, name):
-        path = _told(self.folder) / name
+        path = _output_folder(self.folder) / name
         return path.read_text() if path.exists() else ""
 
 
 class Machine:
-    """Three ports of this machine that nobody else is given meanwhile, and the processes that were started on it."""
+    """Three reserved ports of this machine, and the processes that were started on it."""
 
     def __init__(self):
         self._stack = contextlib.ExitStack()
@@ -85,7 +90,7 @@ class Machine:
 
     def _port(self):
         kept = self._stack.enter_context(socket.socket())
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a party may bind it too, and listen
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # A party may bind the same port and listen.
         kept.bind((HOST, 0))
         return kept.getsockname()[1]
 
@@ -98,7 +103,7 @@ class Machine:
 
 @contextlib.contextmanager
 def _loaded_once():
-    """Make sure that the process to fork from is there: it is started with these variables, others are not."""
+    """Start the process from which parties are forked, with these environment variables."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -107,13 +112,13 @@ def _loaded_once():
         yield
 
 
-def _told(folder):
+def _output_folder(folder):
     return Path(folder).parent / f".{Path(folder).name}"
 
 
 def _run(folder, function, arguments):
-    """Be a party: in its own folder, with a folder for temporary files, speaking into files."""
-    told = _told(folder)
+    """Run a function as a party, in its own folder, with its own temporary folder and its output in files."""
+    told = _output_folder(folder)
     (told / "tmp").mkdir(parents=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(told / "tmp")
     os.environ["COLUMNS"] = "200"
@@ -126,7 +131,7 @@ def _run(folder, function, arguments):
 
 
 def _watch(handle):
-    """Write down the name of every file that is opened to write."""
+    """Record the name of every file that is opened for writing."""
 
     def hook(event, arguments):
         if event == "open":
@@ -138,7 +143,7 @@ def _watch(handle):
 
 
 def command(*arguments):
-    """Be the command line."""
+    """Run the command line."""
     from privet.cli import main
 
     sys.argv = ["privet", *arguments]

@@ -1,4 +1,4 @@
-"""What parties need, loaded once: see parties.py."""
+"""Imports everything that parties need once, before they are forked. See parties.py."""
 
 import pytest  # noqa: F401  the program that a forked process finds as its main module
 

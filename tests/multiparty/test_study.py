@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.privacy.budget import default_delta
@@ -257,7 +257,7 @@ def without(table, *keys):
         ({"model": "huber"}, "model huber needs a numeric target"),
         ({"model": "svm"}, "model must be one of logistic, ridge, huber, got 'svm'"),
         ({"method": "objective"}, "method must be one of gradient, output, got 'objective'"),
-        ({"model": "ridge", "method": "output", "table": NUMBERS}, "ridge has a squared loss"),
+        ({"model": "ridge", "method": "output", "table": NUMBERS}, "bounded gradients, but the model is ridge"),
         ({"threshold": 1.0}, "setting of the model huber, but the model is logistic"),
         ({"averaged": 1.5}, "averaged must be a fraction of the steps, from 0 to 1, got 1.5"),
         ({"averaged": -0.5}, "averaged must not be negative"),

@@ -1,1 +1,1 @@
-"""Digits, learnt from clients that keep their images."""
+"""Classification of digits, trained on clients that keep their images."""

@@ -1,4 +1,4 @@
-"""The client: trains on its own images, and sends back a clipped update and nothing else."""
+"""The client, which trains on its own images and sends only a clipped update."""
 
 from digits.task import own_images, trainer
 from privet.federated.flower import client_app

@@ -7,9 +7,8 @@ from rich.console import Console
 
 from privet.checks import positive
 from privet.files import check_writable
-from privet.linear import TableModel
+from privet.linear import MODELS, TableModel
 from privet.linear.base import PrivateLinearModel
-from privet.linear.models import MODELS
 from privet.privacy import Budget, Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
 
@@ -22,7 +21,8 @@ def make_estimator(
     Parameters
     ----------
     model : str
-        A name in ``MODELS``, or "auto", which chooses logistic regression for classes and ridge for numbers.
+        A name in ``privet.linear.MODELS``, or "auto", which chooses logistic regression for classes and ridge
+        regression for numbers.
     schema : TableSchema
         The description of the table.
     threshold : float or None

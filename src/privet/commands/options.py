@@ -30,7 +30,7 @@ class DescribedCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Fill in the names of models and methods, then show the help."""
-        from privet.linear.models import MODELS
+        from privet.linear import MODELS
 
         methods = dict.fromkeys(name for kind in MODELS.values() for name in kind.offered_methods())
         names = {"models": ", ".join(MODELS), "methods": ", ".join(methods)}
@@ -44,7 +44,7 @@ def with_options(message: str) -> str:
     """Return an error message of the library, followed by the options that set the parameters it names."""
     hints = dict(_HINTS)
     if "Private" in message:
-        from privet.linear.models import MODELS
+        from privet.linear import MODELS
 
         hints |= {kind.__name__: f"{kind.__name__} is --model {name}" for name, kind in MODELS.items()}
     found = [hint for name, hint in hints.items() if re.search(rf"\b{name}\b", message)]

@@ -30,7 +30,7 @@ from privet.deprecation import renamed
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, assumed
-from privet.progress import telling_bar
+from privet.progress import status_bar
 from privet.run_files import RunFiles
 
 _LARGE = 280
@@ -148,7 +148,7 @@ class PrivateTraining:
         self._has_begun = True
         share = self._processes.share(len(self.dataset))
         spent = SpentEpsilon(self._estimator)
-        with telling_bar("training", self.plan.steps, verbose and self._processes.is_first) as tell:
+        with status_bar("training", self.plan.steps, verbose and self._processes.is_first) as tell:
             for step in self._estimator.steps(len(share), self._source, self.steps_spent):
                 self._step, chosen = step, share[step.batch]
                 self._drawn = len(chosen)

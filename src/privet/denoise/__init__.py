@@ -1,12 +1,18 @@
-"""Denoisers: what may be done to a noisy vector after its privacy has been paid for.
+"""Denoisers: post-processing of a noisy vector after its release.
 
-Every denoiser is called with the noisy vector, or a list of its layers, and the known standard deviation of the noise
-in each coordinate. It takes numpy arrays and torch tensors alike, and treats each layer on its own.
+A denoiser is called with the noisy vector, or a list of its layers, and the known standard deviation of the noise in
+each coordinate. It accepts numpy arrays and torch tensors, and denoises each layer separately.
 
 Formal guarantees
 -----------------
-All of this is post-processing: it sees nothing but the noisy vector and public constants, so it costs no privacy,
-and it buys none either. Laplacian smoothing is invertible, so A^-1 (g + n) is exactly as private as g + n.
+All denoisers are post-processing: they use only the noisy vector and public constants, so they cost no privacy. They do
+not improve privacy either. Laplacian smoothing is invertible, so A^-1 (g + n) is exactly as private as g + n.
+
+References
+----------
+Wang, Gu, Boedihardjo, Barekat, Osher, "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility in
+Privacy-Preserving ERM", 2019, for Laplacian smoothing. Balle and Wang, "Improving the Gaussian Mechanism for
+Differential Privacy: Analytical Calibration and Optimal Denoising", 2018, for James-Stein and soft thresholds.
 """
 
 from privet.denoise.denoisers import Denoiser, JamesStein, LaplacianSmoothing, SoftThreshold, laplacian_smoothing

@@ -1,12 +1,13 @@
-"""Laplacian smoothing of a long vector in blocks: two products with small matrices, near the speed of memory.
+"""Laplacian smoothing of a long vector in blocks: two products with small matrices, limited by memory bandwidth.
 
-On a line, zeros beyond both ends, the solution is u_i = tanh(t / 2) sum_j omega^|i - j| v_j. Cut v into blocks. What a
-block gives to itself is its product with one small matrix. What all entries before a block add to it is a geometric
-sequence, which begins with omega times what they give to the last of them; those after it likewise. So each block
-tells the others two numbers, its product's first and last entry, and takes in two: sums of theirs with weights that
-decay by omega^size a block. On a cycle, both sequences of the whole vector go on from one end to the other.
+On a line with zeros beyond both ends, the solution is u_i = tanh(t / 2) sum_j omega^|i - j| v_j. The vector v is cut
+into blocks. The contribution of a block to itself is its product with one small matrix. The contribution of all
+earlier entries to a block is a geometric sequence, which starts at omega times their contribution to the entry before
+the block, and likewise for all later entries. Each block therefore passes on two numbers, the first and the last entry
+of its product, and receives two: sums of those of other blocks, with weights that decay by omega^size per block. On a
+cycle, both sequences continue from one end of the vector to the other.
 
-All weights are positive and add up to one, so that nothing cancels and nothing overflows, in single precision too.
+All weights are positive and add up to one, so there is no cancellation or overflow, even in single precision.
 """
 
 import math
@@ -23,30 +24,30 @@ from privet.denoise.spectrum import decay_rate
 
 Array = NDArray[Any]
 Product = Callable[[Array, Array, Array, float], None]
-"""``product(a, b, c, factor)`` makes c <- factor c + a b, in place; all matrices are contiguous."""
+"""``product(a, b, c, factor)`` replaces c by factor c + a b, in place. All matrices are contiguous."""
 
-NEGLIGIBLE = 37.0  # exp(-37) < 1e-16: what has decayed this far is lost in rounding
+NEGLIGIBLE = 37.0  # exp(-37) < 1e-16, which is lost in rounding
 _NEGLIGIBLE_IN_SINGLE = 18.0
-_SIZE, _SIZE_IN_SINGLE = 24, 16  # of a block: the fastest, by numpy and by torch
+_SIZE, _SIZE_IN_SINGLE = 24, 16  # block sizes that were fastest in numpy and torch
 
 
 def numpy_product(a: Array, b: Array, c: Array, factor: float) -> None:
-    """Multiply by BLAS, which reads rows as columns."""
+    """Multiply with BLAS, which expects column-major matrices, hence the transposes."""
     gemm = sgemm if c.dtype == np.float32 else dgemm
     gemm(1.0, b.T, a.T, beta=factor, c=c.T, overwrite_c=True)
 
 
 def torch_product(a: Array, b: Array, c: Array, factor: float) -> None:
-    """Multiply by torch, in as many threads as its user has set."""
+    """Multiply with torch, which uses the number of threads that the user has set."""
     import torch
 
     result = torch.from_numpy(c)
     torch.addmm(result, torch.from_numpy(a), torch.from_numpy(b), beta=factor, out=result)
 
 
-@np.errstate(invalid="ignore")  # of what is not finite to begin with
+@np.errstate(invalid="ignore")  # from entries that are not finite
 def smooth_in_blocks(x: Array, sigma: float, product: Product = numpy_product) -> Array:
-    """Return a smoothed vector of float32 or float64, which must be longer than the kernel reaches."""
+    """Return the smoothed vector, of float32 or float64. It must be longer than the range of the kernel."""
     blocks = _blocks(sigma, x.dtype == np.float32)
     size = len(blocks.kernel)
     count, rest = divmod(len(x), size)
@@ -60,7 +61,7 @@ def smooth_in_blocks(x: Array, sigma: float, product: Product = numpy_product) -
     before[1:] = body[:, -1]
     after[: count - 1] = body[1:, 0]
     after[count - 1] = end[0] if rest else 0.0
-    if not np.isfinite(carries).all():  # each entry depends on all, however small the weights are that rounding loses
+    if not np.isfinite(carries).all():  # all entries depend on it, by weights that rounding may lose
         return np.full_like(x, np.nan)
     for distance, weight in blocks.weights:
         before[distance:] += weight * before[:-distance]
@@ -76,18 +77,18 @@ def smooth_in_blocks(x: Array, sigma: float, product: Product = numpy_product) -
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What blocks of a vector are smoothed with.
+    """The matrices and weights with which blocks of a vector are smoothed.
 
     Attributes
     ----------
     kernel : array
-        Maps a block to what it gives to itself.
+        Maps a block to its contribution to itself.
     sequences : array
-        Two rows: what a one, given to the last entry before a block or to the first after it, adds to the block.
+        Two rows: the contributions to a block of a one at the last entry before it, and at the first entry after it.
     weights : list of (int, float)
-        Distances 1, 2, 4, ... of blocks, and how much of a carry is left there; as long as it is not negligible.
+        Distances 1, 2, 4, ... in blocks, and the fraction of a carry that remains there, while it is not negligible.
     wrap : array
-        omega, omega^2, ..., as far as the kernel reaches.
+        omega, omega^2, ..., up to the range of the kernel.
     """
 
     kernel: Array
@@ -103,7 +104,7 @@ def _blocks(sigma: float, is_single: bool) -> _Blocks:
 
     def decay(distance: NDArray[np.int64], factor: float = 1.0) -> Array:
         left = factor * np.exp(-rate * distance)
-        left[rate * distance > 2.0 * negligible] = 0.0  # numbers too small to be normal would slow all down
+        left[rate * distance > 2.0 * negligible] = 0.0  # subnormal numbers would slow down the products
         return np.asarray(left, dtype=np.float32 if is_single else np.float64)
 
     place = np.arange(size)

@@ -1,7 +1,7 @@
-"""Solves (I - sigma L) u = v on a cycle, L its second difference: in numpy, in torch on the host, and on a device.
+"""Solve (I - sigma L) u = v on a cycle, where L is its second difference: in numpy, in torch, and on devices.
 
-With omega + 1/omega = 2 + 1/sigma the inverse on a line is omega^|i - j| up to a constant: each entry of u is a mean of
-v around it, with weights that decay by omega = exp(-t) a place.
+With omega + 1/omega = 2 + 1/sigma the inverse on a line is omega^|i - j| up to a constant. Each entry of u is therefore
+a mean of the entries of v around it, with weights that decay by a factor omega = exp(-t) per position.
 """
 
 import math
@@ -18,12 +18,12 @@ from privet.denoise.spectrum import decay_rate
 
 Vector = NDArray[np.float64]
 
-_CACHED_SIZE = 1 << 16  # larger factors are rebuilt: cheap next to their use, and too large to keep
-_LONG = 1 << 13  # blocks are faster from here on, if the kernel reaches no further than this
+_CACHED_SIZE = 1 << 16  # larger factors are too large to keep, and cheap to rebuild compared with their use
+_LONG = 1 << 13  # blocks are faster from this length on, unless the kernel extends beyond this length
 
 
 def smooth(y: Any, sigma: float) -> Any:
-    """Return the solution for a flat numpy array or tensor, of single precision at least; `y` stays as it is."""
+    """Return the solution for a flat numpy array or tensor of at least single precision, without changing `y`."""
     if not is_tensor(y):
         return _smooth_on_host(y, sigma, numpy_product)
     if y.device.type != "cpu":
@@ -34,7 +34,7 @@ def smooth(y: Any, sigma: float) -> Any:
 
 
 def is_tensor(v: Any) -> bool:
-    """Return whether this is a tensor of torch, which is not imported for that: nobody holds a tensor before."""
+    """Return whether `v` is a torch tensor. Torch need not be imported for this: without it, no tensor exists."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(v, torch.Tensor)
 
@@ -47,10 +47,10 @@ def _smooth_on_host(x: NDArray[Any], sigma: float, product: Product) -> NDArray[
 
 
 def smooth_on_path(x: Vector, sigma: float) -> Vector:
-    """Smooth a vector in place, whatever its length and the strength.
+    """Smooth a vector of any length, with any strength, in place.
 
     The cycle is a path plus one edge. On the path I - sigma L is tridiagonal and its factors have closed forms, so
-    LAPACK solves it at once; the edge is a rank-one update whose solution is a known geometric sequence.
+    LAPACK solves it directly; the edge is a rank-one update whose solution is a known geometric sequence.
     """
     d = len(x)
     if d < 2 or sigma == 0:
@@ -66,14 +66,15 @@ def smooth_on_path(x: Vector, sigma: float) -> Vector:
 
 @lru_cache(maxsize=32)
 def _path(d: int, sigma: float) -> tuple[Vector, Vector, Vector]:
-    """Factors L D L^T of I - sigma L on a path of d >= 2 nodes, and the sequence that closes it to a cycle.
+    """Return the factors L D L^T of I - sigma L on a path of d >= 2 nodes, and the sequence that closes it to a cycle.
 
-    With t = -log omega, the pivots are D_i = sigma cosh((i + 3/2) t) / cosh((i + 1/2) t), and the last is less by
-    sigma: D_{d-1} = 2 sigma sinh(d t) sinh(t / 2) / cosh((d - 1/2) t). They are constant beyond the kernel's reach.
+    With t = -log omega, the pivots are D_i = sigma cosh((i + 3/2) t) / cosh((i + 1/2) t), and the last is smaller
+    by sigma: D_{d-1} = 2 sigma sinh(d t) sinh(t / 2) / cosh((d - 1/2) t). They are constant beyond the range of the
+    kernel.
     """
     rate = decay_rate(sigma)
     omega = math.exp(-rate)
-    limit = sigma + 0.5 * (1.0 + math.hypot(1.0, 2.0 * math.sqrt(sigma)))  # sigma / omega, and 1 as sigma vanishes
+    limit = sigma + 0.5 * (1.0 + math.hypot(1.0, 2.0 * math.sqrt(sigma)))  # sigma / omega; 1 as sigma vanishes
     decay = np.exp(-rate * np.arange(min(d, int(NEGLIGIBLE / rate) + 1)))
     odd = omega * decay**2
     ratio = (1.0 + omega**2 * odd) / (1.0 + odd)
@@ -87,10 +88,10 @@ def _path(d: int, sigma: float) -> tuple[Vector, Vector, Vector]:
 
 
 def smooth_on_device(y: Any, sigma: float) -> Any:
-    """Smooth a tensor where it is, in calls that suit an accelerator: a recursion does not.
+    """Smooth a tensor on its device with whole-vector operations, because recursions are slow on accelerators.
 
     The kernel is a product over m = 1, 2, 4, ... of I + e_m (S^m - 2 I + S^-m), S the cyclic shift and
-    e_m = a / (1 + a)^2 with a = omega^m; log2(37 / t) of them, until a is lost in rounding.
+    e_m = a / (1 + a)^2 with a = omega^m. About log2(37 / t) factors are needed until a is lost in rounding.
     """
     x = y.clone()
     rate, shift = decay_rate(sigma), 1

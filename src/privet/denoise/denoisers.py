@@ -1,4 +1,4 @@
-"""The denoisers, and how they take numpy arrays and torch tensors."""
+"""The denoisers, for numpy arrays and torch tensors."""
 
 import math
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from privet.checks import nonnegative
 from privet.denoise.cycle import is_tensor, smooth
-from privet.denoise.spectrum import nonnegative
 
 V = TypeVar("V")
 
@@ -17,13 +17,13 @@ class Denoiser(Protocol):
     """Maps a noisy vector, or a list of layers, to a better estimate of the vector without the noise."""
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Denoise `v`, whose every coordinate carries independent noise of standard deviation `noise_std`."""
+        """Return an estimate of `v` without its noise, which has standard deviation `noise_std` in each coordinate."""
         ...
 
 
 @dataclass(frozen=True)
 class LaplacianSmoothing:
-    """Laplacian smoothing of DP-LSSGD and DP-Fed-LS: see `laplacian_smoothing`.
+    """The Laplacian smoothing of DP-LSSGD and DP-Fed-LS, as computed by `laplacian_smoothing`.
 
     Parameters
     ----------
@@ -32,9 +32,8 @@ class LaplacianSmoothing:
 
     Notes
     -----
-    Formal guarantees: post-processing by an invertible map. The privacy is that of the noisy vector, no weaker and no
-    stronger (Remark 14 of the DP-LSSGD paper claims stronger; it is wrong). White noise keeps a fraction `beta` of
-    its variance.
+    Formal guarantees: post-processing by an invertible map. The privacy is exactly that of the noisy vector. (Remark 14
+    of the DP-LSSGD paper claims stronger privacy, which is wrong.) White noise keeps a fraction `beta` of its variance.
     """
 
     sigma: float
@@ -43,33 +42,24 @@ class LaplacianSmoothing:
         nonnegative("sigma", self.sigma)
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Smooth `v`; the level of the noise makes no difference."""
+        """Return `v`, smoothed. The noise level is not used."""
         return laplacian_smoothing(v, self.sigma)
 
 
 @dataclass(frozen=True)
 class JamesStein:
-    """Shrink towards zero by (1 - (d - 2) noise_std^2 / ||y||^2), which beats y itself in mean square for every d >= 3.
+    """Multiply by 1 - (d - 2) noise_std^2 / ||y||^2, which has a smaller mean squared error than y itself for d >= 3.
 
     Parameters
     ----------
     positive_part : bool
-        Never shrink past zero, which is better still.
-
-    Notes
-    -----
-    Formal guarantees: post-processing. The noise level is public and so costs nothing to use.
-
-    References
-    ----------
-    Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal
-    Denoising", 2018.
+        Whether to replace negative factors by zero, which reduces the error further.
     """
 
     positive_part: bool = True
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Shrink `v`; as it is where d <= 2, without noise, or at zero."""
+        """Return `v`, shrunk towards zero. It is unchanged if d <= 2, without noise, or if it is zero."""
         noise_std = nonnegative("noise_std", noise_std)
 
         def shrink(y: Any) -> Any:
@@ -84,21 +74,12 @@ class JamesStein:
 
 @dataclass(frozen=True)
 class SoftThreshold:
-    """Move every coordinate towards zero by scale * noise_std * sqrt(2 log d), and no further than zero.
+    """Move every coordinate towards zero by scale * noise_std * sqrt(2 log d), but not beyond zero.
 
     Parameters
     ----------
     scale : float
-        Multiple of the universal threshold, the level that pure noise reaches with vanishing probability.
-
-    Notes
-    -----
-    Formal guarantees: post-processing. The noise level is public and so costs nothing to use.
-
-    References
-    ----------
-    Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal
-    Denoising", 2018.
+        Multiple of the universal threshold, a level that pure noise exceeds with vanishing probability as d grows.
     """
 
     scale: float = 1.0
@@ -107,7 +88,7 @@ class SoftThreshold:
         nonnegative("scale", self.scale)
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Threshold `v`; as it is for d = 1 (log d = 0) or without noise."""
+        """Return `v`, with the threshold applied. It is unchanged for d = 1, where log d = 0, and without noise."""
         unit = self.scale * nonnegative("noise_std", noise_std)
 
         def threshold(y: Any) -> Any:
@@ -124,24 +105,24 @@ def laplacian_smoothing(v: V, sigma: float) -> V:
     Parameters
     ----------
     v : numpy array, torch tensor, or list or tuple of them
-        Any shape, read in row-major order as one cycle; each layer of a list is a cycle of its own.
+        Any shape, read in row-major order as one cycle. Each layer of a list is a separate cycle.
     sigma : float
-        Strength of the smoothing, finite and at least 0. On the host the time hardly depends on it.
+        Strength of the smoothing, finite and at least 0. On the CPU the time hardly depends on it.
 
     Returns
     -------
     as `v`
-        New and detached, of the same container, type, shape, dtype and device; integers become float64. Each entry is
-        right to some roundings of that dtype at the size of the largest entry of `v`. As each depends on all of `v`, a
-        NaN or an infinity in `v` leaves none finite.
+        New and detached, with the same container, type, shape, dtype and device; integers become float64. The error of
+        each entry is a few roundings of the largest entry of `v`. Each entry depends on all of `v`, so a NaN or an
+        infinity in `v` makes all entries non-finite.
 
     Notes
     -----
-    Two ways lead there on the host. Short vectors, and kernels that reach far: the cycle is a path plus one edge. On
-    the path I - sigma L is tridiagonal and its factors have closed forms, so LAPACK solves it at once, in float64; the
-    edge is a rank-one update whose solution is a known geometric sequence. Long vectors: the inverse is
-    omega^|i - j| up to a constant, so blocks are multiplied by one small matrix, in their own dtype, and pass on one
-    number to either side. Nothing cancels in either, at any length and any strength.
+    There are two algorithms on the CPU. For short vectors and strong smoothing, the cycle is treated as a path plus one
+    edge. On the path, I - sigma L is tridiagonal and its factors have closed forms, so LAPACK solves it in float64; the
+    edge is a rank-one update whose solution is a known geometric sequence. For long vectors, the inverse is
+    omega^|i - j| up to a constant, so blocks are multiplied by one small matrix, in their own dtype, and pass one
+    number to each side. Neither suffers from cancellation, at any length and any strength.
     """
     sigma = nonnegative("sigma", sigma)
     smoothed: V = _layerwise(lambda y: smooth(y, sigma), v)
@@ -149,7 +130,7 @@ def laplacian_smoothing(v: V, sigma: float) -> V:
 
 
 def _layerwise(op: Callable[[Any], Any], v: Any) -> Any:
-    """Apply `op` to each layer of `v` as a flat vector, in single precision at least; `op` leaves its input alone."""
+    """Apply `op`, which must not change its input, to each layer of `v`, flat and of at least single precision."""
     if isinstance(v, list):
         return [_layerwise(op, layer) for layer in v]
     if isinstance(v, tuple):

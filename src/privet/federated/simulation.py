@@ -35,7 +35,7 @@ from privet.networks import Loss, Weights, trained_weights, with_weights
 from privet.plans import GradientPlan
 from privet.privacy import Adjacency, Assumption, assumed
 from privet.privacy.budget import BudgetLike
-from privet.progress import telling_bar
+from privet.progress import status_bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,7 @@ def simulate(
     history = RoundHistory(server, delta, save, resume)
     every = count("evaluate_every", evaluate_every)
     try:
-        with telling_bar("federated rounds", plan.steps, verbose) as show:
+        with status_bar("federated rounds", plan.steps, verbose) as show:
             while not server.is_done:
                 _round(server, chosen_engine, clients)
                 is_due = evaluate is not None and (server.is_done or server.rounds_done % every == 0)

@@ -6,11 +6,10 @@ and ``study`` is the file on which they agree first.
 
 from privet.multiparty.identity.certificates import Identity, verify
 from privet.multiparty.identity.keys import make_keys
-from privet.multiparty.protocol.aggregation import Aggregator, JointAggregator, SimulatedAggregator
+from privet.multiparty.protocol.aggregation import Aggregator, JointAggregator, JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.multiparty.protocol.participation import take_part
-from privet.multiparty.protocol.problem import JointProblem
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.errors import (
     NetworkError,

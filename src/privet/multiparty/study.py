@@ -39,9 +39,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet import linear
 from privet.checks import count, nonnegative, positive
-from privet.multiparty.protocol.problem import JointProblem
-from privet.objectives import L2, GeneralisedLinear, Huber, Logistic, Squared
+from privet.linear.classification import PrivateClassifier
+from privet.multiparty.protocol.aggregation import JointProblem
+from privet.objectives import L2, GeneralisedLinear, Huber
 from privet.privacy.budget import Budget, default_delta
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROTOCOL = "privet study 1"
-MODELS = ("logistic", "ridge", "huber")
+MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # not offered to parties
 METHODS = ("gradient", "output")
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
@@ -151,20 +153,20 @@ class Study:
             raise StudyError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if target is None:
             raise StudyError('The table has no target. Add target = "column" under [table].')
-        if self.model == "logistic":
+        if issubclass(MODELS[self.model], PrivateClassifier):
             if not isinstance(target, Target) or target.levels is None or len(target.levels) != 2:
                 raise StudyError(
-                    "The model logistic needs a target with two declared classes. Add target_levels = [first, second]."
+                    f"The model {self.model} needs a target with two declared classes. Add target_levels = [a, b]."
                 )
         elif not isinstance(target, NumericTarget):
             raise StudyError(f"The model {self.model} needs a numeric target. Add target_bounds = [low, high].")
-        if self.method == "output" and self.model == "ridge":
-            raise StudyError(
-                "The method output needs a loss with bounded gradients, but ridge has a squared loss. Use huber."
-            )
-        if self.threshold is not None and self.model != "huber":
+        if self.threshold is not None and MODELS[self.model]._loss is not Huber:
             raise StudyError(
                 f"The threshold is a setting of the model huber, but the model is {self.model}. Remove it."
+            )
+        if self.method == "output" and not self.objective().has_bounded_gradient:
+            raise StudyError(
+                f"The method output needs a loss with bounded gradients, but the model is {self.model}. Use huber."
             )
 
     @classmethod
@@ -224,10 +226,9 @@ class Study:
 
     def objective(self) -> GeneralisedLinear:
         """Return the loss, in the units of the encoded target."""
-        if self.model == "logistic":
-            return Logistic()
-        if self.model == "ridge":
-            return Squared()
+        loss = MODELS[self.model]._loss
+        if loss is not Huber:
+            return loss()
         assert isinstance(self.table.target, NumericTarget)
         threshold = None if self.threshold is None else self.table.target.encode_distance(self.threshold)
         return Huber.for_targets(1.0, threshold)

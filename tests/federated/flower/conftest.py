@@ -1,4 +1,4 @@
-"""A small federation on Flower, all in this process."""
+"""A small Flower federation within this process."""
 
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ def app(trainer, clients):
 
 @pytest.fixture
 def grid(app):
-    """Return 20 nodes whose names tell nothing of their numbers."""
+    """Return 20 nodes whose ids are unrelated to their client numbers."""
     from loopback import Loopback
 
     return Loopback({1000 + 7 * client % 20: client for client in range(20)}, app)

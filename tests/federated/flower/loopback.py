@@ -1,6 +1,6 @@
-"""A grid without a network: the messages of a strategy go to real client apps in this process.
+"""A grid without a network, which passes messages to real client apps in this process.
 
-It keeps Flower's rules: a reply is pulled once, by the name of the message that it answers.
+As in Flower, a reply is pulled once, by the id of the message that it answers.
 """
 
 import itertools
@@ -9,11 +9,11 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # what Flower sets when it starts an app
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets these when it starts an app
 
 
 class Loopback(Grid):
-    """Nodes by their names: each an app, and the number of its client."""
+    """A grid whose nodes run an app each; ``nodes`` maps node ids to client numbers."""
 
     def __init__(self, nodes, app):
         self.nodes, self.app = dict(nodes), app
@@ -26,7 +26,7 @@ class Loopback(Grid):
         return Context(1, node, {"partition-id": self.nodes[node]}, RecordDict(), {})
 
     def reply(self, message):
-        """Return the answer of a node; None for none yet."""
+        """Return the reply of a node, or None if there is none yet."""
         node = message.metadata.dst_node_id
         try:
             return self.app(message, self.context(node))
@@ -60,7 +60,7 @@ class Loopback(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def trained(self):
-        """Return the clients that were asked to train, one list a round."""
+        """Return the clients that were asked to train, one list per round."""
         found = {}
         for message in self.sent:
             if message.metadata.message_type == "train":

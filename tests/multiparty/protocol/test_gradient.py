@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent, record_clip
-from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import Huber, Logistic, Squared
 from privet.plans.step import PlanError
 from privet.privacy import Budget, NoiseSource

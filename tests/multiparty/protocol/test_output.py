@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from privet.multiparty.protocol.aggregation import SimulatedAggregator
+from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan, tolerance_of
-from privet.multiparty.protocol.problem import JointProblem
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.plans.step import PlanError
 from privet.privacy import Budget, NoiseSource

@@ -13,8 +13,7 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'priv
 from privet.multiparty import make_keys, verify
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
-from privet.multiparty.protocol.participation import plan_of
-from privet.multiparty.protocol.result import signed_text
+from privet.multiparty.protocol.participation import plan_of, signed_text
 from privet.multiparty.study import Study
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

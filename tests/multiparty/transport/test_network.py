@@ -1,12 +1,10 @@
-"""Parties as real processes over real sockets: how they meet, prove who they are, lose one another, stop together."""
+"""Parties as real processes over real sockets: how they connect, authenticate, lose one another and stop together."""
 
 import asyncio
 import contextlib
 import json
 import logging
-import os
 import pickle
-import signal
 import socket
 import ssl
 import struct
@@ -30,71 +28,57 @@ from privet.multiparty.identity.certificates import ExpiredError, host_name
 from privet.multiparty.protocol import mpyc_runtime
 from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError
 
-SCRIPT = Path(__file__).parent / "network_party.py"
-HOST = "127.0.0.1"
-PATIENCE = 20.0  # seconds that a slow machine gets; what must be quick is measured between two events
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import network_party
+from parties import HOST, PATIENCE, Machine
 
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
 class Study:
-    """Three parties on this machine, each with a port that is kept for it."""
+    """Three parties on this machine, each with a port that is reserved for it."""
 
-    def __init__(self, folder, stack):
-        self.folder, self._stack = folder, stack
-        self._sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in self._sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a party may bind it too, and listen
-            each.bind((HOST, 0))
-        self.addresses = [(HOST, each.getsockname()[1]) for each in self._sockets]
-        self.processes, self._outputs = {}, {}
+    def __init__(self, folder, machine):
+        self.folder, self._machine = folder, machine
+        self.addresses = [(HOST, port) for port in machine.ports]
+        self.processes = {}
 
     def start(self, *indices, do="exchange", addresses=None, name=None, **told):
-        """Start parties; ``name`` tells two of the same index apart."""
+        """Start parties. ``name`` distinguishes two parties with the same index."""
         for index in indices:
             key = index if name is None else name
-            self._outputs[key] = self.folder / f"{key}.out"
             orders = {"addresses": addresses or self.addresses, "index": index, "do": do, **told}
-            with self._outputs[key].open("w") as out:
-                process = subprocess.Popen(
-                    [sys.executable, str(SCRIPT), json.dumps(orders)],
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=os.environ | {"OMP_NUM_THREADS": "1"},
-                )
-            self.processes[key] = process
-            self._stack.callback(_end, process)
+            self.processes[key] = self._machine.start(self.folder / str(key), network_party.main, orders)
 
     def told(self, key):
-        return [json.loads(line) for line in self._outputs[key].read_text().splitlines() if line.startswith("{")]
+        """Return the events that a party has printed."""
+        lines = self.processes[key].out.splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
-    def until(self, key, what):
-        """Return what a party tells of an event, as soon as it does."""
-        for _ in range(int(PATIENCE / 0.02)):
-            for event in self.told(key):
-                if event["what"] == what:
-                    return event
-            time.sleep(0.02)
-        pytest.fail(f"party {key} did not tell of {what!r}: {self._outputs[key].read_text()}")
+    def until(self, key, what, **fields):
+        """Return the event of a party with this name and these fields, as soon as it happens."""
+
+        def happened():
+            wanted = {"what": what, **fields}
+            return [event for event in self.told(key) if wanted.items() <= event.items()]
+
+        self.processes[key].until(happened)
+        return happened()[0]
 
     def end(self, *keys):
-        """Wait for parties to end; return the last event of each."""
+        """Wait for parties to end, and return the last event of each."""
         for key in keys:
-            assert self.processes[key].wait(timeout=PATIENCE) == 0, self._outputs[key].read_text()
-            assert "Traceback" not in self._outputs[key].read_text(), self._outputs[key].read_text()
+            party = self.processes[key]
+            assert party.wait() == 0, party.out + party.err
+            assert "Traceback" not in party.out + party.err, party.out + party.err
         return [self.told(key)[-1] for key in keys]
-
-
-def _end(process):
-    process.kill()
-    process.wait()
 
 
 @pytest.fixture
 def study(tmp_path):
-    with contextlib.ExitStack() as stack:
-        yield Study(tmp_path, stack)
+    with Machine() as machine:
+        yield Study(tmp_path, machine)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +92,7 @@ def other_keys(tmp_path_factory):
 
 
 def own_authority(folder, days=30):
-    """Make keys of an authority whose key is at hand: party 0 and 2 are good, party 1 expired yesterday."""
+    """Make keys with an authority whose key is known. Parties 0 and 2 are valid, party 1 expired yesterday."""
     folder.mkdir()
     now = datetime.now(UTC)
     begin, end = now - timedelta(days=9), now + timedelta(days=days)
@@ -136,7 +120,7 @@ async def connected(network, **options):
 # --------------------------------------------------------------------------------------------------- when all goes well
 
 
-def test_a_secure_computation(study):
+def test_a_secure_computation_gives_the_right_results(study):
     study.start(0, 1, 2, do="compute")
     study.end(0, 1, 2)
     told = [study.until(index, "computed") for index in range(3)]
@@ -152,7 +136,7 @@ def test_a_secure_computation(study):
     assert abs(sum(bits) - 1000) < 5 * 22.4  # five standard deviations
 
 
-def test_several_sessions_one_after_the_other(study):
+def test_a_process_can_run_several_sessions_in_sequence(study):
     study.start(0, 1, 2, sessions=3)
     study.end(0, 1, 2)
     for index in range(3):
@@ -165,16 +149,17 @@ def test_several_sessions_one_after_the_other(study):
         assert sent == received > 0
 
 
-def test_with_keys_all_prove_who_they_are_and_sign(study, keys):
+def test_with_keys_all_parties_authenticate_and_sign(study, keys):
     study.start(0, 1, 2, do="signatures", keys=str(keys))
     assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
     assert [study.until(index, "signed")["name"] for index in range(3)] == ["North", "South", "West"]
 
 
-def test_who_comes_late_is_waited_for(study):
+def test_parties_wait_for_one_that_connects_late(study):
     study.start(0, 1)
     assert study.until(0, "waiting")["missing"] == [1, 2]
-    time.sleep(1.0)
+    study.until(0, "waiting", missing=[2])
+    time.sleep(0.3)
     assert not any(event["what"] == "connected" for event in study.told(0))
     assert [event["missing"] for event in study.told(0) if event["what"] == "waiting"][-1] == [2]
     study.start(2)
@@ -182,7 +167,7 @@ def test_who_comes_late_is_waited_for(study):
     assert [event["missing"] for event in study.told(0) if event["what"] == "waiting"][-1] == []
 
 
-def test_a_long_computation_is_no_silence(study):
+def test_a_computation_longer_than_the_timeout_is_allowed(study):
     study.start(0, 1, 2, do="slow", pause=1.2, timeout=0.5)
     assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
 
@@ -190,39 +175,37 @@ def test_a_long_computation_is_no_silence(study):
 # ----------------------------------------------------------------------------------------------------- when one is lost
 
 
-def test_who_never_comes_is_named(study):
+def test_a_party_that_never_listens_is_named(study):
     study.start(0, 1, connect_timeout=1.5)
     zero, one = study.end(0, 1)
     for each in (zero, one):
         assert each["kind"] in (
             "PartyMissingError",
             "StoppedError",
-        )  # of two that give up, one may hear the other first
+        )  # If both give up, one may hear of it from the other first.
         assert f"party 2 ({HOST}:{study.addresses[2][1]}): nobody listens there" in each["text"]
     assert "PartyMissingError" in (zero["kind"], one["kind"])
 
 
-def test_who_has_not_called_is_named(study):
+def test_a_party_that_never_calls_is_named(study):
     study.start(1, 2, connect_timeout=1.5)
     for each in study.end(1, 2):
         assert "party 0 did not connect within 1.5 s" in each["text"]
         assert "has not called" in each["text"]
 
 
-def test_one_that_dies_while_others_wait_for_the_last_is_noticed_at_once(study):
+def test_a_party_that_dies_during_the_handshake_is_noticed_at_once(study):
     study.start(0, 1)
-    study.until(0, "waiting")
-    while [event["missing"] for event in study.told(0) if event["what"] == "waiting"][-1] != [2]:
-        time.sleep(0.02)
+    study.until(0, "waiting", missing=[2])
     study.processes[1].kill()
     now = time.monotonic()
     (error,) = study.end(0)
     assert error["kind"] == "PartyLostError" and "party 1 (" in error["text"]
-    assert error["time"] - now < 3.0  # of 20 that it would have waited
+    assert error["time"] - now < 3.0  # It would have waited 20 seconds.
 
 
 @pytest.mark.parametrize("do", ["hold", "share"])
-def test_one_that_is_killed_is_noticed_at_once_by_all(study, do):
+def test_a_killed_party_is_noticed_at_once_by_all_others(study, do):
     study.start(0, 1, 2, do=do, holder=2)
     for index in range(3):
         study.until(index, "connected")
@@ -236,29 +219,29 @@ def test_one_that_is_killed_is_noticed_at_once_by_all(study, do):
 
 
 @pytest.mark.parametrize("do", ["hold", "share"])
-def test_one_that_hangs_is_named_after_the_timeout(study, do):
+def test_a_suspended_party_is_named_after_the_timeout(study, do):
     study.start(0, 1, 2, do=do, holder=2, timeout=1.0)
     for index in range(3):
         study.until(index, "connected")
-    study.processes[2].send_signal(signal.SIGSTOP)
+    study.processes[2].suspend()
     for error in study.end(0, 1):
         assert error["kind"] in ("PartySilentError", "StoppedError")
         assert "party 2 (" in error["text"] and "did not answer" in error["text"]
-        assert "party 1 (" not in error["text"]  # it waits as well, and is not to blame
+        assert "party 1 (" not in error["text"]  # It waits as well and is not the cause.
 
 
-def test_a_cause_reaches_all_at_once(study):
+def test_the_cause_of_a_stop_reaches_all_parties_at_once(study):
     cause = "the columns differ \x1b[31m"
     study.start(0, 1, 2, do="stop", stopper=1, cause=cause)
     errors = study.end(0, 1, 2)
     for index in (0, 2):
         assert errors[index]["kind"] == "StoppedError"
-        assert errors[index]["text"] == "party 1: the columns differ ?[31m"  # nothing that commands a terminal
+        assert errors[index]["text"] == "party 1: the columns differ ?[31m"  # Control characters are removed.
         assert errors[index]["time"] - errors[1]["time"] < 3.0
     assert errors[1]["kind"] == "StoppedError"
 
 
-def test_an_error_is_told_without_its_text(study):
+def test_other_parties_do_not_learn_the_text_of_an_error(study):
     study.start(0, 1, 2, do="fail", stopper=1)
     errors = study.end(0, 1, 2)
     assert errors[1]["text"] == "record 17: age 203"
@@ -268,7 +251,7 @@ def test_an_error_is_told_without_its_text(study):
 
 
 class Evil:
-    """What makes a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -278,7 +261,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("kind", ["pickle", "garbage", "too few"])
-def test_what_are_no_shares_ends_the_computation_and_runs_nothing(study, kind):
+def test_malformed_shares_end_the_computation_and_execute_nothing(study, kind):
     mark = study.folder / "was here"
     evil = pickle.dumps(Evil(str(mark)))
     payload = {"pickle": evil, "garbage": b"\x05\x00abc", "too few": struct.pack("<H", 1) + b"\x01"}[kind]
@@ -289,14 +272,14 @@ def test_what_are_no_shares_ends_the_computation_and_runs_nothing(study, kind):
         assert errors[index]["kind"] == "StoppedError" and "party 0" in errors[index]["text"]
     assert not mark.exists()
     pickle.loads(evil)
-    assert mark.exists()  # it would have been
+    assert mark.exists()  # Unpickling would have created it.
 
 
 # ---------------------------------------------------------------------------------------------- strangers and impostors
 
 
 def plain_strangers(address):
-    """Yield connections that say nothing, garbage, a length beyond all bounds, and half a greeting."""
+    """Yield connections that send nothing, garbage, a length beyond all bounds, and half a greeting."""
     for data in (b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack("<BqI", 1, 0, 2**32 - 1), struct.pack("<BqI", 1, 0, 9)):
         stranger = socket.create_connection(address, timeout=5)
         stranger.sendall(data)
@@ -308,11 +291,11 @@ def reach(address):
         with contextlib.suppress(OSError):
             return socket.create_connection(address, timeout=5)
         time.sleep(0.02)
-    return pytest.fail(f"nobody listens at {address}")
+    return pytest.fail(f"Nobody listens at {address}.")
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
-def test_strangers_on_the_port_keep_nobody_out(study, keys, has_keys):
+def test_unauthenticated_callers_cannot_keep_a_party_out(study, keys, has_keys):
     told = {"keys": str(keys)} if has_keys else {}
     study.start(1, 2, **told)
     with contextlib.ExitStack() as stack:
@@ -320,7 +303,7 @@ def test_strangers_on_the_port_keep_nobody_out(study, keys, has_keys):
             reach(address).close()
             for stranger in plain_strangers(address):
                 stack.enter_context(stranger)
-            for _ in range(300):  # more than are kept in hand
+            for _ in range(300):  # more than are kept open
                 stack.enter_context(socket.create_connection(address, timeout=5))
         study.start(0, **told)
         assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
@@ -331,22 +314,22 @@ def hello(from_party, to_party, parties=3, engine="MPyC 0.11, 64 bits"):
     return struct.pack("<BqI", 1, 0, len(text)) + text
 
 
-def test_who_was_welcomed_is_not_dropped_for_strangers(study):
-    """It may believe itself connected: dropped now, it would take the other for lost."""
+def test_an_authenticated_caller_is_not_dropped_for_unauthenticated_ones(study):
+    """It may already consider itself connected, and would take the other party for lost."""
     study.start(2)
     with contextlib.ExitStack() as stack:
         party = stack.enter_context(reach(study.addresses[2]))
         party.sendall(hello(0, 2, engine=mpyc_runtime.description()))
         assert party.recv(4096)[0] == 2  # welcome
-        for _ in range(300):  # more than are kept in hand
+        for _ in range(300):  # more than are kept open
             stack.enter_context(socket.create_connection(study.addresses[2], timeout=5))
         party.settimeout(1.0)
-        with pytest.raises(TimeoutError):  # nothing is said, and the connection not closed
+        with pytest.raises(TimeoutError):  # Nothing is sent, and the connection stays open.
             party.recv(4096)
 
 
-def test_one_caller_at_a_time_is_heard_as_a_party(study):
-    """Whoever greets again and again must not fill the places that are kept for callers."""
+def test_only_one_caller_at_a_time_can_authenticate_as_a_party(study):
+    """A caller that repeats its greeting must not fill all the places for callers."""
     study.start(2)
     with reach(study.addresses[2]) as first, socket.create_connection(study.addresses[2], timeout=5) as second:
         first.sendall(hello(0, 2, engine=mpyc_runtime.description()))
@@ -356,10 +339,10 @@ def test_one_caller_at_a_time_is_heard_as_a_party(study):
 
 
 def greet_with(address, folder, certificate, *, as_party, to_party=1):
-    """Greet a party over TLS with some certificate (None for none at all); return the answer, empty if hung up on."""
+    """Greet a party over TLS with a certificate or without (None). Return the answer, empty if it disconnects."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # an impostor does not care whom it talks to
+    context.verify_mode = ssl.CERT_NONE  # An impostor does not check whom it talks to.
     if certificate is not None:
         context.load_cert_chain(folder / f"party_{certificate}.crt", folder / f"party_{certificate}.key")
     try:
@@ -370,8 +353,8 @@ def greet_with(address, folder, certificate, *, as_party, to_party=1):
         return b""
 
 
-def test_impostors_are_turned_away_and_the_party_still_gets_in(study, tmp_path, other_keys):
-    """Without a certificate, of another authority, expired, of another party: and with the right one, as a control."""
+def test_impostors_are_refused_and_the_real_party_is_accepted(study, tmp_path, other_keys):
+    """No certificate, another authority, an expired one, another party; the right certificate is the control."""
     ours = own_authority(tmp_path / "ours")
     study.start(2, keys=str(ours))
     address = study.addresses[2]
@@ -386,7 +369,7 @@ def test_impostors_are_turned_away_and_the_party_still_gets_in(study, tmp_path, 
 
 
 def tls_server(stack, context):
-    """Serve TLS on a port of its own until the end; return the address."""
+    """Serve TLS on a new port until the end of the test, and return the address."""
     listener = stack.enter_context(socket.create_server((HOST, 0)))
 
     def serve():
@@ -406,7 +389,7 @@ def tls_server(stack, context):
     ("whose", "certificate", "words"),
     [("ours", 2, "another party"), ("ours", 1, "expired"), ("others", 1, "another authority")],
 )
-def test_whoever_answers_in_the_place_of_a_party_is_refused(tmp_path, other_keys, whose, certificate, words):
+def test_a_server_that_poses_as_a_party_is_refused(tmp_path, other_keys, whose, certificate, words):
     ours = own_authority(tmp_path / "ours")
     folder = {"ours": ours, "others": other_keys}[whose]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -420,7 +403,7 @@ def test_whoever_answers_in_the_place_of_a_party_is_refused(tmp_path, other_keys
 
 
 def tap(stack, target):
-    """Stand between two parties and pass on what they say; return the address and what was heard."""
+    """Forward the traffic between two parties. Return the address, and the bytes that were seen."""
     listener = stack.enter_context(socket.create_server((HOST, 0)))
     heard = bytearray()
 
@@ -449,7 +432,7 @@ def tap(stack, target):
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
-def test_a_listener_between_hears_only_what_has_no_keys(study, keys, has_keys):
+def test_an_eavesdropper_can_read_messages_only_without_keys(study, keys, has_keys):
     told = {"keys": str(keys)} if has_keys else {}
     with contextlib.ExitStack() as stack:
         address, heard = tap(stack, study.addresses[1])
@@ -464,20 +447,19 @@ def test_a_listener_between_hears_only_what_has_no_keys(study, keys, has_keys):
 # ------------------------------------------------------------------------------------------------ mistakes of the users
 
 
-def test_two_with_the_same_index(study):
+def test_a_second_party_with_the_same_index_is_refused(study):
     study.start(1)
     study.start(0, name="first")
-    while not any(event.get("missing") == [2] for event in study.told("first")):
-        time.sleep(0.02)
+    study.until("first", "waiting", missing=[2])
     study.start(0, name="second")
     (error,) = study.end("second")
     assert error["kind"] == "PartyRefusedError"
     assert "Party 0 is already connected. Check whether another process has the same index." in error["text"]
-    study.start(2)  # the others are not disturbed
+    study.start(2)  # The other parties are not disturbed.
     assert [each["what"] for each in study.end("first", 1, 2)] == ["ended"] * 3
 
 
-def test_addresses_in_another_order(study):
+def test_addresses_in_a_different_order_are_noticed(study):
     study.start(2)
     swapped = [study.addresses[0], study.addresses[2], study.addresses[1]]
     study.start(0, addresses=swapped)
@@ -494,10 +476,10 @@ def test_addresses_in_another_order(study):
         (hello(2, 2), b"expects calls from lower indices, not from 2"),
         (hello(-1, 2), b"not from -1"),
         (struct.pack("<BqI", 1, 0, 2) + b"{}", b""),
-        (struct.pack("<BqI", 6, 0, 0), b""),  # a share in the place of a greeting
+        (struct.pack("<BqI", 6, 0, 0), b""),  # a share instead of a greeting
     ],
 )
-def test_who_does_not_fit_is_told_why_or_hung_up_on(greeting, words):
+def test_a_wrong_greeting_is_refused_with_a_reason_or_disconnected(greeting, words):
     async def scene():
         with socket.create_server((HOST, 0)) as found:
             address = found.getsockname()
@@ -517,20 +499,20 @@ def test_who_does_not_fit_is_told_why_or_hung_up_on(greeting, words):
     assert words in answer if words else answer == b""
 
 
-def test_a_port_in_use():
+def test_a_port_in_use_is_reported():
     with socket.create_server((HOST, 0)) as taken:
         network = Network(((HOST, 1), (HOST, 2), taken.getsockname()), 2)
         with pytest.raises(PortInUseError, match=r"Party 2 cannot listen on port \d+\. It is in use"):
             asyncio.run(connected(network))
 
 
-def test_a_host_name_that_does_not_resolve(keys):
+def test_a_host_name_that_cannot_be_resolved_is_named(keys):
     network = Network((("localhost", 1), ("nowhere.invalid", 2), (HOST, 3)), 0, keys, connect_timeout=1.0)
     with pytest.raises(PartyMissingError, match=r"party 1 \(nowhere\.invalid:2\): the host name cannot be resolved"):
         asyncio.run(connected(network))
 
 
-def test_own_keys_that_no_longer_hold(tmp_path):
+def test_expired_keys_of_this_party_are_refused_before_connecting(tmp_path):
     ours = own_authority(tmp_path / "ours")
     with pytest.raises(ExpiredError, match="party 1"):
         asyncio.run(connected(Network(((HOST, 1), (HOST, 2), (HOST, 3)), 1, ours)))
@@ -552,20 +534,20 @@ def test_own_keys_that_no_longer_hold(tmp_path):
         ({"addresses": [(HOST, 1), ("127.0.0.1.example", 1), (HOST, 2)]}, "is not this machine"),
     ],
 )
-def test_a_network_that_cannot_be(changes, words):
+def test_invalid_networks_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         Network(**({"addresses": [(HOST, 1), (HOST, 2), (HOST, 3)], "index": 0} | changes))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
-def test_loopback_needs_no_keys(host):
+def test_loopback_addresses_need_no_keys(host):
     Network(((host, 1), (host, 2), (host, 3)), 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- the process
 
 
-def test_one_session_at_a_time_in_a_process_and_nothing_is_left_changed():
+def test_a_process_runs_one_session_at_a_time_and_is_left_unchanged():
     arguments, handlers = sys.argv[:], logging.getLogger().handlers[:]
     nowhere = ((HOST, 1), (HOST, 2), (HOST, 3))
 
@@ -573,11 +555,11 @@ def test_one_session_at_a_time_in_a_process_and_nothing_is_left_changed():
         handler = asyncio.get_running_loop().get_exception_handler()
         first = asyncio.create_task(connected(Network(nowhere, 0, connect_timeout=0.5)))
         await asyncio.sleep(0.1)
-        with pytest.raises(RuntimeError, match="one computation in a process"):
+        with pytest.raises(RuntimeError, match="one computation per process"):
             await connected(Network(nowhere, 0, connect_timeout=0.5))
         with pytest.raises(PartyMissingError):
             await first
-        with pytest.raises(PartyMissingError):  # a third begins anew
+        with pytest.raises(PartyMissingError):  # A third session starts afresh.
             await connected(Network(nowhere, 0, connect_timeout=0.1))
         assert asyncio.get_running_loop().get_exception_handler() is handler
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -592,7 +574,7 @@ def test_one_session_at_a_time_in_a_process_and_nothing_is_left_changed():
     assert mpyc.asyncoro.runtime is None
 
 
-def test_importing_loads_no_mpyc_and_connecting_minds_no_arguments():
+def test_mpyc_is_imported_on_connecting_and_ignores_the_command_line():
     code = (
         "import sys, asyncio, privet.multiparty as p\n"
         "assert 'mpyc' not in sys.modules\n"
@@ -611,5 +593,5 @@ def test_importing_loads_no_mpyc_and_connecting_minds_no_arguments():
     assert (done.stdout, done.stderr) == ("-M3 -I x --help -V True\n", "")
 
 
-def test_names_in_certificates_are_those_that_are_dialled():
+def test_the_host_name_in_a_certificate_depends_on_the_index_only():
     assert host_name(2) == "party-2.privet.invalid"

@@ -1,4 +1,4 @@
-"""Sums over all parties, of which only the noisy total is opened.
+"""The joint problem of several parties, and sums over the parties of which only the noisy total is opened.
 
 The same training method runs with either of two aggregators. :class:`JointAggregator` is one party of a multi-party
 computation, with one process per party. :class:`SimulatedAggregator` runs in a single process that sees all the data,
@@ -8,12 +8,17 @@ with the same rounding and the same distribution of noise.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from privet.checks import count
 from privet.multiparty.transport.network import Session
+from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
+from privet.objectives.rows import rounding_of_sums
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.step import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
@@ -25,6 +30,107 @@ Summand = Callable[[Problem], NDArray[Any]]
 
 _READY = b"the first noisy sum is ready to be opened"
 _BOOKED = b"its budget is booked here"
+
+
+@dataclass(frozen=True)
+class JointProblem:
+    """Minimise the mean loss over the rows of all parties plus a regulariser.
+
+    Every row has the same weight, whichever party holds it, so the released model is one of the pooled data. (The
+    dissertation gives every *party* the same weight. This is the same if all have equally many rows, and needs more
+    noise otherwise.)
+
+    Parameters
+    ----------
+    objective, regulariser
+        As in a :class:`~privet.solvers.base.problem.Problem`.
+    counts : tuple of int
+        Number of rows of each party, in order; 0 for a party that brings none. The numbers are public, because
+        neighbouring tables differ in the *values* of one row.
+    row_norm, intercept : float
+        Public bound on the norm of a row, which each party enforces, and the value of the constant column.
+    n_features : int
+        Number of columns without the constant column.
+    """
+
+    objective: GeneralisedLinear
+    regulariser: Regulariser
+    counts: tuple[int, ...]
+    row_norm: float
+    intercept: float
+    n_features: int
+
+    def __post_init__(self) -> None:
+        for each in self.counts:
+            count("the number of rows of a party", each, at_least=0)
+        if not self.n:
+            raise ValueError("No party brings any rows. At least one must.")
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> "JointProblem":
+        """Return the public part of the parties' problems, which may differ only in their rows and targets."""
+        first = problems[0]
+        for other in problems:
+            alike = (other.rows.row_norm, other.rows.intercept, other.rows.n_features) == (
+                first.rows.row_norm,
+                first.rows.intercept,
+                first.rows.n_features,
+            )
+            alike = alike and type(other.objective) is type(first.objective)
+            if not alike or vars(other.objective) != vars(first.objective) or other.regulariser != first.regulariser:
+                raise ValueError(
+                    "The problems of the parties differ in row_norm, intercept, columns, loss or regulariser."
+                )
+        counts = tuple(problem.rows.n for problem in problems)
+        rows = first.rows
+        return cls(first.objective, first.regulariser, counts, rows.row_norm, rows.intercept, rows.n_features)
+
+    def local(self, X: Any, targets: NDArray[Any]) -> Problem:
+        """Return one party's problem: its bounded rows and its targets."""
+        return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
+
+    def of_zeros(self, n: int) -> Problem:
+        """Return the problem of n rows of zeros, which has the constants of any other n rows and needs no memory."""
+        return self.local(sparse.csr_array((n, self.n_features)), np.zeros(n))
+
+    @property
+    def n(self) -> int:
+        """Number of rows of all parties."""
+        return sum(self.counts)
+
+    @property
+    def largest_norm(self) -> float:
+        """Largest norm of a row, including the constant column."""
+        return math.hypot(self.row_norm, self.intercept)
+
+    @property
+    def norm_bound(self) -> float:
+        """Largest norm of a row's contribution to a party's sum, including the floating-point rounding."""
+        return self.largest_norm * (1 + rounding_of_sums(max(self.counts), self.dimension))
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the gradient of one record's loss."""
+        return self.objective.lipschitz(self.norm_bound)
+
+    @property
+    def smoothness(self) -> float:
+        """Smoothness of the regularised objective."""
+        return self.objective.smoothness(self.largest_norm) + self.regulariser.smoothness
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns, including the constant column."""
+        return self.n_features + (1 if self.intercept else 0)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights."""
+        return int(self.start().size)
+
+    def start(self) -> NDArray[Any]:
+        """Return zero weights."""
+        return self.objective.start(self.dimension)
 
 
 class Aggregator(ABC):
@@ -149,11 +255,11 @@ class JointAggregator(Aggregator):
     def conditions(self) -> tuple[Assumption, ...]:
         """Return the threat model as an assumption."""
         parties, threshold = self._session.parties, self._session.threshold
+        group = "A single party" if threshold == 1 else f"A group of up to {threshold} parties"
         return (
             assumed(
-                f"all {parties} parties follow the protocol, and at most {threshold} of them "
-                f"{'combines what it saw with others' if threshold == 1 else 'combine what they saw'}. "
-                "Such a group learns nothing about the rows of the others beyond the noisy sums, and nothing about the "
+                f"all {parties} parties follow the protocol, and no {threshold + 1} of them combine what they saw. "
+                f"{group} learns nothing about the rows of the others beyond the noisy sums, and nothing about the "
                 "noise. A larger group could open every sum without its noise. Each party's number of rows is public"
             ),
         )

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import nonnegative, positive
-from privet.multiparty.protocol.aggregation import Aggregator
-from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.protocol.aggregation import Aggregator, JointProblem
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced

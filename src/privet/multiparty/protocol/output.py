@@ -10,8 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.multiparty.protocol.aggregation import Aggregator
-from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.protocol.aggregation import Aggregator, JointProblem
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy.budget import Budget

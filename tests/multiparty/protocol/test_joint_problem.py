@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.multiparty.protocol.problem import JointProblem
+from privet.multiparty.protocol.aggregation import JointProblem
 from privet.objectives import L2, Huber, Logistic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

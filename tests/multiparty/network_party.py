@@ -1,8 +1,7 @@
-"""One party as a process of its own: it does as it is told, and prints one JSON line for each thing that happens."""
+"""One party in its own process. It follows the given orders and prints one JSON line per event."""
 
 import asyncio
 import json
-import os
 import sys
 import time
 
@@ -22,7 +21,7 @@ async def exchange(session, told):
 
 
 async def compute(session, told):
-    """Sum everybody's secret vector, open joint random bits, and multiply arrays: all that MPyC would unpickle."""
+    """Sum the secret vectors of all parties, open joint random bits, and multiply arrays, which MPyC would pickle."""
     rt = session.runtime
     secint = rt.SecInt(32)
     mine = np.arange(5) * (session.index + 1) - 7
@@ -51,7 +50,7 @@ async def signatures(session, told):
 
 
 async def hold(session, told):
-    """Wait for something that comes only when all parties ask for it."""
+    """Wait for a message that arrives only if all parties take part in the exchange."""
     if session.index == told.get("holder"):
         await asyncio.sleep(60)
     await session.exchange(b"")
@@ -78,7 +77,7 @@ async def fail(session, told):
 
 
 async def malformed(session, told):
-    """One party sends the first something else than shares."""
+    """One party sends party 0 something other than shares."""
     rt = session.runtime
     if session.index == told["stopper"]:
         peer = rt.parties[0].protocol
@@ -88,7 +87,7 @@ async def malformed(session, told):
 
 
 async def slow(session, told):
-    """Compute alone for longer than the timeout, while nobody awaits this party; then go on."""
+    """Compute alone for longer than the timeout while no party waits for this one, and then continue."""
     await session.wait(asyncio.sleep(told["pause"]))
     await exchange(session, told)
 
@@ -107,7 +106,14 @@ async def one_session(told):
     return [session.bytes_sent, session.bytes_received]
 
 
-async def main(told):
+def main(told):
+    """Take part in the sessions that are asked for."""
+    arguments = sys.argv[:]
+    asyncio.run(_sessions(told))
+    assert sys.argv == arguments
+
+
+async def _sessions(told):
     for _ in range(told.get("sessions", 1)):
         try:
             counted = await one_session(told)
@@ -115,10 +121,3 @@ async def main(told):
             tell("error", kind=type(error).__name__, text=str(error))
         else:
             tell("ended", counted=counted)
-
-
-if __name__ == "__main__":
-    arguments = sys.argv[:]
-    tell("started", pid=os.getpid())
-    asyncio.run(main(json.loads(sys.argv[1])))
-    assert sys.argv == arguments
