@@ -28,6 +28,7 @@ FOLDERS = {
 def first_sentence(file: Path) -> str:
     """Return the first sentence of a module's docstring, on one line."""
     text = " ".join((ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
+    text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
     return re.split(r"(?<=\.)\s", text)[0]
 
 
@@ -59,10 +60,10 @@ def layer_table() -> str:
 def rendered(page: str) -> str:
     """Return the page with both generated parts replaced."""
     for name, text in {"map": package_map(), "layers": layer_table()}.items():
-        pattern = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(\n<!-- end of {name} -->)", re.S)
+        pattern = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.S)
         if not pattern.search(page):
             raise SystemExit(f"CONTRIBUTING.md has no part between <!-- {name}: ... --> and <!-- end of {name} -->.")
-        page = pattern.sub(lambda match, text=text: match[1] + text + match[2], page)
+        page = pattern.sub(lambda match, text=text: f"{match[1]}{text}\n{match[2]}", page)
     return page
 
 

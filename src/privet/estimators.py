@@ -13,7 +13,10 @@ class EstimatorChecks:
     @contextmanager
     def _fitting(self) -> Iterator[None]:
         """Forget an earlier fit first, and this one if it fails, so that attributes of two fits never mix."""
-        settings = {name: value for name, value in vars(self).items() if name.startswith("_") or not name.endswith("_")}
+        settings = dict(vars(self))
+        for name in vars(self):
+            if name.endswith("_") and not name.startswith("_"):
+                del settings[name]
         self.__dict__ = dict(settings)
         try:
             yield

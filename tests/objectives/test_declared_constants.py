@@ -97,6 +97,7 @@ def check_derivative(loss):
 def check_residual_bound(loss):
     """No residual exceeds the bound, and the bound is not larger than needed."""
     largest = max(norms(residuals).max() for _, _, residuals in points_and_residuals(loss))
+    assert loss.has_bounded_gradient == math.isfinite(loss.residual_bound)
     if loss.has_bounded_gradient:
         assert 0.99 * loss.residual_bound <= largest <= loss.residual_bound * (1 + 1e-12)
         assert loss.lipschitz(3.0) == pytest.approx(3 * loss.residual_bound)

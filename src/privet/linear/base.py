@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -86,12 +87,11 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     @classmethod
     def offered_methods(cls) -> dict[str, Method]:
         """Return the methods that this estimator offers, by name."""
-        has_bound = cls._loss.examples()[0].has_bounded_gradient
-        return {
-            name: method
-            for name, method in METHODS.items()
-            if method.is_sparse == cls._is_sparse and (has_bound or not method.needs_bound)
-        }
+        offered = {}
+        for name, method in METHODS.items():
+            if method.is_sparse == cls._is_sparse and (cls._loss.has_bounded_gradient or not method.needs_bound):
+                offered[name] = method
+        return offered
 
     @abstractmethod
     def _targets(self, y: NDArray[Any]) -> Targets:
@@ -145,30 +145,28 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
 
     def _choose_method(self, *, is_pure: bool, has_one_score: bool = True) -> tuple[Method, str]:
         """Return the method to run and the reason for it. Raise ValueError if the settings do not fit it."""
-        offered = self.offered_methods()
-        able = [
-            each
-            for each in offered.values()
-            if (each.is_pure or not is_pure) and (has_one_score or not each.needs_one_score)
-        ]
-        ranked = [each for each in able if each.auto_rank is not None]
-        if self.method == "auto" and ranked:
-            method = min(ranked, key=lambda each: each.auto_rank or 0)
-        else:
-            method = offered.get(self.method) if isinstance(self.method, str) else None  # type: ignore[assignment]
-            if method is None or method not in able:
-                raise ValueError(self._why_not_offered(able, is_pure))
-        self._check_used(method, "smoothing", [each for each in able if each.smooths])
-        self._check_used(method, "clip_norm", [each for each in able if each.clips])
-        return method, method.auto_reason if self.method == "auto" else "asked for"
+        able: dict[str, Method] = {}
+        best = None
+        for name, each in self.offered_methods().items():
+            if (each.is_pure or not is_pure) and (has_one_score or not each.needs_one_score):
+                able[name] = each
+                if each.auto_rank is not None and (best is None or each.auto_rank < (best.auto_rank or 0)):
+                    best = each
+        is_auto = self.method == "auto"
+        method = best if is_auto else able.get(self.method) if isinstance(self.method, str) else None
+        if method is None:
+            raise ValueError(self._why_not_offered(list(able.values()), is_pure))
+        for setting, is_used in (("smoothing", method.smooths), ("clip_norm", method.clips)):
+            if getattr(self, setting, None) and not is_used:
+                raise ValueError(self._why_unused(method, setting, list(able.values())))
+        return method, method.auto_reason if is_auto else "asked for"
 
-    def _check_used(self, method: Method, setting: str, users: list[Method]) -> None:
-        """Raise ValueError if a setting is set that the method does not use. ``users`` are the methods that do."""
-        value = getattr(self, setting, None)
-        if value and method not in users:
-            remedy = f", or use {named(users)}" if users else ""
-            default = "Set smoothing=0" if setting == "smoothing" else f"Leave {setting} out"
-            raise ValueError(f"method={method.name!r} does not use {setting} (got {value:g}). {default}{remedy}.")
+    def _why_unused(self, method: Method, setting: str, able: list[Method]) -> str:
+        """Return that a method does not use a setting, and which of the applicable methods do."""
+        users = [each for each in able if (each.smooths if setting == "smoothing" else each.clips)]
+        remedy = "Set smoothing=0" if setting == "smoothing" else f"Leave {setting} out"
+        others = f", or use {named(users)}" if users else ""
+        return f"method={method.name!r} does not use {setting} (got {getattr(self, setting):g}). {remedy}{others}."
 
     def _why_not_offered(self, able: list[Method], is_pure: bool) -> str:
         """Return why ``self.method`` cannot be used, and which methods can."""
@@ -183,7 +181,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         if known is None or known.is_sparse != self._is_sparse:
             *names, last = self.offered_methods()
             return f"method must be auto, {', '.join(names)} or {last}, got {self.method!r}."
-        if known.needs_bound and not self._loss.examples()[0].has_bounded_gradient:
+        if known.needs_bound and not self._loss.has_bounded_gradient:
             return (
                 f"method={known.name!r} needs a loss with bounded gradients, but the loss of {name} is unbounded. Use "
                 f"PrivateHuberRegressor, or {named(able)}."
@@ -216,7 +214,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
-        with progress_bar(type(self).__name__, is_shown=bool(self.verbose)) as progress:
+        with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
                 budget,

@@ -53,13 +53,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 raise ValueError("classes must name at least two labels")
             codes = self._places("y", found, "is not among the declared classes")[codes]
             condition = enforced("the class labels were declared beforehand")
-        objective = self._objective(len(self.classes_))
-        return Targets(codes.astype(_code_type(self.classes_)), objective, (condition,))
+        # Losses of two classes take numbers, and losses of several classes take indices.
+        values = np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
+        return Targets(values, self._objective(len(self.classes_)), (condition,))
 
     def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         found, codes = _distinct("y_public", y)
         codes = self._places("y_public", found, "does not occur in y. Declare all labels in classes")[codes]
-        return np.asarray(codes, dtype=_code_type(self.classes_))
+        return np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
 
     def _places(self, name: str, labels: NDArray[Any], reason: str) -> NDArray[Any]:
         """Return the position of each label among the classes."""
@@ -73,11 +74,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         tags.classifier_tags.multi_class = not self._is_binary
         tags.classifier_tags.poor_score = True  # on the few dozen rows of scikit-learn's checks, noise dominates
         return tags
-
-
-def _code_type(classes: NDArray[Any]) -> Any:
-    """Return the type of encoded labels: losses of two classes take numbers, those of several take indices."""
-    return np.float64 if len(classes) == 2 else np.intp
 
 
 def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

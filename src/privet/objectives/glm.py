@@ -31,6 +31,8 @@ class GeneralisedLinear(ABC):
         Largest norm of a residual. It is infinite for a loss that must be clipped in training.
     curvature_bound : float
         Largest eigenvalue of the second derivative with respect to the scores.
+    has_bounded_gradient : bool
+        Whether gradients are bounded on bounded rows, as told by ``residual_bound``. Otherwise training must clip them.
     is_one_sided : bool
         Whether the residual of a record has the same sign at all scores, so that its gradients never point in opposite
         directions. This is declared by each class and not inherited, because a subclass may change the residuals.
@@ -40,6 +42,7 @@ class GeneralisedLinear(ABC):
 
     residual_bound: float
     curvature_bound: float
+    has_bounded_gradient: bool = True
     is_one_sided: bool = False
     predicts_classes: bool = False
 
@@ -47,6 +50,8 @@ class GeneralisedLinear(ABC):
         super().__init_subclass__(**options)
         if "is_one_sided" not in vars(cls):
             cls.is_one_sided = False
+        if "residual_bound" in vars(cls):
+            cls.has_bounded_gradient = math.isfinite(cls.residual_bound)
 
     @classmethod
     def examples(cls) -> "tuple[Self, ...]":
@@ -81,11 +86,6 @@ class GeneralisedLinear(ABC):
         if not self.has_bounded_gradient:
             raise TypeError(f"{type(self).__name__} has no variant with bounded gradients")
         return self
-
-    @property
-    def has_bounded_gradient(self) -> bool:
-        """Whether gradients are bounded on bounded rows. Otherwise training must clip them."""
-        return math.isfinite(self.residual_bound)
 
     @property
     def start_residual_bound(self) -> float:

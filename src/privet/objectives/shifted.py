@@ -11,6 +11,7 @@ class Shifted(GeneralisedLinear):
         self.offset = offset
         self.residual_bound = objective.residual_bound
         self.curvature_bound = objective.curvature_bound
+        self.has_bounded_gradient = objective.has_bounded_gradient
         self.is_one_sided = objective.is_one_sided
         self.predicts_classes = objective.predicts_classes
 

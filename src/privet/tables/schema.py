@@ -115,12 +115,17 @@ class TableSchema:
 
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
         """Return the names of the columns that are neither a feature nor the target, and are therefore ignored."""
-        declared = [column.name for column in (*self.features, self.target) if column is not None]
-        return tuple(filter(lambda name: name not in declared, map(str, frame.columns)))
+        names = dict.fromkeys(map(str, frame.columns))
+        for column in (*self.features, self.target):
+            if column is not None:
+                names.pop(column.name, None)
+        return tuple(names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values that JSON can hold."""
-        features = [{"kind": type(feature).__name__.lower(), **asdict(feature)} for feature in self.features]
+        features = []
+        for feature in self.features:
+            features.append({"kind": type(feature).__name__.lower(), **asdict(feature)})
         return {"features": features, "target": self.target and {"kind": self.target.kind, **asdict(self.target)}}
 
     @classmethod

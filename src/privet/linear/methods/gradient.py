@@ -6,7 +6,7 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
@@ -36,20 +36,20 @@ def train(task: Task) -> Release:
     reached = precision(task.budget, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
     clip_norm = task.clip(default_clip(rows.row_norm, task.scale, reached))
-    fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm}
-    options: dict[str, Any] = {"averaged": AVERAGED}
-    if task.smoothing:
-        options["denoiser"] = LaplacianSmoothing(task.smoothing)
-
-    def rule(plan: GradientPlan) -> AlignedStep:
-        longest = longest_step(plan.noise_std / rows.n, steps, rows.row_norm, task.worth)
-        return AlignedStep(first=1.8 / problem.smoothness, longest=longest)
-
+    plan: CentredPlan | GradientPlan
     if rows.intercept:
-        centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        return centred_gradient_descent(problem, task.run(centred), step_size=rule(centred.gradients), **options)
-    plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
-    return noisy_gradient_descent(problem, task.run(plan), step_size=rule(plan), **options)
+        plan = CentredPlan.for_budget(
+            task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, steps=steps, clip_norm=clip_norm
+        )
+        solver: Callable[..., Release] = centred_gradient_descent
+        noise_std = plan.gradients.noise_std
+    else:
+        plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), steps=steps, clip_norm=clip_norm)
+        solver, noise_std = noisy_gradient_descent, plan.noise_std
+    longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
+    step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
+    denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
+    return solver(problem, task.run(plan), step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:
