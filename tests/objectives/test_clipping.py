@@ -1,4 +1,4 @@
-"""Clipped gradients: never longer than the clip, and for one score a record those of a convex loss."""
+"""Clipped gradients: never longer than the clip, and for one score per record those of a convex loss."""
 
 import math
 

@@ -100,8 +100,9 @@ class Sampler(ABC):
 
     @property
     def batch_share(self) -> float:
-        """The expected share of all units that a batch takes."""
-        return self.nominal_size(1)
+        """The expected share of the protected units that a batch takes."""
+        n = 1 if self.expected_n is None else self.expected_n - self.public
+        return self.nominal_size(n) / n
 
     @abstractmethod
     def in_words(self) -> str:
