@@ -42,5 +42,5 @@ def test_an_estimator_is_consistent_with_its_claim_and_noise_that_is_dropped_is_
 
 
 def test_a_seed_is_refused():
-    with pytest.raises(ValueError, match="fresh noise in every fit"):
+    with pytest.raises(ValueError, match="new noise in every fit"):
         audit_estimator(PrivateLogisticRegression(random_state=0))
