@@ -214,7 +214,7 @@ def test_a_support_vector_machine_predicts_and_refuses_probabilities(folder: Pat
     refused = privet("predict", "m.json", "data.csv", "-o", "q.csv", "--probabilities", cwd=folder)
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
-    assert "PrivateLinearSVC has no probabilities" in line and "--model logistic" in line
+    assert "PrivateLinearSVC predicts no probabilities" in line and "--model logistic" in line
     assert not (folder / "q.csv").exists()
 
 
@@ -346,7 +346,7 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT, "--target-bounds", "01"), "Write low:high"),
         ((*FIT, "--target-bounds", "0:1", "--bounds", "visited=0:1"), "more than once"),
         (("fit", "data.csv", "--bounds", "age=0:120", "--target-bounds", "0:1"), "no target"),
-        (("fit", "data.csv", "--target", "age", "--levels", "sex=female,male"), "or the bounds of a number"),
+        (("fit", "data.csv", "--target", "age", "--levels", "sex=female,male"), "or target_bounds if it is a number"),
         (("predict", "none.json", "data.csv"), "none.json"),
         (("predict", "data.csv", "data.csv"), "not a privet model"),
         (("plan", "--n", 100, "--delta", 0), "delta > 0"),

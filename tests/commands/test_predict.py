@@ -68,5 +68,5 @@ def test_score_requires_the_target_column(folder, model):
 
 
 def test_probabilities_of_a_number_are_refused(folder):
-    with pytest.raises(ValueError, match="'number' is a number: it is predicted without probabilities"):
+    with pytest.raises(ValueError, match="'number' is a number, which is predicted without probabilities"):
         run(folder, "number.json", FRAME, probabilities=True)
