@@ -251,7 +251,7 @@ def test_other_samplers_are_refused(told):
 @pytest.mark.parametrize("name", ["plans", "models"])
 def test_different_settings_are_refused_in_both(told, name):
     for each in told:
-        assert "give all of them the same" in each[f"different {name}"]
+        assert "with the same arguments" in each[f"different {name}"]
 
 
 def test_both_resume_what_the_first_saved(told):

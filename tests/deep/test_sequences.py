@@ -422,7 +422,7 @@ class Elsewhere(nn.LSTM):
 def test_subclasses_and_other_forwards_get_no_rule_of_their_parents():
     assert has_rule(nn.LSTM(3, 3)) and not has_rule(Elsewhere(3, 3))
     x = torch.randn(4, 2, 3)
-    with pytest.raises(ValueError, match="no rule, and takes or gives more than one tensor"):
+    with pytest.raises(ValueError, match="no gradient rule, and has more than one input"):
         batch_gradients(Reads(Elsewhere(3, 3, batch_first=True)), waves, (x,), torch.ones(4))
     layer = nn.Linear(3, 3)
     own = layer.forward
@@ -433,7 +433,7 @@ def test_subclasses_and_other_forwards_get_no_rule_of_their_parents():
 
 
 def test_unknown_layers_of_several_tensors_are_refused():
-    with pytest.raises(ValueError, match="no rule, and takes or gives more than one tensor"):
+    with pytest.raises(ValueError, match="no gradient rule, and has more than one input"):
         batch_gradients(nn.Bilinear(3, 3, 2), waves, (torch.randn(4, 3), torch.randn(4, 3)), torch.ones(4))
 
 
@@ -451,12 +451,12 @@ def test_refusals_name_what_to_do():
         (nn.LSTMCell(2, 2), (x[0, 0],), "whole batch"),
         (look, (x[0],) * 3, "whole batch"),
         (look, (torch.nested.nested_tensor(list(x)),) * 3, "enable_nested_tensor=False"),
-        (look, (x, x, x, None, False, None, True, True), "is_causal is a hint"),
+        (look, (x, x, x, None, False, None, True, True), "only a hint"),
         (nn.GRU(2, 2), (x,), "batch_first=True"),
-        (nn.Linear(2, 2), (x.flatten(0, 1),), "merge no other dimension"),
+        (nn.Linear(2, 2), (x.flatten(0, 1),), "do not merge other"),
     ):
         with pytest.raises(ValueError, match=message):
-            batch_gradients(layer, loss if message != "merge no other dimension" else merged, inputs, torch.ones(4))
+            batch_gradients(layer, loss if message != "do not merge other" else merged, inputs, torch.ones(4))
         assert "forward" not in vars(layer) and all(parameter.requires_grad for parameter in layer.parameters())
     with pytest.raises(ValueError, match="batch_first=True"):
         layers_of(nn.TransformerEncoderLayer(4, 2))
@@ -484,5 +484,5 @@ def test_inputs_changed_in_place_are_refused():
             h.zero_()
             return outputs
 
-    with pytest.raises(ValueError, match="given to LSTM was changed in place"):
+    with pytest.raises(ValueError, match="The input of LSTM was changed in place"):
         batch_gradients(Model(), waves, (torch.randn(4, 2, 3), torch.ones(1, 4, 3), torch.ones(1, 4, 3)), torch.ones(4))
