@@ -2,34 +2,36 @@
 
 python experiments/multiparty.py [--paper | --quick] [--seeds N] [--datasets NAME ...]
 
-Several parties, one model. Optimality gap J(w) - J(w*) on the training part and loss of accuracy (or mean squared
-error added) on the test part against w*, the minimiser of the pooled data without noise, for 100 and 1,000 parties and
-for one record a party; epsilon = 0.5, delta = 0.001, J with lambda = 0.001, G = 1. The protocol is simulated in one
-process with the exact law of its noise and each party's rounding. Data: multiparty_data.py; methods:
-multiparty_methods.py; Table 6.1: multiparty_noise.py.
+Several parties train one model. Measured are the optimality gap J(w) - J(w*) on the training part, and the loss of
+accuracy (or the additional mean squared error) on the test part, both relative to the minimiser w* of the pooled data
+without noise. There are 100 parties, 1,000 parties, or one record per party; epsilon = 0.5, delta = 0.001, J has
+lambda = 0.001, and G = 1. The protocol is simulated in one process with the exact distribution of its noise and the
+rounding of each party. The data are in multiparty_data.py, the methods in multiparty_methods.py, and Table 6.1 in
+multiparty_noise.py.
 
 - `--paper` runs the chapter's configuration: 1,500 steps of size 1, and lambda = 0.001 while training, for all
   methods.
-- Without it each method has its own best of a few settings: 1 to 300 steps of size 1/smoothness for descents, lambda
-  from 0.001 to 10 while training for methods that perturb a minimiser (J, by which all are judged, keeps 0.001). That
-  choice is made for each method, data set and number of parties alike, by the optimality gap of three runs whose
-  seeds are not among those shown. Its privacy cost, as in the chapter, is not counted.
-- Local Obj-P adds as much penalty as its budget needs where a party has few rows; Rajkumar and Agarwal spend epsilon in
-  each step, so it is no private method at this budget, and is shown for what it costs to be one; methods that perturb
-  once are horizontal lines.
+- Without it, each method uses its own best of a few settings: 1 to 300 steps of size 1/smoothness for descents, and
+  lambda from 0.001 to 10 during training for methods that perturb a minimiser (J, by which all are judged, keeps
+  0.001). The setting is chosen in the same way for each method, data set and number of parties, by the optimality gap
+  of three runs whose seeds are not among those shown. As in the chapter, its privacy cost is not counted.
+- Local Obj-P adds the penalty that its budget requires if a party has few rows. Rajkumar and Agarwal spend epsilon in
+  each step, so their method is not private at this budget and serves as a reference only. Methods that perturb once
+  are horizontal lines.
 
-What differs from the chapter: noise is what the guarantee takes (the chapter's gives sqrt(d) epsilon where it perturbs
-models, and is 3.3 times too little where it perturbs gradients: Table 6.1); bounds are public; the third data set is
-Bike in the place of KDD Cup 98, with Huber's loss in the place of the square. The chapter's figures are curves without
-numbers; what its text says of them is printed beside. Spreads are over seeds of the noise; the split, and the deal to
-parties, are fixed.
+This experiment differs from the chapter in three ways. The noise is what the guarantee requires (the chapter's noise
+gives sqrt(d) epsilon where it perturbs models, and is 3.3 times too small where it perturbs gradients; see Table 6.1).
+Bounds are public. The third data set is Bike instead of KDD Cup 98, with the Huber loss instead of the squared loss.
+The chapter's figures are curves without numbers, so what its text says about them is printed beside the results.
+Spreads are over seeds of the noise. The split, and the assignment to parties, are fixed.
 
-In the configuration of the chapter MPC Out-P is not ahead everywhere. On Bike, with 13,000 rows, lambda = 0.001 asks
-for noise of about 0.75 a coordinate, 2 G/(n lambda) times 4.9, which drowns the model. Local Obj-P is then ahead, since
-its budget forces a larger penalty on it. With a lambda of its own, 0.01, MPC Out-P has a tenth of the noise. With one
-record a party its minimisers tell little of the data at any lambda; that is what MPC Grad-P is for.
+In the configuration of the chapter, MPC Out-P is not the best method everywhere. On Bike, with 13,000 rows, lambda =
+0.001 requires noise of about 0.75 per coordinate, 2 G/(n lambda) times 4.9, which dominates the model. Local Obj-P is
+then better, because its budget forces a larger penalty. With its own lambda of 0.01, MPC Out-P has a tenth of the
+noise. With one record per party, the minimisers contain little information about the data at any lambda. MPC Grad-P
+is made for this case.
 
-Table 6.2 (time and bytes) and a run of three real processes on Adult: experiments/multiparty_processes.py.
+Table 6.2 (time and bytes) and a run of three real processes on Adult are in experiments/multiparty_processes.py.
 """
 
 import argparse
@@ -62,7 +64,7 @@ CURVE_POINTS = 30
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings to choose from, and how many seeds to show. A step size of None is 1/smoothness."""
+    """Settings to choose from, and the number of seeds to show. A step size of None means 1/smoothness."""
 
     name: str
     told: str
@@ -72,7 +74,7 @@ class Preset:
     alphas: tuple[float, ...]
 
     def settings(self, method: str, problem: Problem) -> list[Knobs]:
-        """Return what a method may choose from."""
+        """Return the settings from which a method may choose."""
         if method not in DESCENTS:
             return [Knobs(alpha) for alpha in self.alphas]
         size = 1 / problem.smoothness if self.step_size is None else self.step_size
@@ -108,7 +110,7 @@ PRESETS = {
 
 
 class Judge:
-    """Measures weights against the minimiser of the pooled data, which no method sees."""
+    """Compares weights with the minimiser of the pooled data, which no method sees."""
 
     def __init__(self, study: Study, problem: Problem) -> None:
         self._study, self._problem = study, problem
@@ -120,13 +122,13 @@ class Judge:
         return self._problem.value(weights) - self.least
 
     def loss(self, weights: Any) -> float:
-        """Return what accuracy is lost on the test part, or what mean squared error is added."""
+        """Return the loss of accuracy on the test part, or the additional mean squared error."""
         return self.merit - self._study.merit(weights)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One data set among one number of parties."""
+    """One data set, divided among one number of parties."""
 
     name: str
     parties: int
@@ -134,12 +136,12 @@ class Job:
 
 
 def work(job: Job) -> list[dict[str, Any]]:
-    """Return a row a method."""
+    """Return one row per method."""
     return examine(load(job.name), job.parties, job.preset)
 
 
 def examine(study: Study, parties: int, preset: Preset) -> list[dict[str, Any]]:
-    """Return what every method reaches on a study dealt to so many parties."""
+    """Return the results of every method on a study divided among the given number of parties."""
     deal = Deal(study, parties)
     problem = deal.pooled(ALPHA)
     judge = Judge(study, problem)
@@ -149,7 +151,7 @@ def examine(study: Study, parties: int, preset: Preset) -> list[dict[str, Any]]:
     chosen: dict[str, Knobs] = {}
     rows = []
     for method in METHODS:
-        # The central descent is what MPC Grad-P is held against, so it has the same steps.
+        # MPC Grad-P is compared with the central descent, so both have the same steps.
         chosen[method] = chosen[MPC_GRAD] if method == CENTRAL else choose(method, deal, judge, preset)
         rows.append(facts | repeated(method, deal, judge, chosen[method], preset.seeds))
     return rows
@@ -169,7 +171,7 @@ def choose(method: str, deal: Deal, judge: Judge, preset: Preset) -> Knobs:
 
 
 def repeated(method: str, deal: Deal, judge: Judge, knobs: Knobs, seeds: int) -> dict[str, Any]:
-    """Return what a method reaches over all seeds, and the way there."""
+    """Return the results of a method over all seeds, and its intermediate results."""
     kept = sorted({round(step) for step in np.linspace(0, knobs.steps, CURVE_POINTS + 1)})
     runs = [train(method, deal, BUDGET, knobs, _source(seed, method, deal), kept) for seed in range(seeds)]
     steps = sorted(runs[0].path)
@@ -193,7 +195,7 @@ def _source(seed: int, method: str, deal: Deal) -> NoiseSource:
 
 
 def verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return how the two methods of the protocol compare with every private baseline, in both measures.
+    """Return the comparison of the two methods of the protocol with every private baseline, in both measures.
 
     ``clearly`` is by more than two standard errors of the difference.
     """
@@ -215,7 +217,7 @@ def _compared(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 
 def closeness(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what MPC Grad-P loses on the test part against central noisy descent with the same steps and budget."""
+    """Return the loss of MPC Grad-P on the test part relative to central noisy descent with equal steps and budget."""
     found = {(row["dataset"], row["parties"], row["method"]): row for row in rows}
     compared = []
     for dataset, parties in dict.fromkeys((row["dataset"], row["parties"]) for row in rows):
@@ -239,7 +241,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> list[dict[str, Any]]:
 
 
 def conclude(rows: list[dict[str, Any]], preset: Preset, seconds: float, name: str) -> dict[str, Any]:
-    """Print, write and draw what was found, and return it."""
+    """Print, save and plot the results, and return them."""
     table61 = multiparty_noise.show()
     results = {
         "preset": preset.name,
@@ -259,7 +261,7 @@ def conclude(rows: list[dict[str, Any]], preset: Preset, seconds: float, name: s
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and save its results, and return them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--paper", action="store_true", help="the chapter's configuration: 1,500 steps, lambda 0.001")

@@ -1,12 +1,12 @@
-"""What joint noise is compared with: each party noises what it shows, or noise is added once, but too much of it.
+"""Methods with which joint noise is compared: each party adds its own noise, or too much noise is added once.
 
 The comparison methods of section 6.4 of "Towards Efficient and Effective Privacy-Preserving Machine Learning" (L. Wang,
-2021), for experiments in one process. Each release carries the guarantee of what was really drawn, which for two of
-them is not the budget that they were given: :func:`pathak` spends far less of it, :func:`rajkumar_agarwal` far more.
-Noise is Gaussian for delta > 0 and l2 K-norm for delta = 0; the chapter draws Laplace noise a coordinate, which is
-sqrt(d) times too little for d coordinates.
+2021), for experiments in one process. Each release carries the guarantee of the noise that was really drawn. For two
+methods this is not the given budget: :func:`pathak` spends far less, and :func:`rajkumar_agarwal` far more. Noise is
+Gaussian for delta > 0 and l2 K-norm for delta = 0. (The chapter draws Laplace noise on each coordinate, which is
+sqrt(d) times too little for d coordinates.)
 
-Parties count alike, as in the chapter: averages are over parties, whatever their numbers of rows.
+As in the chapter, all parties have the same weight in averages, whatever their numbers of rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,26 +37,25 @@ from privet.solvers.objective_perturbation import objective_perturbation, object
 _NoisyMean = Callable[[NDArray[Any]], NDArray[Any]]
 
 _APART = enforced(
-    "each record is at one party, which noises what it shows of it by itself: given what was shown before, a replaced "
-    "record changes the law of one party's part only, so the total is the largest of the parties' guarantees and not "
-    "their sum"
+    "each record belongs to one party, which adds its own noise to what it shows. A replaced record therefore changes "
+    "the distribution of one party's part only, and the total is the largest of the parties' guarantees, not their sum"
 )
 
 
 @dataclass(frozen=True)
 class AveragedMinimisers:
-    """How far the average of all parties' minimisers moves when one record of one of them is replaced.
+    """Sensitivity of the average of all parties' minimisers to the replacement of one record.
 
     Parameters
     ----------
     worst : MinimiserStability
-        Of the party whose minimiser moves farthest, which is the one with the fewest rows.
+        Stability of the minimiser that moves farthest, which is that of the party with the fewest rows.
     parties : int
-        Over how many minimisers the average is.
+        Number of minimisers in the average.
 
     Formal guarantees
     -----------------
-    One summand of the average moves, by at most ``worst.sensitivity``, and weighs 1/parties (Theorem 6.3.1 of the
+    One term of the average moves by at most ``worst.sensitivity``, and its weight is 1/parties (Theorem 6.3.1 of the
     dissertation).
     """
 
@@ -67,7 +66,7 @@ class AveragedMinimisers:
 
     @property
     def sensitivity(self) -> float:
-        """That of the worst party, over the number of parties."""
+        """Sensitivity of the worst party, divided by the number of parties."""
         return self.worst.sensitivity / self.parties
 
     def in_words(self) -> str:
@@ -76,15 +75,15 @@ class AveragedMinimisers:
 
 
 def pathak(problems: Sequence[Problem], budget: Budget, *, source: NoiseSource) -> Release:
-    """Average the parties' minimisers, and add once the noise that the smallest party's minimiser alone would need.
+    """Average the parties' minimisers, and add the noise that the minimiser of the smallest party alone would need.
 
     "Multiparty Differential Privacy via Aggregation of Locally Trained Classifiers" (Pathak, Rane, Raj, 2010).
 
     Formal guarantees
     -----------------
-    Noise is scaled to 2L/(n_(1) lambda), n_(1) being the fewest rows of a party. The average moves by an m-th of that
-    (:class:`AveragedMinimisers`), so the guarantee that is returned is m times stronger than ``budget``: that is what
-    the method gives, and why it is not accurate. It holds towards those who do not know the noise.
+    The noise is scaled to 2L/(n_(1) lambda), where n_(1) is the fewest rows of a party. The average moves by at most an
+    m-th of that (:class:`AveragedMinimisers`), so the returned guarantee is m times stronger than ``budget``, and the
+    method is correspondingly inaccurate. The guarantee holds against anybody who does not know the noise.
     """
     check_parties(problems)
     stabilities = [minimiser_stability(problem) for problem in problems]
@@ -105,20 +104,20 @@ def pathak(problems: Sequence[Problem], budget: Budget, *, source: NoiseSource) 
 
 
 def local_output_perturbation(problems: Sequence[Problem], budget: Budget, *, source: NoiseSource) -> Release:
-    """Average the parties' minimisers, each with noise of its own (Local Out-P).
+    """Average the parties' minimisers after each party has added its own noise (Local Out-P).
 
     Formal guarantees
     -----------------
     Each party's noisy minimiser is within ``budget`` (:func:`~privet.solvers.minimiser_perturbation`, Algorithm 1 of
-    Chaudhuri, Monteleoni and Sarwate, 2011), and each record is one party's: parallel composition gives one party's
-    budget for all. Nothing needs to be hidden from other parties.
+    Chaudhuri, Monteleoni and Sarwate, 2011). Each record belongs to one party, so by parallel composition the total is
+    the budget of one party. Nothing needs to be hidden from other parties.
     """
     check_parties(problems)
     plans = [OutputPlan.for_budget(budget, stability=minimiser_stability(problem)) for problem in problems]
     releases = [
         minimiser_perturbation(problem, Run(plan, source)) for problem, plan in zip(problems, plans, strict=True)
     ]
-    return _averaged(releases, "every party's minimiser, each with noise of its own, and their average")
+    return _averaged(releases, "every party's noisy minimiser, and their average")
 
 
 def local_objective_perturbation(
@@ -126,13 +125,13 @@ def local_objective_perturbation(
 ) -> Release:
     """Average the minimisers of the parties' objectives, each tilted at random (Local Obj-P).
 
-    ``volume_share`` is the share of epsilon that the curvature of one record may cost: where a party's objective is so
-    little convex that it would cost more, a further penalty is added (:func:`afforded_alpha`).
+    ``volume_share`` is the fraction of epsilon that the curvature of one record may cost. If it would cost more because
+    a party's objective is not convex enough, a further penalty is added (:func:`afforded_alpha`).
 
     Formal guarantees
     -----------------
     Each party's minimiser is within ``budget`` (:func:`~privet.solvers.objective_perturbation`, Algorithm 2 of
-    Chaudhuri, Monteleoni and Sarwate, 2011, and its Gaussian form), and each record is one party's, as for
+    Chaudhuri, Monteleoni and Sarwate, 2011, and its Gaussian form), and each record belongs to one party, as for
     :func:`local_output_perturbation`.
     """
     check_parties(problems)
@@ -147,9 +146,10 @@ def local_objective_perturbation(
 
 
 def afforded_alpha(problem: Problem, budget: Budget, volume_share: float = 0.5) -> float:
-    """Return the penalty to add so that log(1 + beta/(n m)) costs at most that share of epsilon: of public numbers.
+    """Return the penalty to add so that log(1 + beta/(n m)) costs at most ``volume_share`` of epsilon.
 
-    The larger the penalty, the farther the minimiser from that of the problem itself, and the less noise it needs.
+    It depends on public numbers only. With a larger penalty, the minimiser needs less noise, but is farther from that
+    of the original problem.
     """
     smoothness = problem.objective.smoothness(problem.rows.norm_bound)
     share = probability("volume_share", volume_share) * budget.epsilon
@@ -166,15 +166,15 @@ def local_gradient_descent(
     step_size: float | None = None,
     clip_norm: float | None = None,
 ) -> Release:
-    """Descend along the average of the parties' gradients, each with noise of its own (Local Grad-P).
+    """Descend along the average of the parties' gradients, to which each party adds its own noise (Local Grad-P).
 
     After "Privacy-Preserving Deep Learning" (Shokri, Shmatikov, 2015), with the noise that composition over all steps
-    needs. ``step_size`` None is 1/smoothness; ``clip_norm`` bounds a record's gradient where the loss does not.
+    needs. A ``step_size`` of None means 1/smoothness. ``clip_norm`` bounds a record's gradient if the loss does not.
 
     Formal guarantees
     -----------------
-    All noisy gradients of one party together are within ``budget``, by composition over the steps; each record is one
-    party's, so that is the total. Nothing needs to be hidden from other parties.
+    All noisy gradients of one party together are within ``budget``, by composition over the steps. Each record belongs
+    to one party, so this is the total. Nothing needs to be hidden from other parties.
     """
     joint = check_parties(problems)
     clip = record_clip(joint, clip_norm)
@@ -205,18 +205,19 @@ def rajkumar_agarwal(
     step_size: float | None = None,
     clip_norm: float | None = None,
 ) -> Release:
-    """Descend along noisy gradients of all parties, **each step of which spends the whole budget**.
+    """Descend along noisy gradients of all parties, where **each step spends the whole budget**.
 
     After "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty Classification" (Rajkumar,
-    Agarwal, 2012), as section 6.4 of the dissertation compares with it: noise of the size that one release of the
-    average gradient needs, in every step. Its two noises are one Gaussian here. Every party brings an m-th of its
-    variance to a third party that adds them up; their sum is drawn at once, which has the same law.
+    Agarwal, 2012), in the form of section 6.4 of the dissertation: every step has the noise that a single release of
+    the average gradient would need. The two noises of the paper are one Gaussian here. Every party contributes an m-th
+    of its variance, and a third party adds them up. Here the sum is drawn at once, which has the same distribution.
 
     Formal guarantees
     -----------------
-    **Not** ``budget``: that of one step, composed over all steps, which is what is returned. The average over parties
-    of average gradients, times m n_(1), moves by at most 2L, n_(1) being the fewest rows of a party. It holds only
-    towards those who know no party's share of the noise: parties that put their shares together take that much off.
+    **Not** ``budget``, which holds for one step only. The returned guarantee is its composition over all steps. The
+    average over parties of average gradients, times m n_(1), moves by at most 2L, where n_(1) is the fewest rows of a
+    party. The guarantee holds only against those who know no party's share of the noise, because parties that combine
+    their shares can subtract them.
     """
     joint = check_parties(problems)
     clip = record_clip(joint, clip_norm)
@@ -232,21 +233,23 @@ def rajkumar_agarwal(
     weights, size = _descend(joint, noisy_mean, steps, step_size)
     released = (
         f"every noisy gradient and all iterates, NOT private at epsilon = {budget.epsilon:g}, delta = "
-        f"{budget.delta:g}, which each of {steps} steps spent anew"
+        f"{budget.delta:g}, which each of {steps} steps spent again"
     )
-    trusted = assumed("a third party adds up gradients and noise, shows nothing else, and no party tells its share")
+    trusted = assumed(
+        "a third party adds up gradients and noise and shows nothing else, and no party reveals its share of the noise"
+    )
     guarantee = plan.guarantee(budget.delta, bound=_bounded(clip), released=released)
     trace = {"parties": parties, "steps": steps, "step_size": size, "noise_scale": plan.noise_std}
     return Release(weights, guarantee.assuming(trusted, source.assumption()), trace)
 
 
 def check_parties(problems: Sequence[Problem]) -> JointProblem:
-    """Return what the parties have in common, or raise: they must agree on it, and all bring rows."""
+    """Return the public part of the parties' problems. All parties must agree on it and bring rows."""
     if not problems:
-        raise ValueError("there are no parties: give at least one problem")
+        raise ValueError("There are no parties. Give at least one problem.")
     joint = JointProblem.of(problems)
     if not min(joint.counts):
-        raise ValueError("a party brings no rows, so it has no minimiser and no gradient: leave it out")
+        raise ValueError("A party brings no rows, so it has no minimiser and no gradient. Leave it out.")
     return joint
 
 
@@ -261,7 +264,7 @@ def _gradient_sum(problem: Problem, weights: NDArray[Any], clip: float) -> NDArr
 def _descend(
     joint: JointProblem, noisy_mean: _NoisyMean, steps: int, step_size: float | None
 ) -> tuple[NDArray[Any], float]:
-    """Return the last iterate and the size of steps."""
+    """Return the last iterate and the step size."""
     size = 1 / joint.smoothness if step_size is None else positive("step_size", step_size)
     weights = joint.start()
     for _ in range(steps):
@@ -270,7 +273,7 @@ def _descend(
 
 
 def _averaged(releases: Sequence[Release], released: str) -> Release:
-    """Return the average of what parties released, with the guarantee of the worst of them."""
+    """Return the average of the parties' releases, with the weakest of their guarantees."""
     worst = max((release.guarantee for release in releases), key=lambda guarantee: guarantee.epsilon)
     vouched = [text for release in releases for text in release.guarantee.assumptions if not text.is_enforced]
     others = [text for text in dict.fromkeys(vouched) if text not in worst.assumptions]

@@ -1,20 +1,20 @@
 """The data of chapter 6 of "Towards Efficient and Effective Privacy-Preserving Machine Learning", in the unit ball.
 
-Columns are mapped to [0, 1] from public bounds (what lies outside is cut off), levels become a column each, and a row
-longer than 1 is divided by its length: the procedure of Chaudhuri et al. that the chapter follows, but for the bounds,
-which there are the largest values in the data, and cost nothing that was counted. So G = 1. There is no intercept: the
-columns of each category add up to one.
+Columns are clipped to public bounds and mapped to [0, 1], each level becomes one column, and rows with a norm above 1
+are divided by their norm, so that G = 1. This is the procedure of Chaudhuri et al., which the chapter follows, except
+for the bounds: the chapter uses the largest values in the data, without counting the privacy cost. There is no
+intercept, because the columns of each category add up to one.
 
 - **KDD Cup 99**: denial of service against the rest. 70,000 of the 494,021 connections of the 10 % file (the chapter:
   of the five million), 50,000 to train; 122 columns, as in the chapter.
-- **Adult**: 45,222 records without missing values, 30,000 to train; 104 columns, as in the chapter. (Who never worked
-  has no occupation, so the level is gone with the missing values.)
-- **Bike**, in the place of KDD Cup 98, which is not at hand: rentals an hour, 17,379 hours of 2011 and 2012, 13,000 to
-  train; 61 columns. Targets are (rentals - 500)/500, from -1 to 1 for up to 1000. The loss is Huber's with a threshold
-  of 1, which is the square wherever an error is below 1, and has G = 1. (The chapter's ridge regression has a squared
-  loss, whose gradients have no bound.)
+- **Adult**: 45,222 records without missing values, 30,000 to train; 104 columns, as in the chapter. (People who never
+  worked have no occupation, so this level is removed together with the missing values.)
+- **Bike**, instead of KDD Cup 98, which is not available: rentals per hour in 17,379 hours of 2011 and 2012, 13,000 to
+  train; 61 columns. Targets are (rentals - 500)/500, from -1 to 1 for up to 1000 rentals. The loss is the Huber loss
+  with a threshold of 1. It equals the squared loss for errors below 1, and has G = 1. (The chapter's ridge regression
+  has a squared loss, whose gradients are not bounded.)
 
-Records are dealt to the training part, and to parties, at random, once, by a fixed seed.
+Records are assigned to the training part and to the parties at random, once, with a fixed seed.
 """
 
 from collections.abc import Sequence
@@ -39,20 +39,20 @@ SPLIT_SEED = 0
 
 @dataclass(frozen=True)
 class Upto:
-    """From 0 to ``top``, mapped to [0, 1]."""
+    """Maps values from 0 to ``top`` to [0, 1]."""
 
     top: float
 
     def __call__(self, values: NDArray[Any]) -> Floats:
-        """Map values."""
+        """Return the mapped values."""
         return np.clip(np.asarray(values, dtype=np.float64) / self.top, 0, 1)
 
 
 RATE = Upto(1)
-BYTES = Logarithmic(1, 2.0**32)  # what a counter of 32 bits holds
-# The 41 columns in order, by the description that comes with the data; None for what becomes levels.
+BYTES = Logarithmic(1, 2.0**32)  # the range of a 32-bit counter
+# The 41 columns in order, after the description of the data. None marks categories.
 KDD_COLUMNS: tuple[Any, ...] = (
-    Logarithmic(1, 86_400),  # duration in seconds: a day
+    Logarithmic(1, 86_400),  # duration in seconds, up to a day
     *(None, None, None),  # protocol, service, flag
     *(BYTES, BYTES),  # from source, from destination
     Upto(1),  # land
@@ -70,7 +70,7 @@ KDD_COLUMNS: tuple[Any, ...] = (
     Upto(10),  # accesses to control files
     Upto(10),  # outbound commands
     *(Upto(1), Upto(1)),  # host login, guest login
-    *(Upto(511), Upto(511)),  # connections to the same host, service, in two seconds: a counter that ends there
+    *(Upto(511), Upto(511)),  # connections to the same host and service in two seconds; the counter ends at 511
     *(RATE,) * 7,
     *(Upto(255), Upto(255)),  # of the last 255 connections to the host
     *(RATE,) * 8,
@@ -93,7 +93,7 @@ DENIAL_OF_SERVICE = ("smurf.", "neptune.", "back.", "teardrop.", "pod.", "land."
 
 ADULT = {
     "age": Upto(90),  # coded up to 90
-    "fnlwgt": Upto(1_500_000),  # persons for whom one of the sample stands
+    "fnlwgt": Upto(1_500_000),  # number of people that a record represents
     "education-num": Upto(16),
     "capital-gain": Logarithmic(100, 99_999),  # five digits
     "capital-loss": Logarithmic(100, 9_999),  # four digits
@@ -104,7 +104,7 @@ BIKE_MIDDLE = 500.0
 
 @dataclass(frozen=True)
 class Study:
-    """Rows in the unit ball, sparse, in a training and a test part; targets 0 and 1, or within [-1, 1]."""
+    """Sparse rows in the unit ball, in a training and a test part, with targets 0 and 1 or within [-1, 1]."""
 
     name: str
     X: Any
@@ -123,7 +123,7 @@ class Study:
         return Huber(1.0) if self.is_regression else Logistic()
 
     def merit(self, weights: NDArray[Any]) -> float:
-        """Return the accuracy on the test part, or minus the mean squared error: more is better."""
+        """Return the accuracy on the test part, or the negative mean squared error. Higher is better."""
         scores = self.X_test @ weights
         if self.is_regression:
             return -float(np.mean((scores - self.y_test) ** 2))
@@ -141,11 +141,11 @@ def load(name: str) -> Study:
 
 
 def in_unit_ball(X: Any) -> Any:
-    """Return the rows, sparse, longer ones divided by their length, each by itself."""
+    """Return the rows as a sparse matrix, where each row with a norm above 1 is divided by its norm."""
     X = sparse.csr_array(X, dtype=np.float64)
     X.eliminate_zeros()
     lengths = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    factors = (1 - 1e-13) / np.maximum(lengths, 1.0)  # so that rounding leaves no row longer than 1
+    factors = (1 - 1e-13) / np.maximum(lengths, 1.0)  # The factor ensures that no norm exceeds 1 after rounding.
     return sparse.csr_array((X.data * np.repeat(factors, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
 
 
@@ -193,5 +193,5 @@ def _levels(values: Any, known: Sequence[Any]) -> Floats:
 
 
 def party_counts(name: str) -> tuple[int, int, int]:
-    """Return the numbers of parties of the figures: 100, 1,000 and one record a party."""
+    """Return the numbers of parties in the figures: 100, 1,000 and one record per party."""
     return 100, 1000, SIZES[name][0]

@@ -1,10 +1,10 @@
-"""The methods of chapter 6 in one process, for parties of equal size, as fast as all their rows can be gone through.
+"""Fast versions of the methods of chapter 6, in one process and for parties of equal size.
 
-Each has the plan, and with it the noise, of ``privet.multiparty``: ``gradient_plan`` and ``output_plan`` of the
-protocol itself, with each party's rounding and the exact law of the jointly drawn noise; and the plans of
-``multiparty_comparisons``. What is shortened is the work, not the law: all parties' minimisers are found
-together (multiparty_minimisers.py), and where a sum of independent Gaussian noises of the parties is all that matters,
-it is drawn at once. The tests hold each method against its counterpart in the package.
+Each method has the plan, and therefore the noise, of its original: ``gradient_plan`` and ``output_plan`` of
+``privet.multiparty``, with the rounding of each party and the exact distribution of the joint noise, and the plans of
+``multiparty_comparisons``. Only the computation is shortened. The minimisers of all parties are computed together
+(multiparty_minimisers.py), and a sum of independent Gaussian noises of the parties is drawn at once if nothing else is
+needed. The tests compare each method with its original.
 """
 
 import math
@@ -43,7 +43,7 @@ METHODS = (MPC_GRAD, MPC_OUT, *BASELINES, RAJKUMAR, CENTRAL)
 
 @dataclass(frozen=True)
 class Knobs:
-    """What may be chosen for a method: steps and their size, or the strength of the penalty while training."""
+    """Settings of a method: the number and size of steps, or the strength of the penalty during training."""
 
     alpha: float
     steps: int = 1
@@ -52,7 +52,7 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Trained:
-    """Weights after some numbers of steps, the last being the result; the epsilon that was really spent; the noise.
+    """Weights after some numbers of steps (the last are the result), the epsilon that was really spent, and the noise.
 
     ``noise_std`` is that of a coordinate of the result, or of a gradient's average for descents.
     """
@@ -63,7 +63,7 @@ class Trained:
 
 
 class Deal:
-    """A study dealt to parties: rows in order, the same number to each."""
+    """A study divided among parties: consecutive rows, the same number for each party."""
 
     def __init__(self, study: Study, parties: int) -> None:
         if len(study.y) % parties:
@@ -79,21 +79,21 @@ class Deal:
         return Problem(self.study.objective, L2(alpha), self._rows, self.study.y)
 
     def joint(self, alpha: float) -> JointProblem:
-        """Return what is public of the problem of all parties."""
+        """Return the public part of the problem of all parties."""
         return JointProblem(self.study.objective, L2(alpha), (self.rows_each,) * self.parties, 1.0, 0.0, self.d)
 
     def party(self, alpha: float) -> Problem:
-        """Return a party's problem on rows of zeros: it has the constants of any other's."""
+        """Return a party's problem on rows of zeros, which has the same constants as any other."""
         return self.joint(alpha).of_zeros(self.rows_each)
 
     def minimisers(self, alpha: float) -> Floats:
-        """Return each party's minimiser, kept for the next method and seed."""
+        """Return each party's minimiser. The result is cached for further methods and seeds."""
         if alpha not in self._found:
             self._found[alpha] = self.solved(alpha, minimiser_stability(self.party(alpha)).tolerance)
         return self._found[alpha]
 
     def solved(self, alpha: float, tolerance: float, tilts: Floats | None = None) -> Floats:
-        """Return the parties' minimisers, of objectives with a linear term each if tilts are given."""
+        """Return the parties' minimisers. If tilts are given, each objective has a linear term."""
         study = self.study
         return minimisers(
             study.objective, study.X, study.y, self.parties, alpha=alpha, tolerance=tolerance, tilts=tilts
@@ -101,14 +101,14 @@ class Deal:
 
     @cached_property
     def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """For each entry of the rows, its row and its place among the (party, column) pairs; the columns of these."""
+        """For each entry, its row and the index of its (party, column) pair; and the column of each pair."""
         X = self.study.X
         rows = np.repeat(np.arange(self.n), np.diff(X.indptr))
         pairs, places = np.unique(rows // self.rows_each * self.d + X.indices, return_inverse=True)
         return rows, places, pairs % self.d
 
     def sum_on_lattice(self, residuals: Floats, scale: float) -> Floats:
-        """Return the sum over parties of each one's sum of row times residual, scaled and rounded: whole numbers."""
+        """Return the sum over parties of each party's scaled and rounded sum of row times residual, as integers."""
         rows, places, columns = self.cells
         sums = np.bincount(places, weights=residuals[rows] * self.study.X.data, minlength=columns.size)
         return np.bincount(columns, weights=rounded(sums, scale), minlength=self.d)
@@ -118,7 +118,7 @@ class Deal:
 
 
 def mpc_gradient(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource | None, kept: Sequence[int]) -> Trained:
-    """Simulate MPC Grad-P: each party's sum of gradients is rounded, and noise of the exact law is added."""
+    """Simulate MPC Grad-P with the rounding of each party and the exact distribution of the noise."""
     joint = deal.joint(knobs.alpha)
     plan = gradient_plan(joint, budget, steps=knobs.steps)
 
@@ -133,7 +133,7 @@ def mpc_gradient(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource |
 
 
 def mpc_output(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource | None) -> Trained:
-    """Simulate MPC Out-P: each party's minimiser, weighed, is rounded, and noise of the exact law is added once."""
+    """Simulate MPC Out-P with the rounding of each party and the exact distribution of the noise."""
     plan = output_plan_of(deal.joint(knobs.alpha), budget)
     total = rounded(deal.minimisers(knobs.alpha) / deal.parties, plan.scale).sum(axis=0)
     noise = 0 if source is None else source.lattice(deal.d, plan.law)
@@ -141,7 +141,7 @@ def mpc_output(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource | N
 
 
 def output_plan_of(joint: JointProblem, budget: Budget) -> AggregationPlan:
-    """Return ``output_plan(joint, budget)`` for parties alike, of which it needs to look at one only."""
+    """Return ``output_plan(joint, budget)`` for parties of equal size, of which only one is examined."""
     one = output_plan(replace(joint, counts=joint.counts[:1]), budget)
     return AggregationPlan.for_budget(
         budget,
@@ -156,14 +156,14 @@ def output_plan_of(joint: JointProblem, budget: Budget) -> AggregationPlan:
 
 
 def local_gradient(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
-    """Simulate Local Grad-P: the average over parties of gradients that are noisy already."""
+    """Simulate Local Grad-P, which averages the noisy gradients of the parties."""
     plan = _descent_plan(deal, budget, knobs.steps)
     std = plan.noise_std / (deal.rows_each * math.sqrt(deal.parties))
     return Trained(_noisy_path(deal, knobs, std, source, kept), plan.guarantee(budget.delta).epsilon, std)
 
 
 def rajkumar(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
-    """Simulate Rajkumar and Agarwal: every step is noised as if it were the only one."""
+    """Simulate Rajkumar and Agarwal, who add the noise of a single release in every step."""
     once = _descent_plan(deal, budget, 1)
     plan = GradientPlan(FullBatch(), knobs.steps, once.clip_norm, once.noise_multiplier)
     std = plan.noise_std / deal.n
@@ -171,7 +171,7 @@ def rajkumar(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept
 
 
 def central(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int]) -> Trained:
-    """Run noisy gradient descent on all rows in one place: what joint noise is to come close to."""
+    """Run noisy gradient descent on the pooled rows, which is the goal for joint noise."""
     problem = deal.pooled(knobs.alpha)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=knobs.steps, clip_norm=problem.lipschitz)
     release = noisy_gradient_descent(problem, Run(plan, source), step_size=knobs.step_size, keep_iterates=True)
@@ -180,21 +180,21 @@ def central(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept:
 
 
 def local_output(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
-    """Simulate Local Out-P: every party's minimiser with noise of its own."""
+    """Simulate Local Out-P, where each party adds its own noise to its minimiser."""
     plan = OutputPlan.for_budget(budget, stability=minimiser_stability(deal.party(knobs.alpha)))
     std = plan.scale / math.sqrt(deal.parties)
     return _noised_once(deal, knobs, std, plan.guarantee(budget.delta).epsilon, source)
 
 
 def pathak(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
-    """Simulate Pathak et al.: the noise of one party's minimiser on the average of all."""
+    """Simulate Pathak et al., who add the noise of one party's minimiser to the average of all."""
     scaled = OutputPlan.for_budget(budget, stability=minimiser_stability(deal.party(knobs.alpha)))
     plan = replace(scaled, stability=AveragedMinimisers(scaled.stability, deal.parties))
     return _noised_once(deal, knobs, plan.scale, plan.guarantee(budget.delta).epsilon, source)
 
 
 def local_objective(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource) -> Trained:
-    """Simulate Local Obj-P: every party's objective is tilted by noise of its own."""
+    """Simulate Local Obj-P, where each party tilts its objective by its own noise."""
     party = deal.party(knobs.alpha)
     plan = objective_plan(party, budget, added_alpha=afforded_alpha(party, budget))
     tilts = source.gaussian((deal.parties, deal.d), plan.scale / deal.rows_each)
@@ -206,7 +206,7 @@ def local_objective(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSourc
 def train(
     method: str, deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSource, kept: Sequence[int] = ()
 ) -> Trained:
-    """Run a method by its name; descents keep the weights after the steps named, and after the last."""
+    """Run a method by its name. Descents keep the weights after the given steps and after the last step."""
     descents = {MPC_GRAD: mpc_gradient, LOCAL_GRAD: local_gradient, RAJKUMAR: rajkumar, CENTRAL: central}
     if method in descents:
         return descents[method](deal, budget, knobs, source, [*kept, knobs.steps])
@@ -242,7 +242,7 @@ def _noisy_path(deal: Deal, knobs: Knobs, std: float, source: NoiseSource, kept:
 
 
 def _descend(mean: Callable[[Floats], Floats], deal: Deal, knobs: Knobs, kept: Sequence[int]) -> dict[int, Floats]:
-    """Return the weights after the numbers of steps in ``kept``, zero among them always."""
+    """Return the weights after zero steps and after the numbers of steps in ``kept``."""
     weights = np.zeros(deal.d)
     path, wanted = {0: weights}, set(kept)
     for done in range(1, knobs.steps + 1):

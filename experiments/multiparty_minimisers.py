@@ -1,11 +1,11 @@
-"""The minimisers of many parties at once: Newton's method on all of them together.
+"""The minimisers of many parties at once, by Newton's method on all of them together.
 
 A party minimises  mean loss over its n rows + (alpha/2) ||w||^2 + <tilt, w>. Outside of the span of its rows, w is
--tilt/alpha; inside, it has as many coordinates as the span, at most n. For one record a party that leaves one scalar
-equation each, on the line of its row.
+-tilt/alpha. Inside, it has as many coordinates as the span has dimensions, at most n. With one record per party, this
+leaves one scalar equation per party, on the line of its row.
 
-``privet.solvers.base.minimise`` finds the same points one by one, with a certificate that counts the rounding of
-floats; the tests hold the two against each other. Here the computed gradients are held against the same tolerances.
+``privet.solvers.base.minimise`` finds the same points one by one, with a certificate that includes floating-point
+rounding. The tests compare the two. Here the computed gradients are checked against the same tolerances.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from privet.objectives import GeneralisedLinear, Huber, Logistic
 Floats = NDArray[np.float64]
 
 _MOST_STEPS, _MOST_HALVINGS = 200, 60
-_CHUNK = 4_000_000  # entries of rows that are worked on at a time
+_CHUNK = 4_000_000  # number of entries that are processed at a time
 
 
 def minimisers(
@@ -31,10 +31,10 @@ def minimisers(
     tolerance: float,
     tilts: Floats | None = None,
 ) -> Floats:
-    """Return one minimiser a row, for ``parties`` parties that hold the rows of the sparse matrix X in turns."""
+    """Return one minimiser per row, for ``parties`` parties with consecutive rows of the sparse matrix X."""
     n, d = X.shape[0] // parties, X.shape[1]
     if n * parties != X.shape[0]:
-        raise ValueError(f"{X.shape[0]} rows do not go evenly to {parties} parties")
+        raise ValueError(f"{X.shape[0]} rows cannot be divided evenly among {parties} parties")
     found = np.empty((parties, d))
     at_once = max(1, _CHUNK // (n * d))
     for start in range(0, parties, at_once):
@@ -61,7 +61,7 @@ def _of_some(
 def _newton(
     objective: GeneralisedLinear, rows: Floats, targets: Floats, alpha: float, tolerance: float, tilt: Floats
 ) -> Floats:
-    """Return where damped Newton steps arrive, of all parties together; those that have arrived drop out."""
+    """Return the result of damped Newton steps for all parties together. Converged parties are left out."""
     n, r = rows.shape[1:]
     weights = np.zeros((len(rows), r))
     left = np.arange(len(rows))
@@ -83,7 +83,7 @@ def _newton(
 
 
 class _Objective:
-    """The objectives of some parties, at one point each."""
+    """The objectives of some parties, each evaluated at one point."""
 
     def __init__(self, objective: GeneralisedLinear, rows: Floats, targets: Floats, alpha: float, tilt: Floats) -> None:
         self.objective, self.rows, self.targets, self.alpha, self.tilt = objective, rows, targets, alpha, tilt
@@ -103,13 +103,13 @@ class _Objective:
 
 
 def _descended(some: _Objective, weights: Floats, steps: Floats, gradients: Floats) -> Floats:
-    """Return each party's next point: the whole step, halved where that does not lower the objective enough."""
+    """Return each party's next point. A step is halved until it lowers the objective enough."""
     values = some.values(weights)
     slopes = np.einsum("pr,pr->p", gradients, steps)
     sizes = np.ones(len(weights))
     for _ in range(_MOST_HALVINGS):
         moved = weights - sizes[:, None] * steps
-        # Near the minimum values differ by less than they are rounded by.
+        # Near the minimum, values differ by less than their rounding.
         is_high = some.values(moved) > values - 1e-4 * sizes * slopes + 1e-14 * np.abs(values)
         if not is_high.any():
             break
@@ -118,7 +118,7 @@ def _descended(some: _Objective, weights: Floats, steps: Floats, gradients: Floa
 
 
 def curvatures(objective: GeneralisedLinear, scores: Floats, targets: Floats) -> Floats:
-    """Return the second derivatives of losses by their scores."""
+    """Return the second derivatives of the losses with respect to the scores."""
     residuals = objective.residuals(scores, targets)
     if isinstance(objective, Logistic):
         chances = residuals + targets

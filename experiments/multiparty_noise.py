@@ -1,13 +1,13 @@
 """Table 6.1 of "Towards Efficient and Effective Privacy-Preserving Machine Learning": how much noise each method adds.
 
-m = 100 parties of 500 records, lambda = 0.01, epsilon = 0.5, G = 1, T = 100, and d = 122 columns (KDD Cup 99). The
-chapter's output and objective perturbation draw Laplace noise a coordinate at a scale that is right for the l2 norm of
-one coordinate, so they are sqrt(d) epsilon-DP; its formula for gradients drops log(1/delta). Beside the printed
-figures stand the epsilon that such noise gives, and the noise that epsilon = 0.5 takes: l2 K-norm noise for delta = 0,
-Gaussian noise for delta > 0, and the exact law of the protocol, rounding included, where there is one.
+m = 100 parties have 500 records each, lambda = 0.01, epsilon = 0.5, G = 1, T = 100, and d = 122 columns (KDD Cup 99).
+The chapter's output and objective perturbation draw Laplace noise on each coordinate at a scale that is right for one
+coordinate, so they are sqrt(d) epsilon-DP. Its formula for gradients drops log(1/delta). The table shows the printed
+numbers, the epsilon that such noise gives, and the noise that epsilon = 0.5 requires: l2 K-norm noise for delta = 0,
+Gaussian noise for delta > 0, and the exact distribution of the protocol, including rounding, where there is one.
 
-All are standard deviations of one coordinate of what the chapter's column is about: of the average of models or
-gradients, but of one party's linear term for Local Obj-P.
+All numbers are standard deviations of one coordinate of the average of models or gradients, except for Local Obj-P, for
+which they are those of one party's linear term.
 """
 
 import math
@@ -42,7 +42,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One method: as printed, what that gives by delta, and what epsilon takes by delta (0 is K-norm noise)."""
+    """One method: its printed noise, the epsilon that this gives, and the required noise, by delta (0: K-norm)."""
 
     method: str
     printed_scale: float
@@ -53,10 +53,10 @@ class Line:
 
 
 def table() -> list[Line]:
-    """Return Table 6.1, as printed and as it should be."""
-    laplace = math.sqrt(COLUMNS) * EPSILON  # attained where the result moves along (1, ..., 1)
+    """Return Table 6.1 as printed and corrected."""
+    laplace = math.sqrt(COLUMNS) * EPSILON  # attained if the result moves along (1, ..., 1)
     volume = volume_loss(CURVATURE, ROWS, ALPHA)
-    share = 1 / math.sqrt(PARTIES)  # of a party's noise that is left in the average
+    share = 1 / math.sqrt(PARTIES)  # fraction of a party's noise that remains in the average
     descent = {delta: gdp_epsilon(math.sqrt(2) * EPSILON, delta) for delta in DELTAS}
     gradients = {delta: _gradient_noise(delta) for delta in DELTAS}
     joint_output = _protocol_noise(1, 2 * LIPSCHITZ / (PARTIES * ROWS * ALPHA), LIPSCHITZ / ALPHA)
@@ -79,7 +79,7 @@ def table() -> list[Line]:
 
 
 def _by_delta(scale: Callable[[Budget], float]) -> dict[float, float]:
-    """Return standard deviations of a coordinate: of K-norm noise (a Gamma radius) for delta 0, of Gaussian noise."""
+    """Return standard deviations of a coordinate: of K-norm noise for delta = 0, and of Gaussian noise."""
     k_norm = {0.0: math.sqrt(COLUMNS + 1) * scale(Budget(EPSILON))}
     return k_norm | {delta: scale(Budget(EPSILON, delta)) for delta in DELTAS}
 
@@ -110,7 +110,7 @@ def _protocol_noise(steps: int, sensitivity: float, largest: float) -> dict[floa
 
 
 def cells(line: Line) -> list[str]:
-    """Return a line of the table."""
+    """Return one line of the table."""
 
     def thousandths(value: float | None) -> str:
         return "" if value is None else f"{1000 * value:.4g}"

@@ -1,8 +1,8 @@
-"""Dissertation, section 6.7: what the protocol costs among real processes, and a real run on Adult.
+"""Dissertation, section 6.7: time and traffic of the protocol between real processes, and a real run on Adult.
 
-Table 6.2 gives the time and traffic of one noisy aggregation by garbled circuits. Here three parties, each a process of
-its own, aggregate over TLS on loopback, with joint noise; then three "hospitals" with a third of Adult each train a
-logistic regression by ``privet party``, one command a party.
+Table 6.2 gives the time and traffic of one noisy aggregation by garbled circuits. Here three parties, with one process
+per party, aggregate over TLS on loopback with joint noise. Then three "hospitals" with a third of Adult each train a
+logistic regression with ``privet party``, one command per party.
 
 Usage: python experiments/multiparty_processes.py [--steps 100] [--releases 5]
 """
@@ -31,7 +31,7 @@ from privet.tables import TableSchema
 PAPER = {104: (22.28, 776.93 + 35.17), 122: (26.45, 911.35 + 41.19), 95: (20.31, 709.72 + 32.28)}
 NAMES = {104: "Adult", 122: "KDDCup99", 95: "KDDCup98"}
 EPSILON, DELTA = 0.5, 1e-3
-# Of the code book, not of the rows.
+# Bounds from the code book, not from the rows.
 NUMERIC = {
     "age": [17, 90],
     "fnlwgt": [0, 1_500_000],
@@ -50,11 +50,11 @@ def a_plan(dimension: int) -> AggregationPlan:
 
 
 async def aggregate(network: Network, dimension: int, releases: int) -> dict[str, float]:
-    """Return seconds and megabytes of one release, the mean of several, as one party sees them."""
+    """Return the mean seconds and megabytes of one release, as one party measures them."""
     plan = a_plan(dimension)
     async with network.connect() as session:
         aggregator = JointAggregator(plan, session, None)
-        await aggregator.noisy_sum(lambda _: np.zeros(dimension))  # the first also makes tables and keys
+        await aggregator.noisy_sum(lambda _: np.zeros(dimension))  # The first release also makes tables and keys.
         before, begin = session.bytes_sent, time.perf_counter()
         for _ in range(releases):
             await aggregator.noisy_sum(lambda _: np.zeros(dimension))
@@ -65,7 +65,7 @@ async def aggregate(network: Network, dimension: int, releases: int) -> dict[str
 
 
 def table_62(releases: int) -> list[dict[str, Any]]:
-    """Return the costs for each of the paper's numbers of features."""
+    """Return time and traffic for each number of features in the paper."""
     found = []
     for dimension in PAPER:
         with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,7 @@ def table_62(releases: int) -> list[dict[str, Any]]:
 
 
 def adult_tables() -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
-    """Return Adult's training and test rows without missing values, as tables, and the levels of its categories."""
+    """Return Adult's training and test tables without missing values, and the levels of its categories."""
     parts = arrays("adult.npz")
     levels = {str(name): [str(level) for level in parts[f"levels_{name}"]] for name in parts["cat_names"]}
     frames = []
@@ -114,7 +114,7 @@ def adult_tables() -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
 
 
 def study_text(levels: dict[str, list[str]], steps: int) -> str:
-    """Return the study file."""
+    """Return the text of the study file."""
     quoted = json.dumps
     lines = [f'name = "adult"\nepsilon = {EPSILON}\ndelta = {DELTA}\nsteps = {steps}\nalpha = 1e-3\nstep_size = 4.0']
     lines += [f'[[party]]\nname = "{name}"\naddress = "127.0.0.1:{9100 + i}"' for i, name in enumerate("abc")]
@@ -125,7 +125,7 @@ def study_text(levels: dict[str, list[str]], steps: int) -> str:
 
 
 def adult(steps: int) -> dict[str, Any]:
-    """Return how long three parties took on Adult, and the accuracy of their model."""
+    """Return the time that three parties took on Adult, and the accuracy of their model."""
     train, test, levels = adult_tables()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Tables, the page and the plots of experiments/multiparty.py."""
+"""Tables, the results page and the plots of experiments/multiparty.py."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from multiparty_methods import BASELINES, CENTRAL, DESCENTS, METHODS, MPC_GRAD, MPC_OUT
 from support import console, print_table, save_figure
 
-# What the chapter's text says of its figures: optimality gap and loss of accuracy (or mean squared error).
+# What the chapter's text says about its figures: optimality gap and loss of accuracy (or mean squared error).
 PAPER = {
     ("KDD Cup 99", MPC_GRAD): "order of 1e-3, 1e-4 (m = 1,000)",
     ("KDD Cup 99", MPC_OUT): "the same range (m = 1,000)",
@@ -22,7 +22,7 @@ COLOURS = {method: f"C{place}" for place, method in enumerate(METHODS)}
 
 
 def show(results: dict[str, Any]) -> None:
-    """Print a table a data set, and what became of the targets."""
+    """Print one table per data set, and how the targets were met."""
     for dataset, lines, columns in tables(results["rows"]):
         print_table(f"{dataset}: optimality gap / {measure_of(results['rows'], dataset)}", columns, lines)
     for line in findings(results):
@@ -30,7 +30,7 @@ def show(results: dict[str, Any]) -> None:
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> list[tuple[str, list[list[str]], list[str]]]:
-    """Return, for each data set, the lines and the headings of a table."""
+    """Return the lines and headings of a table for each data set."""
     found = []
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         mine = [row for row in rows if row["dataset"] == dataset]
@@ -47,7 +47,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> list[tuple[str, list[list[str]], l
 
 
 def measure_of(rows: Sequence[dict[str, Any]], dataset: str) -> str:
-    """Return the name of what is measured on the test part."""
+    """Return the name of the measure on the test part."""
     is_regression = next(row["is_regression"] for row in rows if row["dataset"] == dataset)
     return "mean squared error added" if is_regression else "accuracy lost"
 
@@ -60,7 +60,7 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> list[str]:
-    """Return what became of the targets, in sentences."""
+    """Return in sentences how the targets were met."""
     lines = []
     for row in results["against_central"]:
         unit = "of mean squared error" if row["is_regression"] else "points of accuracy"
@@ -95,7 +95,7 @@ def _against_baselines(verdicts: Sequence[dict[str, Any]]) -> str:
 
 
 def page(results: dict[str, Any], name: str, explanation: str) -> str:
-    """Return the page for docs/results: tables, pictures, targets, and how to read them."""
+    """Return the page for docs/results: tables, plots, targets and explanations."""
     rows = results["rows"]
     parts = [
         "# Several parties, one model: joint noise against what it is compared with",
@@ -131,12 +131,12 @@ def _markdown(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def figure_name(name: str, dataset: str) -> str:
-    """Return the name of a data set's picture."""
+    """Return the file name of a data set's plot."""
     return f"{name}_{re.sub('[^a-z0-9]+', '', dataset.lower())}"
 
 
 def plot(rows: Sequence[dict[str, Any]], name: str) -> None:
-    """Draw a picture a data set: gap and loss against steps, a column for each number of parties."""
+    """Draw one plot per data set: gap and loss against steps, with one column per number of parties."""
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         mine = [row for row in rows if row["dataset"] == dataset]
         counts = list(dict.fromkeys(row["parties"] for row in mine))
@@ -159,7 +159,7 @@ def _panel(panel: Any, rows: Sequence[dict[str, Any]], measure: str) -> None:
     for row in rows:
         steps, values = row["curve"]["steps"], row["curve"][measure]
         if len(steps) == 1:
-            steps, values = [0, longest], values * 2  # noise was added once
+            steps, values = [0, longest], values * 2  # Noise was added once.
         style = ":" if row["method"] == CENTRAL else "--" if row["method"] not in (MPC_GRAD, MPC_OUT) else "-"
         panel.plot(steps, values, style, color=COLOURS[row["method"]], label=row["method"], lw=1.5)
     if measure == "gap":

@@ -1,4 +1,4 @@
-"""Audits of training by several parties: everything that is opened, in simulation of the protocol's own law of noise.
+"""Audits of training by several parties, in a simulation with the distribution of noise that the protocol draws.
 
 Attackers see every opened sum. Parties are few and records fewer, so that one record is most of what is opened, and it
 moves as far as the plan allows. Noise comes from the law of the plan, through its lattice: of a plan with one sum, for
@@ -39,7 +39,7 @@ Parties = Sequence[Problem]
 Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
 Method = Callable[..., Coroutine[Any, Any, Release]]
 
-OVER_A_NETWORK = {"take_part"}  # one of the methods below, between processes: a simulation opens the same sums
+OVER_A_NETWORK = {"take_part"}  # It runs one of the methods below between processes; a simulation opens the same sums.
 
 # ------------------------------------------------------------------------------------------------- what there must be
 
@@ -51,7 +51,7 @@ def modules() -> list[Any]:
 
 
 def methods_of(found: Iterable[Any]) -> set[Key]:
-    """Return the public functions that return a Release, or the promise of one, of the modules that define them."""
+    """Return the public functions of these modules that return a Release."""
     return {
         (name,)
         for module in found
@@ -62,7 +62,7 @@ def methods_of(found: Iterable[Any]) -> set[Key]:
 
 
 def required() -> set[Key]:
-    """Return all multi-party methods, those of comparisons included."""
+    """Return all multi-party methods, including the comparison methods."""
     return methods_of(modules()) - {(name,) for name in OVER_A_NETWORK}
 
 
@@ -70,11 +70,11 @@ def required() -> set[Key]:
 
 
 class Witness(SimulatedAggregator):
-    """The simulation of all parties, which keeps what it opens: one array of shape (runs, dimension) a sum."""
+    """A simulation that keeps what it opens: one array of shape (runs, dimension) per sum."""
 
     def __init__(self, plan: AggregationPlan, problems: Parties, source: NoiseSource, runs: int = 1) -> None:
         if runs > 1 and plan.steps > 1:
-            raise ValueError("runs of several steps part after the first: make them one by one")
+            raise ValueError("Runs of several steps differ after the first step. Make them one by one.")
         super().__init__(plan, problems, source)
         self.runs = runs
         self.opened: list[NDArray[Any]] = []
@@ -90,7 +90,7 @@ class Witness(SimulatedAggregator):
 
 
 def finished(run: Coroutine[Any, Any, Release]) -> Release:
-    """Return what a run in one process comes to: it waits for nobody."""
+    """Return the result of a coroutine that never has to wait."""
     try:
         run.send(None)
     except StopIteration as stop:
@@ -112,7 +112,7 @@ def as_gaussian(guarantee: Guarantee) -> Guarantee:
 
 @dataclass(frozen=True)
 class Joint:
-    """A joint method on two neighbouring sets of parties, with its plan, and what an attacker looks at."""
+    """A joint method on two neighbouring sets of parties, its plan, and what an attacker sees."""
 
     method: Method
     pair: tuple[Parties, Parties]
@@ -122,23 +122,23 @@ class Joint:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is claimed."""
+        """The claimed guarantee."""
         return as_gaussian(self.witnessed(self.pair[0], NoiseSource(0))[1].guarantee)
 
     def witnessed(self, parties: Parties, source: NoiseSource, runs: int = 1) -> tuple[Witness, Release]:
-        """Return what one run opened, or as many runs of one sum, and its release."""
+        """Return what one run (or several runs of one sum) opened, and its release."""
         witness = Witness(self.plan, parties, source, runs)
         return witness, finished(self.method(JointProblem.of(parties), witness, delta=DELTA, **self.options))
 
     def outputs(self, parties: Parties, source: NoiseSource, runs: int) -> NDArray[Any]:
-        """Return what is seen of all runs, one row a run."""
+        """Return what the attacker sees, one row per run."""
         if self.plan.steps == 1:
             return self.seen(self.witnessed(parties, source, runs)[0])
         return np.vstack([self.seen(self.witnessed(parties, source)[0]) for _ in range(runs)])
 
 
 def one_by_one(outputs: Outputs, at_once: int) -> Callable[[Parties, NoiseSource], NDArray[Any]]:
-    """Return a mechanism of single runs that makes many at a time."""
+    """Return a mechanism that makes many single runs at a time."""
     kept: WeakKeyDictionary[NoiseSource, dict[int, list[NDArray[Any]]]] = WeakKeyDictionary()
 
     def mechanism(parties: Parties, source: NoiseSource) -> NDArray[Any]:
@@ -161,7 +161,7 @@ def spread(
     row_norm: float = 1.0,
     counts: Sequence[int] | None = None,
 ) -> tuple[Parties, Parties]:
-    """Return the rows of both tables, spread over parties of so many rows: one a party unless told otherwise."""
+    """Return the rows of both tables divided among parties of the given sizes, by default one row per party."""
     loss = Logistic() if objective is None else objective
     n = len(pair.first[1])
     ends = np.cumsum([1] * n if counts is None else counts)
@@ -177,7 +177,7 @@ def spread(
 
 
 def beyond_bounds(pair: pairs.Pair) -> pairs.Pair:
-    """Return the pair with the first record far beyond all bounds: what scaling and clipping are for."""
+    """Return the pair with the first record far beyond all bounds, which scaling and clipping must handle."""
     tables = [(X.copy(), np.asarray(y, dtype=float).copy()) for X, y in pair]
     for X, y in tables:
         X[0] *= 1e6
@@ -186,7 +186,7 @@ def beyond_bounds(pair: pairs.Pair) -> pairs.Pair:
 
 
 def diagonal(d: int) -> pairs.Pair:
-    """Return the label flip of a row that pulls at d features alike."""
+    """Return a pair that differs in the label of a row with d equal features."""
     (X, y), (_, y2) = pairs.label_flip(2, d)
     X = X.copy()
     X[0] = 1 / math.sqrt(d)
@@ -199,16 +199,16 @@ def diagonal(d: int) -> pairs.Pair:
 def descent(
     pair: tuple[Parties, Parties], budget: Budget = BUDGET, steps: int = 1, clip: float = CLIP, **options: Any
 ) -> Joint:
-    """Return Grad-P of so many steps."""
+    """Return a scenario of Grad-P with the given number of steps."""
     plan = gradient_plan(JointProblem.of(pair[0]), budget, steps=steps, clip_norm=clip)
     return Joint(multiparty.joint_gradient_descent, pair, plan, options)
 
 
 def all_rounded_at_once(d: int = 64) -> Joint:
-    """Return Grad-P on so coarse a lattice that rounding moves every coordinate as far as the record does.
+    """Return Grad-P on a lattice so coarse that rounding moves every coordinate as far as the record does.
 
     A record's gradient is 0.5001 steps long in every coordinate, or as long in the other direction: the record moves
-    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move alike, and add them up.
+    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move equally, and add them up.
     """
     pair = spread(diagonal(d))
     fine = descent(pair).plan
@@ -247,7 +247,7 @@ def _descents() -> list[Scenario]:
 
 
 def averages(pair: tuple[Parties, Parties], budget: Budget = BUDGET) -> Joint:
-    """Return Out-P."""
+    """Return a scenario of Out-P."""
     return Joint(multiparty.joint_output_perturbation, pair, output_plan(JointProblem.of(pair[0]), budget))
 
 
@@ -298,5 +298,5 @@ def _comparisons() -> list[Scenario]:
 
 
 def scenarios() -> list[Scenario]:
-    """Return all audits of several parties."""
+    """Return all audit scenarios of several parties."""
     return [*_descents(), *_averages(), *_comparisons()]

@@ -1,6 +1,6 @@
-"""Privacy bugs of federated rounds, planted one at a time: each is flagged, and the same rounds without it are not.
+"""Privacy bugs are planted in federated rounds, one at a time. The audit must flag each, and not the rounds without it.
 
-As in ``test_planted_bugs.py``; the rounds are those that ``federated_scenarios.py`` makes. The neighbours differ by a
+This file works like ``test_planted_bugs.py``, with the rounds of ``federated_scenarios.py``. Neighbours differ by a
 client.
 """
 
@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="federated rounds need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="Federated rounds need torch: pip install 'privet[deep]'")
 
 from privet.audit import Distinguished  # noqa: E402
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing  # noqa: E402
-from privet.federated import ClientTrainer, LocalTraining, Server, saving  # noqa: E402
+from privet.federated import ClientTrainer, LocalTraining, Server  # noqa: E402
 from privet.federated import server as serving  # noqa: E402
 from privet.plans import FullBatch, GradientPlan, Poisson  # noqa: E402
 from privet.plans.step import Step  # noqa: E402
 from privet.privacy import Budget, NoiseSource  # noqa: E402
 from privet.privacy.events import GaussianRelease  # noqa: E402
+from privet.run_files import RunFiles  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -63,36 +64,36 @@ def game(rounds: Rounds | Simulation, runs: int = 300) -> Game:
 
 
 def one_sum() -> Game:
-    """One more client, whose update is far beyond the clip."""
+    """An additional client, whose update is far beyond the clipping norm."""
     return game(Rounds(everybody(BUDGET, **ADDED), one_more([pull(0.0)] * 2, pull(FAR))))
 
 
 def exchanged() -> Game:
-    """A client that pulls one way, or the other."""
+    """A client whose update is replaced by its opposite."""
     silent = pull(0.0)
     return game(Rounds(everybody(BUDGET), ((pull(FAR), silent), (pull(-FAR), silent))))
 
 
 def four_layers() -> Game:
-    """One more client, that pulls at four layers alike."""
+    """An additional client, which changes four layers equally."""
     layers = {f"layer {place}": np.array([FAR]) for place in range(4)}
     pair = one_more([{name: 0 * layer for name, layer in layers.items()}], layers)
     return game(Rounds(everybody(BUDGET, **ADDED), pair))
 
 
 def all_against_one() -> Game:
-    """The pair of errata (k), all sampled: eight coordinates show the size of the noise."""
+    """The pair of docs/corrections.md (k), with all clients sampled. Eight coordinates reveal the size of the noise."""
     return game(Rounds(everybody(BUDGET, **ADDED), against(1, d=8)))
 
 
 def one_silent() -> Game:
-    """The same two clients; one of them does not answer, or pulls against the other."""
+    """Two clients, of which the second does not answer, or sends the opposite of the first."""
     first, second = pull(FAR, 8), pull(-FAR, 8)
     return game(Rounds(everybody(BUDGET, **ADDED), ((first, None), (first, second))))
 
 
-def sent_again_and_again() -> Game:
-    """One more client, that answers four times."""
+def sent_repeatedly() -> Game:
+    """An additional client, which answers four times."""
 
     def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
         return [(client, clients[client]) for client in drawn for _ in range(4)]
@@ -101,7 +102,7 @@ def sent_again_and_again() -> Game:
 
 
 def changing() -> Game:
-    """One more client, that answers in the first of two rounds only. Attackers look at the difference, too."""
+    """An additional client, which answers only in the first of two rounds. Attackers also look at the difference."""
 
     def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
         return {client: clients[client] for client in drawn if rounds_done == 0}
@@ -114,9 +115,10 @@ def changing() -> Game:
 
 
 def rarely() -> Game:
-    """Four rounds of a fourth of the clients, almost without noise: who is not drawn is hidden by that alone.
+    """Four rounds with a quarter of the clients and almost no noise, so that only sampling hides a client.
 
-    The chance to be drawn at all is 0.68, so that at the delta 0.7 epsilon is 0. All clients answer in every round.
+    A client is sampled at least once with probability 0.68, so epsilon is 0 at delta 0.7. All clients answer in every
+    round.
     """
 
     def answers(rounds_done: int, clients: Any, drawn: list[int]) -> Any:
@@ -127,38 +129,38 @@ def rarely() -> Game:
 
 
 def now_and_then() -> Game:
-    """One round of half of the clients: one client, or another with it that pulls the other way."""
+    """One round with half of the clients, with or without an additional client whose update is the opposite."""
     plan = GradientPlan(Poisson(0.5), 1, CLIP, 1.0, public_n=2)
     return game(Rounds(plan, against(1), delta=LAX), runs=1500)
 
 
 def smoothed() -> Game:
-    """One more client, that pulls at all of sixteen coordinates alike: smoothing leaves it as it is."""
+    """An additional client, which changes sixteen coordinates equally, so that smoothing does not alter its update."""
     pair = one_more([pull(0.0, 16)], pull(FAR, 16, None))
     options = {"denoiser": LaplacianSmoothing(SMOOTHING)}
     return game(Rounds(everybody(BUDGET, **ADDED), pair, options=options, seen=np.sum))
 
 
 def own_sources() -> Game:
-    """One round a run, each run with a server of its own."""
+    """One round per run, each run with a new server."""
     rounds = Rounds(everybody(BUDGET, **ADDED), one_more([pull(0.0)], pull(FAR)))
     return Game(rounds.guarantee, *rounds.pair, lambda clients, source: rounds.outputs(clients, source, 1), runs=200)
 
 
 def local_training() -> Game:
-    """Simulated clients whose weight decay alone is beyond the clip."""
+    """Simulated clients whose weight decay alone exceeds the clipping norm."""
     still, local = data(0.0), LocalTraining(1.0, batch_size=2, steps=1, weight_decay=1e-4)
     return game(Simulation(everybody(BUDGET, **ADDED), ((still,), (still, still)), local=local), runs=150)
 
 
-def killed_again_and_again() -> Game:
-    """Two planned rounds by servers that are killed after one round each, before it is saved: all models are seen."""
+def killed_repeatedly() -> Game:
+    """Two planned rounds by servers that are killed after each round, before it is saved. All models are seen."""
     rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
     return Game(rounds.guarantee, *rounds.pair, lambda clients, source: sum(_lives(rounds, clients, source)), runs=100)
 
 
 def killed_once() -> Game:
-    """Two planned rounds, after the first of which the server is killed; the client answers in the first only."""
+    """Two planned rounds with a kill after the first. The client answers only in the first round."""
     rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
 
     def run(clients: Any, source: NoiseSource) -> Any:
@@ -177,15 +179,15 @@ def _lives(
     is_seeded: bool = False,
     is_last_silent: bool = False,
 ) -> list[Any]:
-    """Return the moves of so many lives of a server, which all go on from the file of a run that had not begun.
+    """Return the changes of the model by servers that all resume from the same file, written before the first round.
 
-    Without a seed noise is different in every life.
+    Unless ``is_seeded``, each server has its own seed.
     """
     seeds = [source.below(10**15) for _ in range(lives)]
     found = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
-        patched.setattr(os, "fsync", lambda handle: None)  # this machine is not killed
-        warnings.simplefilter("ignore")  # that nobody answered
+        patched.setattr(os, "fsync", lambda handle: None)  # the machine itself is not killed
+        warnings.simplefilter("ignore")  # about clients that did not answer
         path, first = Path(folder) / "run", Path(folder) / "first"
         for life, seed in enumerate(seeds):
             server = rounds.server(clients, seeds[0] if is_seeded else seed)
@@ -217,7 +219,7 @@ def noise_halved(monkeypatch):
 
 @planted(one_sum)
 def noise_of_the_mean_on_the_sum(monkeypatch):
-    """Noise that is divided by the number of clients before it is added to the sum, and again with it."""
+    """The noise is divided by the number of clients twice: before it is added to the sum, and with the sum."""
     scaled_noise(monkeypatch, 1 / ADDED["public_n"])
 
 
@@ -242,7 +244,7 @@ def noise_reused_across_rounds(monkeypatch):
 
 @planted(smoothed)
 def smoothed_before_less_noise(monkeypatch):
-    """As if smoothing made a sum less sensitive (errata (l)): the noise is as large as if it had been smoothed."""
+    """Smoothing is assumed to reduce the sensitivity (docs/corrections.md (l)), and the noise is reduced with it."""
     noisy = Step.noisy
     reduction = float(np.linalg.norm(laplacian_smoothing(np.eye(16)[0], SMOOTHING)))
     monkeypatch.setattr(
@@ -271,7 +273,7 @@ def each_layer_clipped_by_itself(monkeypatch):
 
 @planted(local_training)
 def weight_decay_after_the_only_clip(monkeypatch):
-    """Clients pull back what they learnt, then let weights decay; the server believes them."""
+    """Clients apply weight decay after clipping, and the server does not clip."""
     update = ClientTrainer.update
 
     def decayed(self, weights, *rest):
@@ -286,14 +288,14 @@ def weight_decay_after_the_only_clip(monkeypatch):
 
 @planted(exchanged)
 def sensitivity_of_one_client_for_an_exchange(monkeypatch):
-    """C, where an exchanged client moves a sum by 2C."""
+    """The sensitivity is taken as C, although replacing a client changes the sum by 2C."""
     monkeypatch.setattr(
         FullBatch, "event", lambda self, multiplier, steps, adjacency: GaussianRelease(math.sqrt(steps) / multiplier)
     )
 
 
 def summed_by(monkeypatch, weight: Callable[[int], float] = lambda client: 1.0) -> None:
-    """Add up all that comes, with weights."""
+    """Make the server sum all answers, with weights."""
 
     def total(self, chosen, updates):
         pairs = updates.items() if isinstance(updates, dict) else updates
@@ -307,11 +309,11 @@ def summed_by(monkeypatch, weight: Callable[[int], float] = lambda client: 1.0) 
 
 @planted(one_sum)
 def clients_weighed_by_their_examples(monkeypatch):
-    """The client that is added has four times as many examples as the others."""
+    """The additional client has four times as many examples as the others."""
     summed_by(monkeypatch, lambda client: 4.0 if client == 2 else 1.0)
 
 
-@planted(sent_again_and_again)
+@planted(sent_repeatedly)
 def every_answer_of_a_client_counted(monkeypatch):
     summed_by(monkeypatch)
 
@@ -320,7 +322,7 @@ def every_answer_of_a_client_counted(monkeypatch):
 
 
 def divided_by(monkeypatch, number: Callable[[Any, Any], int]) -> None:
-    """Divide by what a round brings."""
+    """Make the server divide by a number that depends on the round."""
     add_up = Server._sum
     realised = {"number": 1}
 
@@ -334,7 +336,7 @@ def divided_by(monkeypatch, number: Callable[[Any, Any], int]) -> None:
 
 @planted(all_against_one)
 def divided_by_the_realised_number_of_clients(monkeypatch):
-    """Algorithm 1 as published (errata (k))."""
+    """Algorithm 1 as published: docs/corrections.md (k)."""
     divided_by(monkeypatch, lambda chosen, updates: len(chosen))
 
 
@@ -345,7 +347,7 @@ def divided_by_the_number_of_answers(monkeypatch):
 
 @planted(all_against_one)
 def divided_by_the_number_of_all_clients(monkeypatch):
-    """A divisor made of the true number of clients, which is private."""
+    """The divisor is the true number of clients, which is private."""
     monkeypatch.setattr(GradientPlan, "divisor", lambda plan, n: n)
 
 
@@ -354,7 +356,7 @@ def divided_by_the_number_of_all_clients(monkeypatch):
 
 @planted(rarely)
 def shuffled_order(monkeypatch):
-    """Every client once in four rounds, in a random order."""
+    """Every client takes part once in four rounds, in random order."""
 
     def batches(self, n, steps, source):
         for _ in range(steps // 4):
@@ -365,7 +367,7 @@ def shuffled_order(monkeypatch):
 
 
 @planted(rarely)
-def answers_of_clients_that_were_not_drawn_counted(monkeypatch):
+def answers_of_clients_that_were_not_sampled_counted(monkeypatch):
     summed_by(monkeypatch)
 
 
@@ -380,9 +382,9 @@ def uniform_sampling_accounted_for_as_poisson(monkeypatch):
 # ---------------------------------------------------------------------------------------------------- bugs: the files
 
 
-@planted(killed_again_and_again)
-def journal_not_booked(monkeypatch):
-    monkeypatch.setattr(saving.Record, "book", lambda self, rounds: None)
+@planted(killed_repeatedly)
+def journal_not_written(monkeypatch):
+    monkeypatch.setattr(RunFiles, "count", lambda self, rounds: None)
 
 
 @planted(killed_once)
@@ -400,25 +402,25 @@ def without_bug(scenario: Callable[..., Game]) -> Distinguished:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_bug_is_flagged(name, monkeypatch):
+def test_the_bug_is_flagged(name, monkeypatch):
     found = BUGS.play(name, monkeypatch)
     assert found.is_violation, str(found)
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_same_rounds_without_the_bug_are_not(name):
+def test_the_same_rounds_without_the_bug_are_not_flagged(name):
     found = without_bug(BUGS[name].scenario)
     assert not found.is_violation, str(found)
 
 
-def test_servers_that_are_killed_again_and_again_release_what_was_planned():
-    """The journal counts the rounds of all lives together: of eight lives two make a round."""
+def test_repeatedly_killed_servers_release_only_the_planned_rounds():
+    """The journal counts the rounds of all servers together, so only two of eight servers make a round."""
     rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
     assert len(_lives(rounds, rounds.pair[1], NoiseSource(0))) == 2
 
 
-def test_weight_decay_after_the_local_clip_is_mended_by_the_server(monkeypatch):
-    """The planted bug needs a server that does not clip: with its own the rounds stay within the claim."""
+def test_clipping_at_the_server_corrects_weight_decay_after_local_clipping(monkeypatch):
+    """The planted bug needs a server that does not clip. With clipping the guarantee holds."""
     clipped = serving.clipped
     weight_decay_after_the_only_clip(monkeypatch)
     monkeypatch.setattr(serving, "clipped", clipped)

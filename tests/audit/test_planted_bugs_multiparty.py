@@ -1,4 +1,4 @@
-"""Privacy bugs of training by several parties, planted one at a time: the game must flag each, and not the right code.
+"""Privacy bugs in training by several parties, planted one at a time. The audit must flag each, but not correct code.
 
 And two that were published: Laplace noise a coordinate for an l2 sensitivity, and noise without its log(1/delta).
 """
@@ -60,7 +60,7 @@ def game(joint: Joint, runs: int = 4000) -> Game:
 
 
 def one_sum(knows_the_noise: bool = False) -> Game:
-    """One gradient, with what is left of it modulo the step of the coarse bits, which the fine ones must hide."""
+    """One gradient modulo the step of the coarse bits, which the fine bits must hide."""
 
     def seen(witness: Witness) -> Any:
         opened = witness.opened[0] - (witness.noise[0] if knows_the_noise else 0)
@@ -70,7 +70,7 @@ def one_sum(knows_the_noise: bool = False) -> Game:
 
 
 def one_among_many() -> Game:
-    """One gradient of twenty records, so that a longer one than the clip still fits the lattice."""
+    """One gradient of twenty records, so that a gradient beyond the clip still fits the lattice."""
     return game(descent(spread(pairs.label_flip(20, 1), counts=(10, 9, 1)), BUDGET))
 
 
@@ -81,7 +81,7 @@ def several_sums() -> Game:
 
 
 def changing_sums() -> Game:
-    """Two gradients, of which a record's second is not its first; or of a record whose gradients are zero.
+    """Two gradients of a record whose second differs from its first, or of a record whose gradients are zero.
 
     Attackers look at their difference, too.
     """
@@ -106,7 +106,7 @@ def minimisers() -> Game:
 
 
 def own_sources() -> Game:
-    """One gradient a run, each run with a source of its own."""
+    """One gradient per run, and a separate source per run."""
     joint = descent(spread(pairs.label_flip(2, 1)), BUDGET)
 
     def mechanism(parties: Any, source: NoiseSource) -> Any:
@@ -120,7 +120,7 @@ def own_sources() -> Game:
 
 @planted(one_sum)
 def noise_halved(monkeypatch):
-    """As with uniforms of a bit less, and coarse bits that are worth half as much."""
+    """Uniform numbers with one bit less, and coarse bits with half the weight."""
     draw = NoiseSource.lattice
     monkeypatch.setattr(
         NoiseSource, "lattice", lambda self, size, law: draw(self, size, replace(law, bits=law.bits - 1))
@@ -134,7 +134,7 @@ def noise_dropped(monkeypatch):
 
 @planted(one_sum)
 def coarse_bits_biased(monkeypatch):
-    """As where one party can tilt the coins: a biased coin has a smaller spread."""
+    """Biased coins, as if one party could influence them. A biased coin has a smaller variance."""
 
     def biased(self, size, law):
         ones = (self._live().random((size, law.coarse)) < 0.97).sum(axis=1)
@@ -146,14 +146,14 @@ def coarse_bits_biased(monkeypatch):
 
 @planted(one_sum)
 def uniforms_left_out(monkeypatch):
-    """Noise on a coarser lattice than the signal: what is left modulo its step is the signal's."""
+    """Noise on a coarser lattice than the signal, whose remainder modulo the step is visible."""
     draw = NoiseSource.lattice
     monkeypatch.setattr(NoiseSource, "lattice", lambda self, size, law: draw(self, size, law) >> law.bits << law.bits)
 
 
 @planted(one_sum)
 def noise_drawn_by_the_attacker(monkeypatch):
-    """As where one party draws the noise for all: it can take it off again."""
+    """Noise that one party draws for all, and can therefore subtract."""
     return {"knows_the_noise": True}
 
 
@@ -175,7 +175,7 @@ def noise_reused_in_every_step(monkeypatch):
 
 
 class Repeating:
-    """A source that draws noise once."""
+    """A source that repeats the noise it drew first."""
 
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
@@ -195,7 +195,7 @@ class Repeating:
 
 @planted(one_sum)
 def gradient_bound_for_a_replaced_record(monkeypatch):
-    """G, where a replaced record moves a sum by 2G."""
+    """Sensitivity G, although a replaced record moves a sum by 2G."""
     summand = gradient._gradient_sum
     monkeypatch.setattr(gradient, "_gradient_sum", lambda weights, clip: summand(weights, 2 * clip))
 
@@ -212,7 +212,7 @@ def rounding_not_counted(monkeypatch):
 
 @planted(several_sums)
 def steps_not_composed(monkeypatch):
-    """A claim without sqrt(steps)."""
+    """A claim that ignores the composition over steps."""
 
     def of_one(plan: AggregationPlan) -> Event:
         step, distance = plan.law.comparison(plan.tail)
@@ -223,7 +223,7 @@ def steps_not_composed(monkeypatch):
 
 @planted(minimisers)
 def tolerance_of_minimisers_ignored(monkeypatch):
-    """A solver that takes one step of three times the right length, and certifies nothing."""
+    """A solver that takes one step of three times the right size and does not certify the minimiser."""
 
     def sloppy(problem: Problem, *, tolerance: float) -> Any:
         total = problem.objective.gradient_sum(problem.start(), problem.rows, problem.targets, math.inf)
@@ -234,13 +234,13 @@ def tolerance_of_minimisers_ignored(monkeypatch):
 
 @planted(minimisers)
 def divided_by_local_numbers(monkeypatch):
-    """Each party's minimiser weighs as if it were the only one."""
-    weighed = output._weighed_minimiser
+    """Each party's minimiser has the weight of the only party."""
+    weighted = output._weighted_minimiser
 
     def by_its_own(problem: JointProblem, party: Problem) -> Any:
-        return weighed(problem, party) * (problem.n / party.rows.n)
+        return weighted(problem, party) * (problem.n / party.rows.n)
 
-    monkeypatch.setattr(output, "_weighed_minimiser", by_its_own)
+    monkeypatch.setattr(output, "_weighted_minimiser", by_its_own)
 
 
 # ---------------------------------------------------------------------------------------------------------- the tests
@@ -252,19 +252,19 @@ def without_bug(scenario: Callable[..., Game]) -> Distinguished:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_bug_is_flagged(name, monkeypatch):
+def test_the_bug_is_flagged(name, monkeypatch):
     found = BUGS.play(name, monkeypatch)
     assert found.is_violation, str(found)
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_same_run_without_the_bug_is_not(name):
+def test_the_same_run_without_the_bug_is_not_flagged(name):
     found = without_bug(BUGS[name].scenario)
     assert not found.is_violation, str(found)
 
 
 def test_a_record_far_beyond_the_clip_is_refused_by_the_lattice(monkeypatch):
-    """Of two records the sum has no room for a gradient ten times the clip: nothing is released."""
+    """A sum over two records has no room for a gradient of ten times the clip, so nothing is released."""
     joint = descent(spread(pairs.label_flip(2, 1)), BUDGET)
     clip_skipped(monkeypatch)
     with pytest.raises(ValueError, match="nothing is released"):
@@ -282,7 +282,7 @@ def claim(event: Event, delta: float) -> Guarantee:
 
 @cache
 def along_the_diagonal() -> tuple[Joint, list[Any]]:
-    """Return Out-P of three parties, one record of which moves the average alike in 122 coordinates; and averages."""
+    """Return Out-P of three parties, in which one record moves all 122 coordinates equally; and averages."""
     X, y = np.zeros((3, D)), np.zeros(3)
     X[0], y[0] = 1 / math.sqrt(D), 1.0
     pair = spread(pairs.Pair((X, y), (X.copy(), -y), "diagonal"), Huber(0.25), alpha=2.0)
@@ -294,8 +294,8 @@ def along_the_diagonal() -> tuple[Joint, list[Any]]:
     return joint, exact
 
 
-def test_laplace_noise_a_coordinate_at_the_papers_scale_fails():
-    """Theorem 6.3.1 is proved for another noise than section 6.7 draws: Laplace(sensitivity/epsilon) a coordinate."""
+def test_laplace_noise_per_coordinate_at_the_scale_of_the_paper_fails():
+    """Theorem 6.3.1 holds for other noise than section 6.7 draws, which is Laplace(sensitivity/epsilon) noise."""
     joint, (first, second) = along_the_diagonal()
     sensitivity = 2 * 0.25 / (3 * 2.0)  # 2G/(m n lambda)
     assert np.linalg.norm(second - first) == pytest.approx(sensitivity, rel=0.05)
@@ -309,7 +309,9 @@ def test_laplace_noise_a_coordinate_at_the_papers_scale_fails():
     outputs = likelihoods(first), likelihoods(second)
     found = from_outputs(*outputs, guarantee=claim(PureRelease(EPSILON), 0.0), confidence=0.999)
     assert found.is_violation, str(found)
-    assert found.lower_bound > 1.2 * EPSILON, str(found)  # of sqrt(122) * EPSILON, which is reached far out
+    assert found.lower_bound > 1.2 * EPSILON, str(
+        found
+    )  # The true value is sqrt(122) * EPSILON, but only in the far tails.
 
 
 def test_the_lattice_noise_passes_on_the_same_tables():
@@ -322,7 +324,7 @@ def test_the_lattice_noise_passes_on_the_same_tables():
 
 
 def test_the_noise_of_table_6_1_for_gradients_fails(monkeypatch):
-    """It has no log(1/delta): sqrt(2T) G/(m n epsilon) a step is mu = sqrt(2) epsilon, whatever delta."""
+    """It lacks log(1/delta): sqrt(2T) G/(m n epsilon) per step gives mu = sqrt(2) epsilon for every delta."""
     joint = descent(spread(pairs.label_flip(2, 1)), Budget(EPSILON, 1e-3))
 
     def of_the_table(self: NoiseSource, size: int, law: Any) -> Any:
@@ -341,7 +343,7 @@ def test_the_noise_of_table_6_1_for_gradients_fails(monkeypatch):
 
 
 def test_rajkumar_and_agarwal_fail_at_the_budget_of_a_step():
-    """Each step spends the budget anew; what the release claims is the total, what the paper claims is one step's."""
+    """Each step spends the budget again. The release claims the total, but the paper only one step."""
     pair = spread(pairs.label_flip(2, 1))
     budget = Budget(3.0, DELTA)
     source = NoiseSource(3, purpose="the budget of a step")

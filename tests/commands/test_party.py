@@ -1,4 +1,4 @@
-"""``privet party`` as hospitals meet it: real processes of the real command line, real files, real faults."""
+"""``privet party`` with real processes of the command line, real files and real failures."""
 
 import base64
 import io
@@ -49,11 +49,11 @@ sex = ["female", "male"]
 NUMBERS = CLASSES.replace(
     'target = "stroke"\ntarget_levels = ["no", "yes"]', 'target = "cost"\ntarget_bounds = [0, 400]'
 )
-MANY_STEPS = 100_000  # far more than can be made before somebody is killed
+MANY_STEPS = 100_000  # far more than are made before a party is killed
 
 
 def study_text(ports, table=CLASSES, **options):
-    """Return a study file; a large epsilon, so that models are good for something."""
+    """Return the text of a study file. Its epsilon is large, so that the models are accurate."""
     settings = {"name": "stroke", "epsilon": 20.0, "delta": 1e-3, "steps": 10} | options
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     for name, port in zip(NAMES, ports, strict=True):
@@ -62,7 +62,7 @@ def study_text(ports, table=CLASSES, **options):
 
 
 def patients(seed, n=400):
-    """Return a table whose numbers nobody would write by chance."""
+    """Return a table with numbers that cannot occur elsewhere by chance."""
     rng = np.random.default_rng(seed)
     age, bmi = rng.uniform(0, 120, n), rng.uniform(10, 60, n)
     sex = rng.choice(["female", "male"], n)
@@ -82,7 +82,7 @@ class Run:
             patients(seed).to_csv(folder / name / "data.csv", index=False)
 
     def start(self, *names, words=("party",), **options):
-        """Start parties; an option that is None is left out."""
+        """Start parties. Options that are None are left out."""
         for name in names:
             values = {"index": NAMES.index(name), "data": "data.csv", "ledger": "ledger.jsonl", **options}
             given = [part for key, value in values.items() if value is not None for part in (f"--{key}", str(value))]
@@ -90,7 +90,7 @@ class Run:
         return self
 
     def end(self):
-        """Wait for all; return the exit codes."""
+        """Wait for all parties, and return their exit codes."""
         return [party.wait() for party in self.parties.values()]
 
     def model(self, name):
@@ -100,7 +100,7 @@ class Run:
         return Ledger(self.folder / name / "ledger.jsonl").entries()
 
     def refused(self, name):
-        """Return the one line with which a party gave up; it left no model."""
+        """Return the single error line of a party that failed, and check that it wrote no model."""
         assert self.parties[name].wait() == 2, self.parties[name].err
         assert not self.model(name).exists()
         (line,) = self.parties[name].err.splitlines()
@@ -116,7 +116,7 @@ def run(tmp_path):
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory):
-    """Run a study with keys, which the command line makes; the west brings no data."""
+    """Run a study with keys that the command line makes. The party west brings no data."""
     folder = tmp_path_factory.mktemp("signed")
     with Machine() as machine:
         run = Run(folder, machine, study_text(machine.ports))
@@ -133,7 +133,7 @@ def signed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unsigned(tmp_path_factory):
-    """Run a study without keys, on one machine: Huber regression, by minimisers."""
+    """Run a study without keys on one machine: Huber regression by joint output perturbation."""
     folder = tmp_path_factory.mktemp("unsigned")
     with Machine() as machine:
         options = {"table": NUMBERS, "model": "huber", "method": "output", "alpha": 0.05, "threshold": 100}
@@ -143,7 +143,7 @@ def unsigned(tmp_path_factory):
 
 
 def run_privet(monkeypatch, capsys, *arguments):
-    """Run the command line in this process; return exit code, what it printed, and what it complained of."""
+    """Run the command line in this process, and return its exit code, output and errors."""
     monkeypatch.setattr(sys, "argv", ["privet", *map(str, arguments)])
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as exit_:
@@ -193,14 +193,14 @@ def test_privet_load_opens_the_model_of_a_study(kind, request):
     np.testing.assert_array_equal(model.predict(fresh), TableModel.load(run.model("west")).predict(fresh))
 
 
-def test_every_party_books_the_guarantee_once(signed):
+def test_every_party_records_the_guarantee_once(signed):
     for name in NAMES:
         (entry,) = signed.ledger(name)
         assert entry.label.startswith("study stroke (")
         assert entry.guarantee.event == TableModel.load(signed.model(name)).guarantee.event
 
 
-def test_models_predict(signed, unsigned, monkeypatch, capsys):
+def test_models_of_studies_predict_accurately(signed, unsigned, monkeypatch, capsys):
     fresh = patients(99)
     table = signed.folder / "fresh.csv"
     fresh.to_csv(table, index=False)
@@ -213,12 +213,12 @@ def test_models_predict(signed, unsigned, monkeypatch, capsys):
     predicted = pd.read_csv(io.StringIO(out))["prediction"]
     assert np.corrcoef(predicted, fresh["cost"])[0, 1] > 0.9
     model = TableModel.load(unsigned.model("west"))
-    assert model.estimator.threshold == pytest.approx(0.5)  # 100 of bounds 400 apart
+    assert model.estimator.threshold == pytest.approx(0.5)  # 100 of bounds that are 400 apart, mapped to [-1, 1]
     assert model.estimator.method_ == "joint output perturbation"
     assert TableModel.load(signed.model("west")).estimator.method_reason_ == "2 parties with 800 rows in all"
 
 
-def test_nothing_is_written_but_model_and_ledger(signed, unsigned):
+def test_only_the_model_and_the_ledger_are_written(signed, unsigned):
     for run, expected in ((signed, {"study.privet.json", "ledger.jsonl"}), (unsigned, {"study.privet.json"})):
         for name, party in run.parties.items():
             folder = run.folder / name
@@ -226,12 +226,12 @@ def test_nothing_is_written_but_model_and_ledger(signed, unsigned):
             assert not any((run.folder / f".{name}" / "tmp").iterdir())
             stems = {
                 re.sub(r"^\.(.+)\.\w{8}$", r"\1", path.name) for path in party.written
-            }  # written whole, then named
+            }  # written to a temporary name, then renamed
             assert stems == expected
             assert {path.parent for path in party.written} == {folder}
 
 
-def test_no_cell_of_a_table_is_in_what_was_written_or_said(signed):
+def test_no_cell_of_a_table_appears_in_files_or_output(signed):
     for name, party in signed.parties.items():
         said = signed.model(name).read_text() + party.out + (signed.folder / name / "ledger.jsonl").read_text()
         for seed in range(3):
@@ -240,7 +240,7 @@ def test_no_cell_of_a_table_is_in_what_was_written_or_said(signed):
                 assert not [cell for cell in cells if len(cell) >= 6 and cell in said]
 
 
-def test_verify_accepts_what_all_signed(signed, monkeypatch, capsys):
+def test_verify_accepts_a_model_that_all_parties_signed(signed, monkeypatch, capsys):
     ca = signed.folder / "keys" / "ca.crt"
     code, out, _ = run_privet(monkeypatch, capsys, "party", "verify", signed.model("north"), "--ca", ca)
     assert code == 0
@@ -316,7 +316,7 @@ def half_a_signature(fields):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_verify_refuses_what_was_changed(signed, tmp_path, monkeypatch, capsys, change, words):
+def test_verify_refuses_a_changed_file(signed, tmp_path, monkeypatch, capsys, change, words):
     fields = json.loads(signed.model("north").read_text())
     change(fields)
     path = tmp_path / "changed.json"
@@ -340,7 +340,7 @@ def test_verify_needs_the_authority_of_the_study(signed, unsigned, tmp_path, mon
     assert "is not signed" in err
 
 
-def test_keygen_never_overwrites(signed, monkeypatch, capsys):
+def test_keygen_never_overwrites_keys(signed, monkeypatch, capsys):
     keys = signed.folder / "keys"
     before = {path.name: path.read_bytes() for path in keys.iterdir()}
     assert set(before) == {"ca.crt", *(f"party_{index}.{end}" for index in range(3) for end in ("crt", "key"))}
@@ -351,8 +351,8 @@ def test_keygen_never_overwrites(signed, monkeypatch, capsys):
     assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
 
 
-def test_a_try_out_on_one_machine(tmp_path):
-    """Fresh processes of the installed program, as a person starts it: ridge, and the third party without a table."""
+def test_party_local_runs_a_study_on_one_machine(tmp_path):
+    """Fresh processes of the installed program train a ridge model. The third party has no table."""
     text = study_text([9100, 9101, 9102], table=NUMBERS, model="ridge")
     (tmp_path / "study.toml").write_text(text)
     for seed in range(2):
@@ -375,16 +375,18 @@ def test_a_try_out_on_one_machine(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ the words
 
 
-def test_help_tells_of_all_commands(monkeypatch, capsys):
+def test_help_lists_all_commands(monkeypatch, capsys):
     code, out, _ = run_privet(monkeypatch, capsys, "party", "--help")
     assert code == 0
     for word in ("run", "keygen", "local", "verify", "without showing them your rows"):
         assert word in out
-    assert "--at" not in run_privet(monkeypatch, capsys, "party", "run", "--help")[1]  # for `local` alone
+    assert (
+        "--at" not in run_privet(monkeypatch, capsys, "party", "run", "--help")[1]
+    )  # used by `privet party local` only
 
 
 @pytest.mark.parametrize("words", [("party",), ("party", "run")])
-def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
+def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
     code, _, err = run_privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
     assert code == 2
@@ -411,7 +413,7 @@ def test_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
         (("party", "verify", "study.toml"), "is not a privet model"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
+def test_mistakes_are_reported_in_one_line(tmp_path, monkeypatch, capsys, words, complaint):
     text = study_text([9100, 9101, 9102])
     (tmp_path / "study.toml").write_text(text)
     (tmp_path / "far.toml").write_text(text.replace(f"{HOST}:9100", "north.example:9100"))
@@ -426,8 +428,8 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
 # -------------------------------------------------------------------------------------------------------- when it fails
 
 
-def test_one_that_is_killed_in_mid_descent_ends_all(run):
-    """Noisy sums were seen by then: the budget is spent, though there is no model."""
+def test_a_party_killed_during_the_descent_ends_all_others(run):
+    """Noisy sums have been opened by then, so the budget is spent although there is no model."""
     broken = run(steps=MANY_STEPS, epsilon=1.0).start(*NAMES, timeout=100)
     for name in ("north", "south"):
         broken.parties[name].until(lambda name=name: broken.ledger(name))
@@ -437,14 +439,14 @@ def test_one_that_is_killed_in_mid_descent_ends_all(run):
         assert re.search(r"party 2 \(.*\) (closed the connection|is no longer connected)", broken.refused(name))
         (entry,) = broken.ledger(name)
         assert entry.guarantee.epsilon <= 1.0
-    assert time.monotonic() - start < 50  # long before the timeout
+    assert time.monotonic() - start < 50  # well before the timeout
 
 
-def test_one_that_is_killed_before_anything_is_opened_costs_nothing(run):
+def test_a_party_killed_before_anything_is_opened_costs_no_budget(run):
     broken = run()
     table = broken.folder / "west" / "data.csv"
     table.unlink()
-    os.mkfifo(table)  # a table that is never read to its end
+    os.mkfifo(table)  # Reading this table never ends.
     broken.start(*NAMES, timeout=100)
     broken.parties["west"].until(lambda: "All parties are connected" in broken.parties["west"].out)
     broken.parties["west"].kill()
@@ -454,7 +456,7 @@ def test_one_that_is_killed_before_anything_is_opened_costs_nothing(run):
     assert not broken.ledger("west")
 
 
-def test_one_that_never_comes_is_named_after_the_timeout(run):
+def test_a_missing_party_is_named_after_the_timeout(run):
     broken = run().start("north", "south", **{"connect-timeout": 2})
     for name in ("north", "south"):
         assert "party 2 did not connect within 2 s" in broken.refused(name)
@@ -462,7 +464,7 @@ def test_one_that_never_comes_is_named_after_the_timeout(run):
     assert "Waiting for south, west" in broken.parties["north"].out
 
 
-def test_another_study_is_noticed_before_any_table_is_opened(run):
+def test_a_different_study_is_noticed_before_any_table_is_opened(run):
     broken = run()
     (broken.folder / "west" / "study.toml").write_text(broken.text.replace("epsilon = 20.0", "epsilon = 2.0"))
     broken.start(*NAMES, data="there is none.csv")
@@ -474,7 +476,7 @@ def test_another_study_is_noticed_before_any_table_is_opened(run):
         assert not broken.ledger(name)
 
 
-def test_a_table_that_does_not_fit_stops_all_and_tells_others_nothing_of_it(run):
+def test_a_table_that_does_not_match_stops_all_without_details_for_others(run):
     broken = run()
     tables = [broken.folder / name / "data.csv" for name in NAMES]
     patients(1).rename(columns={"bmi": "body"}).to_csv(tables[1], index=False)
@@ -486,7 +488,7 @@ def test_a_table_that_does_not_fit_stops_all_and_tells_others_nothing_of_it(run)
     assert not any(broken.ledger(name) for name in NAMES)
 
 
-def test_values_beyond_the_bounds_stop_all_and_stay_untold(run):
+def test_values_beyond_the_bounds_stop_all_and_are_not_revealed(run):
     broken = run()
     frame = patients(0)
     frame.loc[17, "age"] = 120.73625
@@ -502,7 +504,7 @@ def test_values_beyond_the_bounds_stop_all_and_stay_untold(run):
     assert not any(broken.ledger(name) for name in NAMES)
 
 
-def test_an_expired_certificate_keeps_its_owner_out(run, tmp_path):
+def test_a_party_with_an_expired_certificate_is_refused(run, tmp_path):
     broken = run()
     keys = make_keys(tmp_path / "keys", list(NAMES))
     old = make_keys(tmp_path / "old", list(NAMES), days=5, start=datetime.now(UTC) - timedelta(days=10))
@@ -514,8 +516,8 @@ def test_an_expired_certificate_keeps_its_owner_out(run, tmp_path):
         assert not broken.ledger(name)
 
 
-def test_nothing_is_opened_unless_all_could_book(run):
-    """The south's ledger counts another kind of neighbours, and takes no entry of this one."""
+def test_nothing_is_opened_unless_all_ledgers_accept_the_guarantee(run):
+    """The ledger of south has entries of another adjacency, so it refuses this one."""
     broken = run()
     other = Guarantee.of(GaussianRelease(0.1), Adjacency.ADD_OR_REMOVE, 1e-3, released="a mean")
     Ledger(broken.folder / "south" / "ledger.jsonl").spend(other)
@@ -526,7 +528,7 @@ def test_nothing_is_opened_unless_all_could_book(run):
     assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
 
 
-def test_a_ledger_that_cannot_be_read_is_found_before_others_are_met(run):
+def test_an_unreadable_ledger_is_noticed_before_connecting(run):
     broken = run()
     (broken.folder / "south" / "ledger.jsonl").write_text("spent a little\n")
     broken.start("south", **{"connect-timeout": 100})
@@ -534,7 +536,7 @@ def test_a_ledger_that_cannot_be_read_is_found_before_others_are_met(run):
     assert "Waiting for" not in broken.parties["south"].out
 
 
-def test_a_try_out_that_fails_tells_who_and_why(tmp_path, monkeypatch, capfd):
+def test_party_local_reports_which_party_failed_and_why(tmp_path, monkeypatch, capfd):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
     patients(0).to_csv(tmp_path / "0.csv", index=False)
     patients(1).drop(columns="sex").to_csv(tmp_path / "1.csv", index=False)
@@ -564,7 +566,7 @@ def release(weights, delta=1e-3):
 
 
 @pytest.mark.parametrize("scaling", [0.5, 0.0])
-def test_the_result_predicts_as_the_weights_do(scaling, tmp_path):
+def test_predictions_of_the_result_follow_from_the_weights(scaling, tmp_path):
     (tmp_path / "study.toml").write_text(study_text([1, 2, 3], intercept_scaling=scaling))
     study = Study.read(tmp_path / "study.toml")
     weights = [1.5, -2.0, 0.25, 0.5] + [0.75] * (scaling > 0)
@@ -581,7 +583,7 @@ def test_the_result_predicts_as_the_weights_do(scaling, tmp_path):
     assert model.estimator.method_reason_ == "2 parties with 7 rows in all"
 
 
-def test_weights_need_a_target_that_is_declared():
+def test_weights_need_a_declared_target():
     schema = TableSchema((Numeric("age", 0, 120),), Target("stroke"))
     with pytest.raises(TableError, match="need a schema whose target is declared"):
         TableModel(schema, PrivateLogisticRegression()).adopt(release([1.0, 2.0]), method="joint", reason="")

@@ -1,4 +1,4 @@
-"""Chapter 6 runs, on parties made up here and on the real data; its fast methods are those of the package."""
+"""The experiment of chapter 6 on synthetic and real data. Its fast methods agree with those of the package."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def methods(experiment):
 
 
 def study_of(experiment, n=240, d=6, is_regression=False):
-    """Return rows in the unit ball, half of their entries zero, and targets that follow from them."""
+    """Return rows in the unit ball with half of their entries zero, and targets that depend on them."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(n + 60, d)) * (rng.random((n + 60, d)) < 0.5)
     X = sys.modules["multiparty_data"].in_unit_ball(X)
@@ -75,7 +75,7 @@ def tiny(experiment, **changes):
 
 
 @pytest.mark.parametrize("is_regression", [False, True])
-def test_a_tiny_run_writes_everything(experiment, methods, tmp_path, is_regression, capsys):
+def test_a_tiny_run_writes_all_results(experiment, methods, tmp_path, is_regression, capsys):
     study = study_of(experiment, is_regression=is_regression)
     preset = tiny(experiment)
     rows = [row for parties in (4, 240) for row in experiment.examine(study, parties, preset)]
@@ -109,12 +109,12 @@ def test_each_method_has_its_best_setting_and_the_central_descent_that_of_grad_p
     study = study_of(experiment)
     preset = tiny(experiment, alphas=(1e-3, 1.0), steps=(1, 40))
     rows = {row["method"]: row for row in experiment.examine(study, 4, preset)}
-    assert rows[methods.PATHAK]["knobs"]["alpha"] == 1.0  # much noise
-    assert rows[methods.RAJKUMAR]["knobs"]["steps"] == 40  # little of it
+    assert rows[methods.PATHAK]["knobs"]["alpha"] == 1.0  # because it has much noise
+    assert rows[methods.RAJKUMAR]["knobs"]["steps"] == 40  # because it has little noise
     assert rows[methods.CENTRAL]["knobs"] == rows[methods.MPC_GRAD]["knobs"]
 
 
-def test_verdicts(experiment, methods):
+def test_verdicts_compare_methods_by_their_standard_errors(experiment, methods):
     def row(method, gap, loss):
         spreads = {name: {"mean": value, "std": 0.1, "runs": 4} for name, value in (("gap", gap), ("loss", loss))}
         return {"dataset": "A", "parties": 3, "method": method, "is_regression": False} | spreads
@@ -144,7 +144,7 @@ def test_mpc_grad_p_is_the_simulated_protocol(experiment, methods, parties, seed
     plan = gradient_plan(joint, BUDGET, steps=12)
     aggregator = SimulatedAggregator(plan, problems_of(study, parties, 0.01), seed and NoiseSource(seed))
     release = asyncio.run(joint_gradient_descent(joint, aggregator, delta=BUDGET.delta, step_size=2.0))
-    # Sums in another order may round to the next point of the lattice, once in a long while.
+    # Sums in another order may very rarely round to the next point of the lattice.
     np.testing.assert_allclose(found.path[12], release.weights, atol=3 * 2.0 / (plan.scale * 240))
     assert found.epsilon == release.guarantee.epsilon
     assert found.noise_std == release.trace["noise_std"]
@@ -193,7 +193,7 @@ def test_shortened_methods_have_the_noise_and_the_epsilon_of_the_comparisons(exp
     assert found.epsilon == pytest.approx(release.guarantee.epsilon, rel=1e-6)
 
 
-def test_the_central_descent_is_the_solver(experiment, methods):
+def test_the_central_descent_has_the_noise_of_the_solver(experiment, methods):
     deal = methods.Deal(study_of(experiment), 4)
     found = methods.train(methods.CENTRAL, deal, BUDGET, methods.Knobs(0.01, 9, 1.0), NoiseSource(1), [3])
     assert sorted(found.path) == [0, 3, 9]
@@ -222,7 +222,7 @@ def test_minimisers_are_those_of_the_solver(experiment, objective, rows, is_tilt
         problem = Problem(objective, L2(alpha), BoundedRows(study.X[part], 1.0), study.y[part])
         alone = minimise(problem, tolerance=tolerance, tilt=tilts[party])
         assert np.linalg.norm(found[party] - alone) <= 2.1 * tolerance / alpha
-        if rows == 1 and not is_tilted:  # on the line of its row
+        if rows == 1 and not is_tilted:  # The minimiser is a multiple of the row.
             row = study.X[[party]].toarray()[0]
             assert abs(found[party] @ row) == pytest.approx(np.linalg.norm(found[party]) * np.linalg.norm(row))
 
@@ -237,7 +237,7 @@ def test_minimisers_that_do_not_settle_raise(experiment, monkeypatch):
         module.minimisers(study.objective, study.X, study.y, 7, alpha=0.01, tolerance=1e-8)
 
 
-def test_table_6_1(experiment):
+def test_noise_of_table_6_1_is_reproduced(experiment):
     lines = {line.method: line for line in sys.modules["multiparty_noise"].table()}
     output, gradient = lines["MPC Out-P"], lines["MPC Grad-P"]
     assert output.noise[0.0] == pytest.approx(0.0887, abs=5e-5)
@@ -248,7 +248,7 @@ def test_table_6_1(experiment):
     assert lines["Pathak"].noise[1e-5] == pytest.approx(100 * output.noise[1e-5])
     assert lines["Local Out-P"].noise[1e-5] == pytest.approx(10 * output.noise[1e-5])
     assert lines["Local Grad-P"].noise[1e-3] == pytest.approx(10 * gradient.noise[1e-3])
-    for line in (output, gradient):  # rounding, and the law of fair bits, cost something, but not much
+    for line in (output, gradient):  # Rounding and noise of fair bits cost a little.
         for delta, std in line.protocol_noise.items():
             assert 1 < std / line.noise[delta] < 1.1
 
@@ -264,7 +264,7 @@ def loaded(experiment, name):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_data_are_those_of_the_chapter(experiment, name):
+def test_the_data_have_the_shapes_of_the_chapter(experiment, name):
     study = loaded(experiment, name)
     n, n_test, d = SHAPES[name]
     assert (study.X.shape, study.X_test.shape) == ((n, d), (n_test, d))
@@ -276,7 +276,7 @@ def test_data_are_those_of_the_chapter(experiment, name):
     assert all(n % parties == 0 for parties in sys.modules["multiparty_data"].party_counts(name))
 
 
-def test_quick_run_on_bike(experiment, tmp_path, capsys):
+def test_a_quick_run_on_bike_writes_its_results(experiment, tmp_path, capsys):
     loaded(experiment, "Bike")
     results = experiment.main(["--quick", "--datasets", "Bike", "--seeds", "1"])
     assert results["preset"] == "quick"
@@ -287,7 +287,7 @@ def test_quick_run_on_bike(experiment, tmp_path, capsys):
     assert math.isfinite(sum(row["gap"]["mean"] for row in results["rows"]))
 
 
-def test_missing_data_are_named(experiment, monkeypatch, tmp_path):
+def test_missing_data_files_are_named(experiment, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match=r"kddcup99_10_percent\.csv\.gz is not in"):
         experiment.main(["--quick"])

@@ -1,4 +1,4 @@
-"""The comparison methods draw the noise that their guarantees speak of, and say what they really give."""
+"""The comparison methods draw the noise that their guarantees assume, and state what they really guarantee."""
 
 import math
 import sys
@@ -29,11 +29,11 @@ from privet.solvers.base.minimise import minimise
 
 BUDGET = Budget(0.5, 1e-3)
 PARTIES, ROWS, COLUMNS, ALPHA, STEPS, STEP_SIZE = 5, 8, 3000, 0.05, 20, 0.5
-SURE = 0.06  # relative; deviations of 3000 draws have a relative error of 0.013
+SURE = 0.06  # relative tolerance; the standard deviation of 3000 draws has a relative error of 0.013
 
 
 def of_zeros(alpha=ALPHA, counts=(ROWS,) * PARTIES, objective=None):
-    """Return parties whose rows are zeros: what is released is noise alone, of many coordinates."""
+    """Return parties whose rows are zeros, so that only noise is released, in many coordinates."""
     return [
         Problem(objective or Logistic(), L2(alpha), BoundedRows(np.zeros((n, COLUMNS)), 1.0), np.zeros(n))
         for n in counts
@@ -51,11 +51,11 @@ def of_data(counts=(30, 30, 30), alpha=0.1, objective=None):
 
 
 def moves(problem):
-    """Return how far a minimiser moves, by the formula of the papers and 1 % for its tolerance."""
+    """Return the sensitivity of a minimiser by the formula of the papers, plus 1 % for its tolerance."""
     return 1.01 * 2 / (problem.rows.n * problem.regulariser.alpha)
 
 
-# Each returns the epsilon of one release, from the noise that was seen and what a record moves.
+# Each function returns the epsilon of one release, computed from the observed noise and the sensitivity.
 
 
 def seen_in_pathak(source):
@@ -99,20 +99,20 @@ SEEN = [
 
 
 def check(seen, source):
-    """Raise unless the noise that is seen gives the epsilon that the guarantee claims."""
+    """Check that the observed noise gives the epsilon that the guarantee claims."""
     epsilon, release = seen(source)
-    # Pathak's is 0 at the budget's delta: it is compared at one where it is not.
+    # Pathak's epsilon is 0 at the budget's delta, so a smaller delta is used for the comparison.
     delta = BUDGET.delta / 1e3 if seen is seen_in_pathak else BUDGET.delta
     assert epsilon == pytest.approx(release.guarantee.epsilon_at(delta), rel=SURE)
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_noise_is_that_of_the_guarantee(seen):
+def test_the_noise_matches_the_guarantee(seen):
     check(seen, NoiseSource(3))
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_half_the_noise_would_be_noticed(seen, monkeypatch):
+def test_half_the_noise_is_noticed(seen, monkeypatch):
     whole = NoiseSource.gaussian
     monkeypatch.setattr(
         NoiseSource, "gaussian", lambda self, shape, std, dtype=np.float64: whole(self, shape, std / 2, dtype)
@@ -126,7 +126,7 @@ def test_half_the_noise_would_be_noticed(seen, monkeypatch):
     [local_output_perturbation, local_objective_perturbation, partial(local_gradient_descent, steps=STEPS)],
 )
 @pytest.mark.parametrize("parties", [1, 7])
-def test_local_methods_spend_one_partys_budget(method, parties):
+def test_local_methods_spend_the_budget_of_one_party(method, parties):
     guarantee = method(of_data((30,) * parties), BUDGET, source=NoiseSource(0)).guarantee
     assert 0.99 * BUDGET.epsilon < guarantee.epsilon <= BUDGET.epsilon
     assert guarantee.adjacency is Adjacency.REPLACE_ONE
@@ -134,7 +134,7 @@ def test_local_methods_spend_one_partys_budget(method, parties):
     assert any("one party" in assumption.text for assumption in guarantee.assumptions)
 
 
-def test_pathak_takes_the_noise_of_the_smallest_party_and_gives_far_more_than_the_budget():
+def test_pathak_uses_the_noise_of_the_smallest_party_and_is_far_within_the_budget():
     counts = (5, 50, 500)
     release = pathak(of_data(counts), BUDGET, source=NoiseSource(0))
     alone = local_output_perturbation(of_data(counts)[:1], BUDGET, source=NoiseSource(0))
@@ -154,7 +154,7 @@ def test_rajkumar_agarwal_spends_the_budget_in_every_step():
 
 
 @pytest.mark.parametrize("method", [local_gradient_descent, rajkumar_agarwal])
-def test_descents_end_at_the_minimiser_over_parties_where_noise_is_little(method):
+def test_descents_with_little_noise_end_at_the_minimiser_averaged_over_parties(method):
     counts = (40, 10)
     problems = of_data(counts)
     lax = Budget(1e5, 1e-3)
@@ -163,7 +163,9 @@ def test_descents_end_at_the_minimiser_over_parties_where_noise_is_little(method
         problem.objective.gradient_sum(release.weights, problem.rows, problem.targets, 1.0) / problem.rows.n
         for problem in problems
     ]
-    mean = np.mean(slopes, axis=0) + 0.1 * release.weights  # parties count alike, whatever their rows
+    mean = (
+        np.mean(slopes, axis=0) + 0.1 * release.weights
+    )  # Parties have equal weights, whatever their numbers of rows.
     assert np.linalg.norm(mean) < 0.01
     assert np.linalg.norm(0.8 * slopes[0] + 0.2 * slopes[1] + 0.1 * release.weights) > 0.015
 
@@ -178,14 +180,14 @@ def test_models_are_averaged_over_parties(method):
 
 
 @pytest.mark.parametrize("method", [pathak, local_output_perturbation])
-def test_without_a_delta_noise_is_k_norm(method):
+def test_without_a_delta_the_noise_is_k_norm(method):
     release = method(of_zeros(counts=(ROWS,)), Budget(0.5), source=NoiseSource(1))
     assert release.guarantee.delta == 0
     assert release.guarantee.epsilon == pytest.approx(0.5)
     assert np.linalg.norm(release.weights) == pytest.approx(COLUMNS * moves(of_zeros()[0]) / 0.5, rel=4 * SURE)
 
 
-def test_objective_perturbation_affords_few_rows_by_a_penalty():
+def test_objective_perturbation_adds_a_penalty_for_few_rows():
     few, many = of_data((3, 30_000), alpha=0.001)
     assert afforded_alpha(many, BUDGET) == 0
     added = afforded_alpha(few, BUDGET, 0.5)

@@ -38,7 +38,7 @@ def test_learns_and_promises_no_more_than_the_budget(table):
     assert 0.99 < model.guarantee_.epsilon <= 1.0
     assert model.method_ == "iteration"
     assert not model.guarantee_.is_conditional
-    assert "the last iterate, and nothing of those before it" in model.guarantee_.statement(verbose=True)
+    assert "the last iterate, and no earlier one" in model.guarantee_.statement(verbose=True)
 
 
 def test_early_records_are_hidden_better_and_the_worst_is_the_guarantee(table):

@@ -64,7 +64,9 @@ def test_a_support_vector_machine_learns_classes_and_has_no_probabilities(tmp_pa
     assert (model.predict(frame) == frame["visits"]).mean() > 0.85
     model.save(tmp_path / "model.json")
     for svm in (model, TableModel.load(tmp_path / "model.json")):
-        with pytest.raises(ValueError, match=r"PrivateLinearSVC has no probabilities: .*PrivateLogisticRegression"):
+        with pytest.raises(
+            ValueError, match=r"PrivateLinearSVC predicts no probabilities, .*PrivateLogisticRegression"
+        ):
             svm.predict_proba(frame)
 
 
@@ -146,15 +148,15 @@ def test_the_guarantee_says_that_the_target_is_clipped(regressor, seed):
 
 def test_a_number_has_neither_levels_nor_probabilities():
     model = cost_model().fit(table())
-    with pytest.raises(ValueError, match="'cost' is a number: it is predicted without probabilities"):
+    with pytest.raises(ValueError, match="'cost' is a number, which is predicted without probabilities"):
         model.predict_proba(table())
-    with pytest.raises(ValueError, match="'cost' is a number: it has bounds, and no levels"):
+    with pytest.raises(ValueError, match="'cost' is a number, so it has bounds instead of levels"):
         _ = model.levels
 
 
 @pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC])
 def test_a_classifier_refuses_a_number_with_the_remedy(no_noise, kind):
-    remedy = rf"{kind.__name__} predicts classes, .*'cost' is a number.*: use PrivateRidge.*--model ridge.*levels"
+    remedy = rf"{kind.__name__} predicts classes, .*'cost' is a number.* Use PrivateRidge.*levels"
     with pytest.raises(TableError, match=remedy):
         cost_model(kind)
 
@@ -163,14 +165,14 @@ def test_a_classifier_refuses_a_number_with_the_remedy(no_noise, kind):
 @REGRESSORS
 def test_a_regressor_refuses_classes_with_the_remedy(no_noise, regressor, levels):
     schema = TableSchema(FEATURES, Target("visits", levels))
-    remedy = rf"{regressor.__name__} predicts numbers, .*'visits' has no bounds: declare them \(target_bounds.*Logistic"
+    remedy = rf"{regressor.__name__} predicts numbers, .*'visits' has no bounds\. Declare target_bounds.*Logistic"
     with pytest.raises(TableError, match=remedy):
         TableModel(schema, regressor())
 
 
 @REGRESSORS
 def test_another_bound_than_that_of_the_schema_is_refused(regressor):
-    with pytest.raises(ValueError, match=r"leave target_bound at 1\.0"):
+    with pytest.raises(ValueError, match=r"Leave target_bound at 1\.0"):
         cost_model(regressor, target_bound=3000)
 
 
@@ -258,7 +260,9 @@ def test_a_bad_table_is_named_in_one_line_before_any_noise_is_drawn(no_noise, sp
 
 def test_a_number_as_target_is_refused_unless_its_levels_are_declared(no_noise):
     schema = TableSchema(FEATURES[1:], Target("age"))
-    with pytest.raises(TableError, match=r"300 different values: declare the levels .* bounds of a number"):
+    with pytest.raises(
+        TableError, match=r"300 different values\. Declare target_levels .* target_bounds if it is a number"
+    ):
         TableModel(schema, PrivateLogisticRegression()).fit(table())
 
 

@@ -1,4 +1,4 @@
-"""One party's part in the computations of test_aggregation.py and test_party.py, in a process of its own."""
+"""One party of the computations in test_aggregation.py and test_participation.py, in its own process."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ STEPS = 12
 SMALL = LatticeLaw(4, 2, 2)
 DRAWS = 100_000
 DEFAULT_DRAWS = 400
-EXTREMES = np.array([0.0, 1.0, -1.0, 2.0**30, -(2.0**30), 12345.0, -1e6])  # what one party sums up
-# Beyond what a field for one of the sums would hold; the noise is small beside it.
+EXTREMES = np.array([0.0, 1.0, -1.0, 2.0**30, -(2.0**30), 12345.0, -1e6])  # contribution of one party
+# The sum of all parties exceeds a field that has room for one contribution only. The noise is small.
 LARGE = AggregationPlan(EXTREMES.size, 2, 1.0, 2.0**30, 1.0, LatticeLaw(20, 6, 3), 1e-3)
 KINDS = ("logistic", "ridge", "huber", "output")
 
 
 def problems(kind):
-    """Return the parties' problems; with ridge the last brings no data."""
+    """Return the parties' problems. With ridge, the last party brings no data."""
     rng = np.random.default_rng(8)
     weights = np.array([3.0, -2.0, 0.5, 0.0])
     objective = {"ridge": Squared(), "huber": Huber(0.2)}.get(kind, Logistic())
@@ -46,7 +46,7 @@ def problems(kind):
 
 
 def public(kind):
-    """Return what is public of them, and the plan."""
+    """Return the public part of the problems, and the plan."""
     parties = problems(kind)
     joint = JointProblem.of([each for each in parties if each is not None])
     if kind == "output":
@@ -62,7 +62,7 @@ async def descend(kind, aggregator):
 
 
 class Watched(JointAggregator):
-    """Keeps what was opened, and this party's share of the noise."""
+    """A party that keeps what was opened, and its share of the noise."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -78,14 +78,14 @@ class Watched(JointAggregator):
 
 
 class Silent(Watched):
-    """Without noise."""
+    """A party that adds no noise."""
 
     def _joint_noise(self):
         return self._secret.array(np.full(self.plan.dimension, self.plan.law.reach, dtype=object))
 
 
-async def sums(session, told):
-    """Sum up values of all sizes and signs, without noise and with."""
+async def sums(session, orders):
+    """Sum values of various sizes and signs, without noise and with noise."""
     found = {}
     for name, kind in (("silent", Silent), ("noisy", Watched)):
         aggregator = kind(LARGE, session, problems("logistic")[session.index])
@@ -93,8 +93,8 @@ async def sums(session, told):
     return found
 
 
-async def descents(session, told):
-    """Run every method, without noise and with."""
+async def descents(session, orders):
+    """Run every method, without noise and with noise."""
     found = {}
     for kind in KINDS:
         _, plan = public(kind)
@@ -109,8 +109,8 @@ async def descents(session, told):
     return found
 
 
-async def draws(session, told):
-    """Draw noise alone, and keep this party's share of it."""
+async def draws(session, orders):
+    """Draw only noise, and keep this party's share of it."""
     start = time.perf_counter()
     for name, law, number in (("small", SMALL, DRAWS), ("default", LatticeLaw(), DEFAULT_DRAWS)):
         aggregator = Watched(AggregationPlan(number, 1, 1.0, 1.0, 1.0, law, 1e-3), session, None)
@@ -121,8 +121,8 @@ async def draws(session, told):
     return {"seconds": time.perf_counter() - start}
 
 
-async def release(session, told):
-    """One release of 104 coordinates: what it takes."""
+async def release(session, orders):
+    """Measure one release of 104 coordinates."""
     plan = AggregationPlan.for_budget(BUDGET, dimension=104, steps=1, sensitivity=2.0, largest=1e5)
     aggregator = JointAggregator(plan, session, problems("logistic")[session.index])
     await session.exchange(b"ready")
@@ -135,18 +135,18 @@ async def release(session, told):
     }
 
 
-async def signing(session, told):
-    """Sign a result; one party may have another."""
-    result = {"weights": [1.0 if session.index == told["other"] else 0.0]}
+async def signing(session, orders):
+    """Sign a result. One party may have a different one."""
+    result = {"weights": [1.0 if session.index == orders["other"] else 0.0]}
     try:
-        signatures = await sign(session, Study.from_values(told["study"]), result)
+        signatures = await sign(session, Study.from_values(orders["study"]), result)
     except (ValueError, NetworkError) as error:
         return {"error": str(error)}
     return {"signatures": [each.signature.hex() for each in signatures]}
 
 
-async def ordered(session, told):
-    """Take part in a study, and write down what happens in which order; party 1 brings no table, and takes its time."""
+async def ordered(session, orders):
+    """Take part in a study and record the order of events. Party 1 brings no table; one party is slow."""
     events, exchange, output = [], session.exchange, session.runtime.output
     times = {}
 
@@ -157,27 +157,27 @@ async def ordered(session, told):
         return answers
 
     def watched_output(*arguments, **options):
-        if isinstance(arguments[0], session.runtime.SecureObject):  # else it is MPyC that makes joint bits
+        if isinstance(arguments[0], session.runtime.SecureObject):  # Otherwise MPyC is making joint bits.
             events.append("opened")
         return output(*arguments, **options)
 
     def load():
         events.append("loaded")
-        if session.index == told["slow"]:
+        if session.index == orders["slow"]:
             time.sleep(0.5)
         times["loaded"] = time.monotonic()
         rng = np.random.default_rng(session.index)
         return None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
 
     def book(guarantee):
-        if session.index == told.get("refuses"):
+        if session.index == orders.get("refuses"):
             raise ValueError("the ledger is full")
         events.append("booked")
         times.update(booked=time.monotonic(), epsilon=guarantee.epsilon)
 
     session.exchange, session.runtime.output = watched_exchange, watched_output
     try:
-        release = await take_part(session, Study.from_values(told["study"]), load, book=book)
+        release = await take_part(session, Study.from_values(orders["study"]), load, book=book)
     except (ValueError, NetworkError) as error:
         await session.abandon(error)
         return {"events": events, "error": str(error)}
@@ -186,16 +186,16 @@ async def ordered(session, told):
     return {"events": events, "slowest": slowest, "counts": release.trace["counts"], **times}
 
 
-async def _take_part(told):
-    addresses = [(HOST, port) for port in told["ports"]]
+async def _take_part(orders):
+    addresses = [(HOST, port) for port in orders["ports"]]
     found = {}
-    with contextlib.suppress(NetworkError, ValueError):  # what ended a session is told by what was found
-        async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
-            for name in told["do"]:
-                found[name] = await globals()[name](session, told)
+    with contextlib.suppress(NetworkError, ValueError):  # The tests look at what was found until then.
+        async with Network(addresses, orders["index"], orders.get("keys"), 60.0, 60.0).connect() as session:
+            for name in orders["do"]:
+                found[name] = await globals()[name](session, orders)
     return found
 
 
-def main(told):
-    found = asyncio.run(_take_part(told))
+def main(orders):
+    found = asyncio.run(_take_part(orders))
     Path("found.json").write_text(json.dumps(found))

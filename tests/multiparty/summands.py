@@ -1,4 +1,4 @@
-"""What tests of the joint methods share: parties of a few rows, their neighbours, and a look at what each sums up."""
+"""Helpers for tests of the joint methods: small parties, neighbouring tables, and a record of all summands."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from privet.solvers.base.problem import Problem
 
 
 class Spy(SimulatedAggregator):
-    """Keeps what each party is asked to sum up."""
+    """A simulation that keeps the summands it was given."""
 
     def __init__(self, plan, problems):
         super().__init__(plan, problems, None)
@@ -24,7 +24,7 @@ class Spy(SimulatedAggregator):
 
 
 def run(method, problem, plan, parties, **options):
-    """Run a method without noise; return its release and its summands."""
+    """Run a method without noise, and return its release and its summands."""
     spy = Spy(plan, parties)
     return asyncio.run(method(problem, spy, delta=1e-5, **options)), spy.summands
 
@@ -45,7 +45,7 @@ def replaced(problem, place, row, target):
 
 
 def neighbours(parties, records):
-    """Yield pairs of lists of parties: each record of each party replaced by each of the given ones."""
+    """Yield pairs of neighbouring lists of parties, with each record replaced by each of the given records."""
     for index, each in enumerate(parties):
         for place, (row, target) in itertools.product(range(each.rows.n), records):
             yield parties, [*parties[:index], replaced(each, place, row, target), *parties[index + 1 :]]
@@ -58,7 +58,7 @@ def moved(plan, summand, one, other):
 
 
 def extreme_records(targets, dimension=2):
-    """Return rows of all lengths, most of them on the boundary or far beyond it, with each of the targets."""
+    """Return rows of various norms, most of them at the bound or far beyond it, with each of the targets."""
     ones = np.ones(dimension)
     first = np.eye(dimension)[0]
     rows = [0 * ones, first, -first, ones, -ones, 1e9 * ones, -1e9 * first, 1e-9 * ones, 0.5 * first]

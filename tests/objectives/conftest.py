@@ -65,7 +65,7 @@ def objective(request):
 
 @pytest.fixture(params=[each for each in OBJECTIVES if n_outputs(each) == 1], ids=name_of)
 def scalar(request):
-    """A loss of one score a record."""
+    """A loss of one score per record."""
     return request.param
 
 

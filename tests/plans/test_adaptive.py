@@ -65,7 +65,7 @@ def test_the_guarantee_says_what_is_assumed_and_what_is_enforced():
     plan = AdaptivePlan(0.3)
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
-    assert "bound stated with it" in bare.statement(verbose=True)
+    assert "bound stated for that sum" in bare.statement(verbose=True)
     clipped = plan.guarantee(1e-5, bound=enforced("everything is clipped"), released="sums", unit=Unit.CLIENT)
     assert not clipped.is_conditional
     for words in ("everything is clipped", "Released: sums", "at most 0.3^2", "for each client"):

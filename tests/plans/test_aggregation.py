@@ -115,11 +115,11 @@ def test_pure_budgets_are_refused():
 @pytest.mark.parametrize(
     ("budget", "changed", "match"),
     [
-        (Budget(1e-4, 1e-9), {"steps": 10_000}, "more noise than the lattice holds: take fewer steps"),
-        (Budget(1e-3, 1e-9), {"dimension": 10**6}, "more noise than the lattice holds"),
-        (Budget(100.0, 1e-9), {}, "take a smaller epsilon or a larger delta"),
-        (Budget(1000.0, 1e-9), {}, "take a smaller epsilon or a larger delta"),
-        (Budget(1.0, 1e-200), {}, "take a smaller epsilon or a larger delta"),
+        (Budget(1e-4, 1e-9), {"steps": 10_000}, "more noise than the lattice can hold: use fewer steps"),
+        (Budget(1e-3, 1e-9), {"dimension": 10**6}, "more noise than the lattice can hold"),
+        (Budget(100.0, 1e-9), {}, "use a smaller epsilon or a larger delta"),
+        (Budget(1000.0, 1e-9), {}, "use a smaller epsilon or a larger delta"),
+        (Budget(1.0, 1e-200), {}, "use a smaller epsilon or a larger delta"),
         (BUDGET, {"dimension": 0}, "dimension"),
         (BUDGET, {"steps": 0}, "steps"),
         (BUDGET, {"steps": 1.5}, "steps"),
@@ -206,8 +206,9 @@ def test_the_guarantee_says_what_was_done():
     assert not held.is_conditional
     assert held.released == "a mean"
     law = PLAN.law
-    assert f"{law.coarse} fair bits of 2^{law.bits} and {law.fine} uniforms of {law.bits} bits" in held.statement(
-        verbose=True
+    assert (
+        f"{law.coarse} fair bits of 2^{law.bits} and {law.fine} uniform numbers of {law.bits} bits"
+        in held.statement(verbose=True)
     )
     assert "not of a Gaussian" in held.statement(verbose=True)
 

@@ -91,7 +91,7 @@ def test_the_words_say_what_makes_it_contract():
         ((math.inf, 1.0), "^step_size"),
         (((0.1, math.nan), 1.0), "^step_size"),
         (((0.1, 0.0), 1.0), "^step_size"),
-        (((), 1.0), "step_size needs one number for each step"),
+        (((), 1.0), "step_size needs one number per step"),
         ((np.ones(3), 1.0), "^step_size"),
         ((0.1, 1.0, math.nan), "^strong_convexity"),
         ((0.1, 1.0, 0.1, 0.0), "^diameter must be positive"),
@@ -227,7 +227,7 @@ def test_the_guarantee_assumes_what_the_plan_cannot_see():
     vouched = [assumption.text for assumption in guarantee.assumptions if not assumption.is_enforced]
     assert any("2-smooth" in text for text in vouched)
     assert "last iterate" in guarantee.released
-    assert "nothing of those before it" in guarantee.statement(verbose=True)
+    assert "no earlier one" in guarantee.statement(verbose=True)
 
 
 def test_strongly_convex_full_batches_stop_costing():
@@ -260,9 +260,9 @@ def test_a_release_and_its_descent_come_together(make):
             return GradientPlan.for_budget(BUDGET, sampler=FixedOrder(9), clip_norm=1.0, **fields)
         return GradientPlan(FixedOrder(9), None, 1.0, 4.0, **fields)
 
-    with pytest.raises(ValueError, match=r"needs the steps that are made: give descent=Descent"):
+    with pytest.raises(ValueError, match=r"needs the sizes of the steps: give descent=Descent"):
         plan(release="last")
-    with pytest.raises(ValueError, match=r'a Descent matters only with release="last"'):
+    with pytest.raises(ValueError, match=r'a Descent has an effect only with release="last"'):
         plan(descent=DESCENT)
     with pytest.raises(ValueError, match="'first'"):
         plan(release="first", descent=DESCENT)
@@ -303,7 +303,7 @@ def test_tasks_are_counted(tasks):
 
 def test_a_run_must_say_that_it_keeps_iterates_to_itself():
     plan = last(FixedOrder(9))
-    with pytest.raises(PlanError, match="releases 'all', and the plan accounts for release='last'"):
+    with pytest.raises(PlanError, match="releases 'all', but the plan accounts for release='last'"):
         next(plan.run(9, NoiseSource(0)))
     with pytest.raises(PlanError, match="releases 'last'"):
         next(GradientPlan(FixedOrder(9), None, 1.0, 4.0).run(9, NoiseSource(0), release="last"))

@@ -93,7 +93,7 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(budget):
     assert planned(budget, strong_convexity=1.001 * least).epsilon_at(budget.delta) <= 0.1
     added = planned(budget, strong_convexity=1e-3, added_alpha=1.001 * least - 1e-3)
     assert added.epsilon_at(budget.delta) <= 0.1
-    assert "further penalty of" in added.guarantee(budget.delta).statement(verbose=True)
+    assert "additional penalty of" in added.guarantee(budget.delta).statement(verbose=True)
 
 
 def test_added_alpha_counts_as_alpha():
@@ -154,7 +154,14 @@ def test_the_guarantee_names_noise_and_argument(is_pure, law):
     plan = plan_of(is_pure=is_pure, is_one_sided=True)
     bare = plan.guarantee(1e-5)
     assert bare.is_conditional
-    for words in (law, "200 losses", "1.5-Lipschitz", "0.25-smooth", "0.01-strongly convex", "keep their side"):
+    for words in (
+        law,
+        "200 losses",
+        "1.5-Lipschitz",
+        "0.25-smooth",
+        "0.01-strongly convex",
+        "never point in opposite directions",
+    ):
         assert words in bare.statement(verbose=True)
     assert not plan.guarantee(1e-5, bound=enforced("rows are bounded")).is_conditional
 

@@ -192,7 +192,7 @@ def test_a_run_makes_exactly_the_planned_steps(sampler):
 def test_each_step_noises_one_sum():
     for step in plan_of().run(3, NoiseSource(0)):
         step.noisy(np.zeros(2))
-        with pytest.raises(PlanError, match="one noisy sum a step"):
+        with pytest.raises(PlanError, match="accounts for one noisy sum per step"):
             step.noisy(np.zeros(2))
 
 

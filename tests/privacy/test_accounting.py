@@ -101,7 +101,7 @@ def almost_unsampled(mu, delta):
 # --- Poisson batches ----------------------------------------------------------------------------------------------
 
 
-def test_the_promised_poisson_figure():
+def test_poisson_epsilon_of_a_known_run_has_its_published_value():
     event = PoissonGaussian(1.0, 0.01, 10_000)
     assert 6.18 < epsilon(event, ADD, 1e-5) <= 6.20
     assert epsilon(event, ADD, 1e-5, analysis="rdp") == pytest.approx(6.71, abs=0.02)
@@ -130,7 +130,7 @@ def test_one_poisson_step_is_never_below_the_truth(noise, rate, share):
 @pytest.mark.parametrize("steps", [1, 63, 64, 65, 1000, 9999, 10**5])
 @pytest.mark.parametrize("noise", [0.5, 10.0, 300.0])
 @pytest.mark.parametrize("times_floor", [1.0, 30.0])
-def test_almost_everybody_is_never_below_the_gaussian_profile(noise, steps, times_floor):
+def test_a_rate_near_one_is_never_below_the_gaussian_profile(noise, steps, times_floor):
     part = PoissonGaussian(noise, ALMOST_ONE, steps)
     delta = times_floor * fourier_floor((part,))
     exact = almost_unsampled(math.sqrt(steps) / noise, delta)
@@ -157,7 +157,7 @@ def test_the_pld_analysis_certifies_below_the_fourier_floor_too():
         assert certified >= almost_unsampled(math.hypot(math.sqrt(9999) / 100, 0.001), delta)
 
 
-def test_the_switch_at_64_steps_leaves_no_trace():
+def test_epsilon_is_continuous_at_the_switch_at_64_steps():
     values = [epsilon(PoissonGaussian(1.0, 0.01, steps), ADD, 1e-6) for steps in range(60, 70)]
     growth = np.diff(values)
     assert np.all(growth > 0)
@@ -182,7 +182,7 @@ def test_a_rate_just_below_one_is_as_good_as_one(steps):
     assert almost == pytest.approx(one, rel=1e-6)
 
 
-def test_a_delta_around_the_chance_of_being_sampled():
+def test_epsilon_is_zero_just_above_the_chance_of_being_sampled():
     rate, steps = 1e-4, 10
     chance = -math.expm1(steps * math.log1p(-rate))
     event = PoissonGaussian(0.02, rate, steps)
@@ -211,7 +211,7 @@ def test_dp_accounting_has_two_conventions_and_privet_answers_with_the_right_one
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(1.0, 1), (5.0, 30), (80.0, 1000)])
-def test_a_batch_of_everyone_is_the_full_batch_under_replace_one(noise, steps):
+def test_a_batch_of_all_units_equals_the_full_batch_under_replace_one(noise, steps):
     event, mu = FixedSizeGaussian(noise, 100, 100, steps), 2 * math.sqrt(steps) / noise
     assert epsilon(event, REPLACE, 1e-6) == gdp_epsilon(mu, 1e-6)
     assert epsilon(event, REPLACE, 1e-6, analysis="unsampled") == gdp_epsilon(mu, 1e-6)
@@ -368,7 +368,7 @@ def test_a_black_box_release_alone_is_worth_its_face_value(adjacency):
     ids=repr,
 )
 @pytest.mark.parametrize("analysis", ["tightest", "pld", "unsampled"])
-def test_nothing_released_is_nothing_spent(event, analysis):
+def test_an_empty_release_has_epsilon_zero(event, analysis):
     assert epsilon(event, ADD, 1e-5, analysis=analysis) == 0
 
 
@@ -465,7 +465,7 @@ def test_a_large_and_a_small_release_compose_in_little_time_and_memory(large, sm
 @pytest.mark.parametrize(
     "event", [PoissonGaussian(1e3, 1e-10, 10**5), PoissonGaussian(1e4, 1e-8, 10**5), PoissonGaussian(1.0, 1e-12, 10**4)]
 )
-def test_the_rarest_of_batches_have_an_epsilon_that_is_a_number(event):
+def test_extremely_rare_batches_have_a_finite_epsilon(event):
     assert 0 <= isolated_epsilon(event, 1e-8) < 1e-3
 
 
@@ -489,7 +489,7 @@ def test_an_event_under_the_wrong_adjacency_is_refused(event, adjacency):
 
 
 @pytest.mark.parametrize("adjacency", ["near", None])
-def test_an_adjacency_is_an_adjacency(adjacency):
+def test_an_unknown_adjacency_is_refused(adjacency):
     with pytest.raises(ValueError, match="Adjacency"):
         epsilon(FIXED, adjacency, 1e-5)
     assert epsilon(FIXED, "replace-one", 1e-5) == epsilon(FIXED, REPLACE, 1e-5)
@@ -541,7 +541,7 @@ EXTREME_KINDS = {
 @pytest.mark.parametrize("noise", [1e-200, 1e-100, 1e-3])
 @pytest.mark.parametrize("delta", [1e-5, 1e-200])
 @pytest.mark.parametrize("kind", EXTREME_KINDS)
-def test_hardly_any_noise_is_hardly_any_privacy(noise, delta, kind):
+def test_tiny_noise_has_a_huge_epsilon(noise, delta, kind):
     make, adjacency = EXTREME_KINDS[kind]
     value = epsilon_or_refusal(lambda: make(noise), adjacency, delta, "noise_multiplier")
     assert value is None or value > 1e5
@@ -550,13 +550,13 @@ def test_hardly_any_noise_is_hardly_any_privacy(noise, delta, kind):
 @pytest.mark.parametrize("noise", [1e6, 1e9, 1e20, 1e100, 1e200])
 @pytest.mark.parametrize("delta", [1e-5, 1e-200])
 @pytest.mark.parametrize("kind", EXTREME_KINDS)
-def test_a_great_deal_of_noise_is_a_great_deal_of_privacy(noise, delta, kind):
+def test_huge_noise_has_a_tiny_epsilon(noise, delta, kind):
     make, adjacency = EXTREME_KINDS[kind]
     value = epsilon_or_refusal(lambda: make(noise), adjacency, delta, "noise_multiplier")
     assert value is None or value < 0.2
 
 
 @pytest.mark.parametrize("mu", [1e-20, 1e-17, 1e3, 1e20, 1e160])
-def test_extreme_gaussian_releases_have_an_epsilon_that_is_a_number(mu):
+def test_extreme_gaussian_releases_have_an_epsilon_that_is_not_nan(mu):
     value = epsilon_or_refusal(lambda: GaussianRelease(mu), ADD, 1e-5, "mu")
     assert value is None or (value == 0 if mu < 1 else value > mu)

@@ -56,7 +56,7 @@ def test_a_budget_is_given_as_budget_as_epsilon_or_as_pair():
     assert as_budget(2, n=500) == as_budget(np.float64(2.0), n=500) == Budget(2.0, default_delta(500))
 
 
-def test_an_epsilon_without_a_number_of_records_is_refused_with_the_remedy():
+def test_an_epsilon_without_a_number_of_records_is_refused_with_a_remedy():
     with pytest.raises(ValueError, match=r"^budget=3.0 has no delta[^\n]*Budget\(epsilon, delta\)[^\n]*$"):
         as_budget(3.0)
 

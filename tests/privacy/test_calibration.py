@@ -95,7 +95,7 @@ def test_the_slowest_calibrations_known_take_seconds(family, adjacency, budget, 
         (106, 1, 186_292, Budget(0.011476766234079274, 7.653376278796388e-05)),  # a long plateau, then a fall
     ],
 )
-def test_fixed_size_calibration_settles_where_a_loose_delta_buys_a_jump(n, size, steps, budget):
+def test_fixed_size_calibration_converges_where_epsilon_jumps_at_a_loose_delta(n, size, steps, budget):
     """The Renyi conversion of dp-accounting leaps to zero there, past the window that a search would wait for."""
     noise = calibrate(lambda z: FixedSizeGaussian(z, n, size, steps), REPLACE, budget)
     assert epsilon(FixedSizeGaussian(noise, n, size, steps), REPLACE, budget.delta) <= budget.epsilon
@@ -111,7 +111,7 @@ def test_fixed_size_calibration_settles_where_a_loose_delta_buys_a_jump(n, size,
     ],
     ids=["gaussian beside gaussian", "pure beside gaussian", "gaussian beside fixed size", "gaussian beside Poisson"],
 )
-def test_a_part_that_the_noise_does_not_touch_is_calibrated_around(family, adjacency):
+def test_calibration_accounts_for_a_part_that_the_noise_does_not_affect(family, adjacency):
     noise = calibrate(family, adjacency, Budget(1.0, 1e-5))
     assert 0.99 < epsilon(family(noise), adjacency, 1e-5) <= 1.0
 
@@ -141,7 +141,7 @@ def test_a_delta_that_permits_publishing_records_is_refused(family, adjacency):
         (0.01, 200, Budget(400.0, 1e-9)),
     ],
 )
-def test_large_budgets_settle_on_the_safe_side(rate, steps, budget):
+def test_calibration_of_large_budgets_stays_on_the_safe_side(rate, steps, budget):
     noise = calibrate(lambda z: PoissonGaussian(z, rate, steps), ADD, budget)
     assert 0.8 * budget.epsilon < epsilon(PoissonGaussian(noise, rate, steps), ADD, budget.delta) <= budget.epsilon
 

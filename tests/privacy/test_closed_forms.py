@@ -127,7 +127,7 @@ def test_the_lssgd_order_condition_divides_by_one_plus_the_noise():
 
 
 @pytest.mark.parametrize("name", LEMMAS)
-def test_noise_floor_trips(name):
+def test_a_noise_multiplier_below_the_floor_is_refused(name):
     lemma, rdp = LEMMAS[name]
     floor = math.sqrt(lemma.noise_floor)
     rdp(2, 1e-6, floor * (1 + 1e-9))
@@ -141,7 +141,7 @@ def test_noise_floor_trips(name):
 
 
 @pytest.mark.parametrize("name", LEMMAS)
-def test_order_condition_trips(name):
+def test_an_order_above_its_limit_is_refused(name):
     lemma, rdp = LEMMAS[name]
     nu, rate = 2.0, 1e-3
     largest = max(a for a in range(2, 100) if a <= lemma.order_limit(a, rate, nu**2))

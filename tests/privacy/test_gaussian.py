@@ -51,7 +51,7 @@ GRID = np.exp(
 # --- the analytic Gaussian mechanism ------------------------------------------------------------------------------
 
 
-def test_sigma_for_one_and_ten_to_the_minus_five():
+def test_sigma_at_epsilon_1_and_delta_1e_5_has_its_known_value():
     assert gaussian_sigma(1, Budget(1, 1e-5)) == pytest.approx(3.730631634, abs=5e-6)
     assert 1 / gdp_mu(Budget(0.5, 1e-5)) == pytest.approx(7.0318, abs=5e-5)
 
@@ -249,6 +249,6 @@ def test_bad_numbers_are_named(name, call, values):
 
 
 @pytest.mark.parametrize("call", [gdp_mu, zcdp_rho, lambda budget: gaussian_sigma(1, budget)])
-def test_a_pure_budget_is_refused_with_the_way_out(call):
+def test_a_pure_budget_is_refused_with_a_remedy(call):
     with pytest.raises(ValueError, match=r"no pure epsilon guarantee: set delta > 0[^\n]*$"):
         call(Budget(1))

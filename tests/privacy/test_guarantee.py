@@ -42,7 +42,7 @@ def guarantee(event=None, adjacency=REPLACE, delta=1e-5, *assumptions, released=
 # --- what it says -------------------------------------------------------------------------------------------------
 
 
-def test_epsilon_is_the_accountants():
+def test_epsilon_equals_that_of_the_accountant():
     assert guarantee().epsilon == gdp_epsilon(0.5, 1e-5)
     sigma = gaussian_sigma(1.0, Budget(1.0, 1e-5))
     assert guarantee(GaussianRelease(1 / sigma)).epsilon == pytest.approx(1.0, rel=1e-6)
@@ -50,7 +50,7 @@ def test_epsilon_is_the_accountants():
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("unit", Unit)
-def test_statement_names_everything(adjacency, unit):
+def test_statement_names_adjacency_unit_release_and_conditions(adjacency, unit):
     text = guarantee(None, adjacency, 1e-5, CLIPPED, VOUCHED, released="the last weights", unit=unit).statement()
     first, meaning, *rest = text.splitlines()
     assert str(adjacency) in first
@@ -134,7 +134,7 @@ def test_the_printed_epsilon_is_never_below_the_certified_one():
         assert subject.epsilon <= printed <= subject.epsilon * (1 + 1e-4)
 
 
-def test_without_delta_nothing_is_added():
+def test_statement_mentions_delta_only_if_it_is_positive():
     assert "plus at most" not in guarantee(PureRelease(1.0), REPLACE, 0.0).statement()
     assert "plus at most 1e-05" in guarantee().statement()
 
@@ -240,7 +240,7 @@ def test_a_forged_file_is_refused(field, value):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"epsilon": 1}'])
-def test_text_that_is_no_guarantee_is_refused_in_one_line(text):
+def test_text_that_is_not_a_guarantee_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         Guarantee.from_json(text)
 
@@ -277,7 +277,7 @@ def test_composition_keeps_every_assumption_once_and_every_release():
         ([PoissonGaussian(1.0, 0.01, 100), GaussianRelease(0.4), ApproximateRelease(0.1, 1e-6)], ADD),
     ],
 )
-def test_compose_is_worse_than_each_part_better_than_the_sum_and_blind_to_order(events, adjacency):
+def test_compose_lies_between_each_part_and_the_sum_in_any_order(events, adjacency):
     parts = [guarantee(event, adjacency) for event in events]
     total = compose(parts)
     at_total = [part.epsilon_at(total.delta) for part in parts]
@@ -293,7 +293,7 @@ def test_composing_one_guarantee_changes_no_number():
     assert compose([black_box]).epsilon == pytest.approx(1.0)
 
 
-def test_compose_at_a_delta_of_ones_own():
+def test_compose_at_a_given_delta():
     parts = [guarantee(GaussianRelease(0.3))] * 2
     assert compose(parts, delta=1e-7).epsilon == gdp_epsilon(math.hypot(0.3, 0.3), 1e-7)
     assert compose(parts, delta=0.0).epsilon == math.inf
@@ -331,7 +331,7 @@ def test_an_event_under_the_wrong_adjacency_makes_no_guarantee():
         guarantee(PoissonGaussian(1.0, 0.1, 1), REPLACE)
 
 
-def test_an_epsilon_that_was_not_computed_is_checked_like_one_that_was():
+def test_an_epsilon_given_by_hand_is_checked():
     for bad in (math.nan, -1.0):
         with pytest.raises(ValueError, match="epsilon"):
             Guarantee(bad, 1e-5, REPLACE, GaussianRelease(1.0), "the weights")

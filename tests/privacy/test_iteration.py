@@ -34,7 +34,7 @@ def rounded_up_from(exact):
 @pytest.mark.parametrize(
     ("passes", "first", "last"), [(1, 0.045, 1.993), (10, 0.160, 2.003), (100, 0.561, 2.101), (1000, 1.993, 2.942)]
 )
-def test_the_figures_of_docs_corrections(passes, first, last):
+def test_known_values_of_docs_corrections(passes, first, last):
     """n = 1000, L = beta = eta = 1, sigma = 4, delta = 1e-5."""
     found = per_record_epsilon(1000, passes, noise_multiplier=4.0, delta=1e-5)
     assert found.shape == (1000,)
@@ -44,12 +44,12 @@ def test_the_figures_of_docs_corrections(passes, first, last):
 
 
 @pytest.mark.parametrize(("passes", "expected"), [(1, 0.937), (10, 0.943), (100, 1.007)])
-def test_the_figures_of_a_secret_order(passes, expected):
+def test_known_values_of_a_secret_order(passes, expected):
     event = LastIterate(4.0, n=1000, passes=passes, secret=Secret.ORDER)
     assert epsilon(event, REPLACE, 1e-5) == pytest.approx(expected, abs=5.1e-4)
 
 
-def test_the_figure_of_a_secret_stop():
+def test_known_value_of_a_secret_stop():
     """Erratum (d): n = 1000, sigma = 8L, delta = 1e-6; without averaging 1.061."""
     event = LastIterate(8.0, n=1000, secret=Secret.STOP)
     assert epsilon(event, REPLACE, 1e-6) == pytest.approx(0.594, abs=5.1e-4)
@@ -125,7 +125,7 @@ def test_strongly_convex_cyclic_descent_has_its_closed_form_at_the_last_batch(c,
         assert last_iterate_mu(shifts, 0.5, c) == pytest.approx(float(exact), rel=1e-9)
 
 
-def test_the_diameter_values_of_docs_corrections():
+def test_known_values_of_docs_corrections_with_a_diameter():
     """T = 1e5, n = 1000, L = 2, eta = D = 1, sigma = 0.02; L/b = 0.5, l = 20, eta = 0.02, D = 1, sigma = 3."""
     shifts = np.full(10**5, 2 / 1000)
     assert last_iterate_mu(shifts, 0.02, diameter=1.0) == pytest.approx(4.472, abs=5e-4)
@@ -244,14 +244,14 @@ def test_worse_schedules_have_larger_mus(seed, steps):
 
 
 @pytest.mark.parametrize("scale", [1e-90, 1e-9, 1e9, 1e90])
-def test_units_do_not_matter(scale):
+def test_mu_does_not_depend_on_the_unit_of_length(scale):
     shifts, noise, contraction, start = random_schedule(np.random.default_rng(1), 12)
     expected = last_iterate_mu(shifts, noise, contraction, start, 1.5)
     scaled = last_iterate_mu(shifts * scale, noise * scale, contraction, start * scale, 1.5 * scale)
     assert scaled == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_follows_the_last_noise_is_seen_as_it_is():
+def test_shifts_after_the_last_noise_are_not_hidden():
     assert last_iterate_mu([1.0, 0.0, 1e-9], [1.0, 1.0, 0.0]) == math.inf
     assert last_iterate_mu([0.0, 0.0, 0.0], [1.0, 0.0, 0.0]) == 0.0
     assert last_iterate_mu([1.0, 0.0], 0.0) == math.inf
@@ -262,19 +262,19 @@ def test_what_follows_the_last_noise_is_seen_as_it_is():
     assert last_iterate_mu([1.0] * 3, [0.0, 0.0, 2.0]) == pytest.approx(1.5, rel=1e-9)
 
 
-def test_a_map_that_forgets_hides_all_before_it():
+def test_a_contraction_of_zero_hides_all_earlier_steps():
     assert last_iterate_mu([5.0, 1.0, 0.0], 1.0, [1.0, 0.0, 1.0]) == pytest.approx(1 / math.sqrt(2), rel=1e-9)
     assert last_iterate_mu([5.0, 0.0], 1.0, [1.0, 0.0]) == 0.0
 
 
 @pytest.mark.parametrize("c", [1.5, 3.0])
 @pytest.mark.parametrize("steps", [3, 50, 5000])
-def test_maps_that_expand_are_paid_for_at_once(c, steps):
+def test_expanding_maps_are_paid_for_in_every_step(c, steps):
     """Paying late costs more than paying now: the composition bound is the best, however far weights overflow."""
     assert last_iterate_mu(np.full(steps, 0.2), 0.7, c) == pytest.approx(0.2 / 0.7 * math.sqrt(steps), rel=1e-9)
 
 
-def test_products_that_underflow_forget_early_steps_only():
+def test_underflowing_products_drop_early_steps_only():
     rng = np.random.default_rng(0)
     shifts, noise = rng.uniform(0, 2, 4000), rng.uniform(0.5, 2, 4000)
     assert last_iterate_mu(shifts, noise, 0.7) == pytest.approx(last_iterate_mu(shifts[-300:], noise[-300:], 0.7))
@@ -566,7 +566,7 @@ def test_steps_of_falling_size_are_those_of_the_schedule():
         assert mu == pytest.approx(last_iterate_mu(shifts, 3 * np.array(sizes), factors, diameter=1.6), rel=1e-12)
 
 
-def test_very_many_passes_within_a_ball_stop_costing():
+def test_in_a_bounded_domain_very_many_passes_cost_no_more():
     events = [LastIterate(5.0, n=3, passes=passes, diameter=4.0) for passes in (50, 256, 257, 10**4, 10**9)]
     mus = [event.unsampled(REPLACE).mu for event in events]
     assert max(mus[1:]) <= mus[1] * 1.001
@@ -587,7 +587,9 @@ def test_the_mu_falls_as_one_over_the_noise(secret):
     public=st.integers(0, 10),
     contraction=st.floats(0.0, 1.0),
 )
-def test_later_places_are_worse_and_more_of_anything_that_hides_is_better(n, passes, size, public, contraction):
+def test_mu_grows_with_the_place_and_falls_with_public_units_contraction_and_a_ball(
+    n, passes, size, public, contraction
+):
     event = LastIterate(2.0, n=n, passes=passes, size=min(size, n), public=public, contraction=contraction)
     mus, slack = event.place_mus(), 1 + 1e-9
     assert np.all(np.diff(mus) >= -1e-9 * mus[:-1])
@@ -669,7 +671,7 @@ def test_runs_with_a_secret_compose_with_other_releases():
     assert epsilon(Composition((stop, gaussian)), REPLACE, 1e-14) < math.inf  # by Renyi: too small for a transform
 
 
-def test_a_secret_is_worth_something_and_never_harms():
+def test_a_secret_never_increases_epsilon_and_usually_reduces_it():
     for n, passes in ((10, 1), (1000, 1)):
         plain = epsilon(LastIterate(4.0, n=n, passes=passes), REPLACE, 1e-5)
         for secret in (Secret.STOP, Secret.ORDER):
@@ -714,7 +716,7 @@ def test_skipped_units_have_their_chance_taken_into_account():
         assert found[place] == pytest.approx(gdp_epsilon(mu, min(delta / share, 0.99)), rel=1e-8)
 
 
-def test_nothing_is_pure():
+def test_a_last_iterate_has_no_pure_guarantee():
     for secret in Secret:
         event = LastIterate(4.0, n=5, secret=secret)
         assert epsilon(event, REPLACE, 0.0) == math.inf
@@ -810,7 +812,7 @@ def test_a_bad_delta_is_refused(delta, secret):
         per_record_epsilon(5, noise_multiplier=4.0, delta=delta)
 
 
-def test_schedules_of_too_much_work_are_refused_with_the_way_out():
+def test_schedules_of_too_much_work_are_refused_with_a_remedy():
     event = LastIterate(4.0, n=10_001, step_size=(1.0,) * 10_001)
     with pytest.raises(ValueError, match="use one size"):
         event.place_mus()

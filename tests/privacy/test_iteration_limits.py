@@ -73,7 +73,7 @@ def test_factors_near_one_lose_no_digits(gap, n):
 
 
 @pytest.mark.parametrize("diameter", [1e-200, 1e200])
-def test_extreme_balls_are_borne(diameter):
+def test_extreme_diameters_give_finite_mus(diameter):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mus = LastIterate(1.0, n=5, passes=3, diameter=diameter).place_mus()
@@ -121,7 +121,7 @@ def test_the_last_place_is_the_worst(contraction, diameter, passes):
     assert event.unsampled(REPLACE).mu == event.place_mus().max() == event.place_mus()[-1]
 
 
-def test_the_worst_of_very_many_units_takes_no_room(takes_less_than):
+def test_the_worst_of_very_many_units_needs_little_memory(takes_less_than):
     assert epsilon(LastIterate(4.0, n=10**12, passes=3), REPLACE, 1e-5) == pytest.approx(1.993, abs=1e-3)
     assert takes_less_than(1.0, lambda: epsilon(LastIterate(4.0, n=10**12, passes=4), REPLACE, 1e-5))
     with pytest.raises(ValueError, match="places in the order are too many"):

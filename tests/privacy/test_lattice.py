@@ -57,7 +57,7 @@ def shifted(masses, shift):
     tail=st.sampled_from([1e-2, 1e-4, 1e-6]),
     eps=st.floats(-1.0, 3.0),
 )
-def test_no_outcome_of_one_coordinate_gives_more_away(coarse, bits, share, tail, eps):
+def test_one_coordinate_keeps_within_its_claimed_profile(coarse, bits, share, tail, eps):
     law = LatticeLaw(coarse, 6, bits)
     step, distance = law.comparison(tail)
     assert distance <= tail
@@ -73,7 +73,7 @@ def test_no_outcome_of_one_coordinate_gives_more_away(coarse, bits, share, tail,
 
 @pytest.mark.parametrize("shifts", [(7, 0), (5, 5), (1, 7), (3, -4)])
 @pytest.mark.parametrize("eps", [0.0, 0.3, 1.0])
-def test_two_coordinates_together(shifts, eps):
+def test_two_coordinates_keep_within_their_claimed_profile(shifts, eps):
     law = LatticeLaw(30, 6, 2)
     step, distance = law.comparison(1e-3)
     one, other = (np.pad(law.masses(), 10) for _ in shifts)
@@ -110,14 +110,14 @@ def test_twice_the_step_would_be_refuted():
 
 
 @pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(200, 2, 8), 1e-6), (LatticeLaw(200, 4, 8), 1e-10)])
-def test_laws_with_steps_are_refused(law, tail):
+def test_laws_that_are_not_log_concave_are_refused(law, tail):
     """Between steps of 2^bits they have bumps, which a shift shows and no distribution function does."""
     with pytest.raises(ValueError, match="not log-concave"):
         law.comparison(tail)
 
 
 @pytest.mark.parametrize("tail", [1.0, 1e-300, 0.0])
-def test_tails_that_leave_nothing(tail):
+def test_tails_that_contain_the_whole_law_are_refused(tail):
     with pytest.raises(ValueError, match="tail"):
         LatticeLaw(20, 6, 3).comparison(tail)
 
@@ -125,7 +125,7 @@ def test_tails_that_leave_nothing(tail):
 @pytest.mark.parametrize(
     "wrong", [{"coarse": 0}, {"fine": 3}, {"fine": 0}, {"bits": 0}, {"bits": 20}, {"coarse": 10**6}, {"bits": 1.5}]
 )
-def test_laws_that_cannot_be(wrong):
+def test_impossible_laws_are_refused(wrong):
     with pytest.raises(ValueError):
         LatticeLaw(**wrong)
 

@@ -173,7 +173,7 @@ def test_composes_with_gaussians_and_other_batches(rate):
     assert whole <= epsilon(Composition((fixed, other, gaussian)), REPLACE, 1e-5, analysis="rdp")
 
 
-def test_half_the_noise_of_the_renyi_bound():
+def test_needs_half_the_noise_of_the_renyi_bound():
     """DP-SRM's plan on a9a: 186 batches of 700 of 32,561."""
     event = FixedSizeGaussian(10.5, 32_561, 700, 186)
     assert epsilon(event, REPLACE, 1e-5) < 0.2

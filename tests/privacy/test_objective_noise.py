@@ -55,7 +55,7 @@ def test_the_volume_loss_is_the_logarithm_rounded_up(n, smoothness):
         assert exact * (1 - mpmath.mpf("3e-16")) <= found <= exact * (1 + mpmath.mpf("1e-14"))
 
 
-def test_no_determinants_differ_by_more_and_some_do_by_as_much():
+def test_the_volume_loss_bounds_every_ratio_of_determinants_and_is_attained():
     rng = np.random.default_rng(0)
     n, m, beta = 3, 0.2, 1.5
     worst = 0.0
@@ -181,7 +181,7 @@ def test_epsilon_and_delta_are_inverse_and_round_up(delta, mu, share, volume, is
 @settings(max_examples=200, deadline=None)
 @given(st.floats(1e-3, 30), deltas, st.floats(0, 0.99), st.booleans())
 @example(1e-3, 0.3, 0.0, True)
-def test_the_noise_meets_epsilon_and_never_passes_it(epsilon, delta, share, is_one_sided):
+def test_the_calibrated_noise_meets_epsilon_and_never_exceeds_it(epsilon, delta, share, is_one_sided):
     fields = {"volume": share * epsilon, "is_one_sided": is_one_sided}
     mu, output_mu = objective_mu(Budget(epsilon, delta), **fields)
     reached = objective_epsilon(delta, mu, output_mu, **fields)
@@ -203,7 +203,7 @@ def test_mu_against_a_root_in_forty_digits(epsilon, delta, volume, is_one_sided)
     assert (1 - 1e-6) * root < math.hypot(mu, output_mu) < root
 
 
-def test_keeping_to_one_side_is_worth_a_few_percent_of_noise():
+def test_one_sided_losses_need_a_few_percent_less_noise():
     one, two = (objective_mu(Budget(1.0, 1e-5), volume=0.1, is_one_sided=side)[0] for side in (True, False))
     assert 1.03 < one / two < 1.06
 

@@ -50,7 +50,7 @@ def test_records_visited_later_have_less_privacy(secret):
     assert stopped[0] > stopped[49]
 
 
-def test_records_of_one_batch_have_the_same():
+def test_records_of_one_batch_have_the_same_epsilon():
     records = guarantee_of(LastIterate(4.0, n=8, size=3)).per_record
     assert records[0] == records[2] < records[3] == records[5] < records[6] == records[7]
 
@@ -62,7 +62,7 @@ def test_each_record_has_the_epsilon_of_its_mu():
         assert records[place] == pytest.approx(gdp_epsilon(event.place_mus()[place] * math.sqrt(2), DELTA), rel=1e-8)
 
 
-def test_gaussian_releases_beside_it_count_for_all():
+def test_other_gaussian_releases_increase_the_epsilon_of_every_record():
     run, statistics = LastIterate(4.0, n=20), GaussianRelease(0.3)
     whole = compose([guarantee_of(run), guarantee_of(statistics)], DELTA)
     records = whole.per_record
@@ -87,11 +87,11 @@ def test_gaussian_releases_beside_it_count_for_all():
     ],
     ids=repr,
 )
-def test_where_records_are_alike_or_not_analysed_there_is_none(event):
+def test_per_record_is_none_where_records_are_alike_or_not_analysed(event):
     assert guarantee_of(event).per_record is None
 
 
-def test_there_is_none_for_full_batches_sampled_ones_and_pure_deltas():
+def test_per_record_is_none_for_full_batches_sampled_batches_and_pure_deltas():
     descent = Descent(0.5, 1.0, 0.1)
     plan = GradientPlan(FullBatch(), 20, 1.0, 4.0, release="last", descent=descent)
     assert plan.guarantee(DELTA).per_record is None
@@ -101,7 +101,7 @@ def test_there_is_none_for_full_batches_sampled_ones_and_pure_deltas():
 
 
 @pytest.mark.parametrize("sampler", [FixedOrder(12, passes=3, public=4), RandomStop(12)], ids=repr)
-def test_a_plan_s_guarantee_has_it_and_json_keeps_it(sampler):
+def test_the_guarantee_of_a_plan_has_per_record_epsilons_and_json_keeps_them(sampler):
     plan = GradientPlan(sampler, None, 1.0, 4.0, release="last", descent=Descent(0.5, 1.0, 0.1, diameter=3.0))
     guarantee = plan.guarantee(DELTA)
     again = Guarantee.from_json(guarantee.to_json())
@@ -121,7 +121,7 @@ def test_json_keeps_schedules():
     assert Guarantee.from_json(guarantee.to_json()) == guarantee
 
 
-def test_it_reads_as_a_sentence():
+def test_per_record_prints_as_a_sentence():
     text = str(guarantee_of(LastIterate(4.0, n=1000)).per_record)
     assert "1,000 records at delta = 1e-05" in text
     assert "the worst is record 999 with 1.993" in text
@@ -146,7 +146,7 @@ def test_plots_draw_every_record():
     line = axes.get_lines()[0]
     assert np.array_equal(line.get_ydata(), records.epsilons)
     assert list(line.get_xdata()) == list(range(1, 26))
-    assert "place" in axes.get_xlabel()
+    assert "position" in axes.get_xlabel()
     assert "1e-05" in axes.get_ylabel()
     given = Figure().subplots()
     assert records.plot(given) is given

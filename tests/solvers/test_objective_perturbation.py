@@ -365,7 +365,7 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(tools, separable)
     plan = objective_plan(problem, Budget(0.5, DELTA), added_alpha=1.01 * least)
     release = solve(problem, plan, NoiseSource())
     assert release.guarantee.epsilon <= 0.5
-    assert "a further penalty" in release.guarantee.statement(verbose=True)
+    assert "an additional penalty" in release.guarantee.statement(verbose=True)
 
 
 class Noiseless(NoiseSource):

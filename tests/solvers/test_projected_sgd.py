@@ -404,7 +404,7 @@ def test_solvers_that_show_more_than_the_last_iterate_refuse_such_plans(tools, o
 
 def test_the_random_round_refuses_such_plans_too(tools):
     plan, source = last(FixedOrder(9), Descent(0.5, 0.25)), Counting()
-    with pytest.raises(PlanError, match="projected_sgd keeps iterates to itself"):
+    with pytest.raises(PlanError, match="Only projected_sgd hides its iterates"):
         random_round(tools.silence(9, 2), Run(replace(plan, delta=DELTA), source), step_size=0.5)
     assert not source.stds
 

@@ -1,4 +1,4 @@
-"""The map from a table to a bounded matrix: right values, bounded rows, rows apart, and errors that name the cause."""
+"""The map from a table to a bounded matrix: bounded rows that do not influence each other, and errors with a cause."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ def close(actual, expected):
 
 
 def fails(words, call, *args, **kwargs):
-    """Assert that the call raises a TableError of one line that holds all the words."""
+    """Assert that the call raises a TableError of one line that contains all the words."""
     with pytest.raises(TableError) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
@@ -49,7 +49,7 @@ def fails(words, call, *args, **kwargs):
 
 
 class TestEncode:
-    def test_values_and_names(self):
+    def test_encoded_values_and_column_names_are_right(self):
         assert SCHEMA.columns == ("age", "sex=female", "sex=male")
         assert SCHEMA.row_norm == math.sqrt(2)
         encoded = SCHEMA.encode(FRAME)
@@ -58,7 +58,7 @@ class TestEncode:
         assert SCHEMA.encode_target(FRAME).tolist() == [0, 1, 0]
         assert SCHEMA.encode_target(FRAME).dtype == np.int64
 
-    def test_the_declared_order_rules_not_the_order_of_the_file(self):
+    def test_columns_are_encoded_in_the_declared_order(self):
         np.testing.assert_array_equal(SCHEMA.encode(FRAME[["visited", "sex", "age"]]), SCHEMA.encode(FRAME))
         flipped = TableSchema((Categorical("sex", ("male", "female")), AGE))
         close(flipped.encode(FRAME), EXPECTED[:, [2, 1, 0]])
@@ -73,11 +73,11 @@ class TestEncode:
     def test_features_encode_without_a_target_column(self):
         close(SCHEMA.encode(FRAME.drop(columns="visited")), EXPECTED)
 
-    def test_an_odd_index_does_not_matter(self):
+    def test_the_index_of_the_frame_does_not_matter(self):
         close(SCHEMA.encode(FRAME.set_axis([5, 5, 5])), EXPECTED)
         assert SCHEMA.encode_target(FRAME.set_axis([5, 5, 5])).tolist() == [0, 1, 0]
 
-    def test_columns_named_by_numbers(self):
+    def test_columns_named_by_numbers_are_found(self):
         close(TableSchema((Numeric("0", 0, 2),)).encode(pd.DataFrame({0: [0, 1, 2]}))[:, 0], [-1, 0, 1])
 
     def test_input_is_not_changed(self):
@@ -100,10 +100,10 @@ class TestEncode:
             np.array([0, "30", Decimal(200)], dtype=object),
         ],
     )
-    def test_every_way_to_hold_numbers(self, values):
+    def test_numbers_of_every_type_are_encoded_alike(self, values):
         close(TableSchema((AGE,)).encode(pd.DataFrame({"age": values}))[:, 0], [-1, -0.5, 1])
 
-    def test_truth_values_can_be_numbers(self):
+    def test_booleans_can_be_encoded_as_numbers(self):
         close(TableSchema((Numeric("x", 0, 1),)).encode(pd.DataFrame({"x": [False, True]}))[:, 0], [-1, 1])
 
     @pytest.mark.parametrize(
@@ -131,18 +131,18 @@ class TestEncode:
             (("2020-01-01", "2021-01-01"), [pd.Timestamp("2020-01-01").date(), pd.Timestamp("2021-01-01").date()]),
         ],
     )
-    def test_levels_compare_sensibly(self, levels, values):
+    def test_levels_of_different_types_compare_by_their_text(self, levels, values):
         frame = pd.DataFrame({"x": values})
         close(TableSchema((Categorical("x", levels),)).encode(frame), np.eye(2))
         schema = TableSchema((AGE,), Target("x", levels))
         assert schema.encode_target(frame).tolist() == [0, 1]
 
-    def test_leading_zeros_are_kept_apart(self):
+    def test_levels_with_leading_zeros_are_different_levels(self):
         schema = TableSchema((Categorical("x", ("01", "1", "001")),))
         close(schema.encode(pd.DataFrame({"x": ["1", "01", "001"]})), np.eye(3)[[1, 0, 2]])
         fails("'1' is not declared", TableSchema((Categorical("x", ("01", "02")),)).encode, pd.DataFrame({"x": [1]}))
 
-    def test_target_levels_from_the_data_are_flagged(self):
+    def test_target_levels_that_were_read_from_the_data_are_flagged(self):
         schema = TableSchema((AGE,), Target("visited"))
         assert schema.target.levels is None
         assert schema.target.levels_from_data
@@ -180,14 +180,14 @@ def frame_of(cells, *, as_text):
 class TestPrivacy:
     @settings(deadline=None)
     @given(feature=numeric_features(), cells=st.lists(CELLS, min_size=1, max_size=12), as_text=st.booleans())
-    def test_rows_are_bounded_whatever_they_hold(self, feature, cells, as_text):
+    def test_the_norm_of_encoded_rows_is_at_most_one_for_any_cells(self, feature, cells, as_text):
         schema = TableSchema((feature, Categorical("c", LEVELS)))
         encoded = schema.encode(frame_of(cells, as_text=as_text))
         assert np.isfinite(encoded).all()
         assert (np.linalg.norm(encoded, axis=1) <= 1).all()
 
     @pytest.mark.parametrize("count", [*range(1, 20), 50, 1000])
-    def test_the_bound_is_met_and_never_passed(self, count):
+    def test_the_bound_on_the_norm_is_attained_and_never_exceeded(self, count):
         schema = TableSchema(tuple(Numeric(f"x{i}", -1e308, 1e308) for i in range(count)))
         extreme = pd.DataFrame(np.full((2, count), 1.7e308) * [[1], [-1]], columns=schema.columns)
         encoded = schema.encode(extreme)
@@ -210,7 +210,7 @@ class TestPrivacy:
 
 
 class TestDescription:
-    def test_round_trip_through_json(self):
+    def test_a_schema_is_restored_from_json(self):
         for schema in (SCHEMA, TableSchema((AGE,)), TableSchema((SEX,), Target("visited"))):
             assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
@@ -229,10 +229,10 @@ class TestDescription:
             SCHEMA.to_dict() | {"target": "x"},
         ],
     )
-    def test_a_dict_that_is_no_schema(self, bad):
+    def test_a_dictionary_that_is_not_a_schema_is_refused(self, bad):
         fails("not a table schema", TableSchema.from_dict, bad)
 
-    def test_schemas_are_values(self):
+    def test_schemas_compare_and_hash_by_value(self):
         assert hash(SCHEMA) == hash(TableSchema([AGE, Categorical("sex", ["female", "male"])], SCHEMA.target))
         with pytest.raises(AttributeError):
             AGE.low = 3
@@ -242,7 +242,7 @@ class TestDescription:
         path.write_text(text)
         return path
 
-    def test_toml(self, tmp_path):
+    def test_a_schema_is_read_from_toml(self, tmp_path):
         text = """
             target = "visited"
             target_levels = ["no", "yes"]
@@ -277,13 +277,13 @@ class TestDescription:
             ('target = "y"', "no feature is declared"),
         ],
     )
-    def test_bad_toml(self, tmp_path, text, words):
+    def test_a_bad_toml_file_is_refused_with_its_cause(self, tmp_path, text, words):
         fails(words, TableSchema.from_toml, self.toml(tmp_path, text))
 
-    def test_no_toml(self, tmp_path):
+    def test_a_missing_toml_file_is_refused(self, tmp_path):
         fails(["none.toml", "No such file"], TableSchema.from_toml, tmp_path / "none.toml")
 
-    def test_options_alone(self):
+    def test_a_schema_is_made_from_options_alone(self):
         made = TableSchema.from_options(
             bounds=["age=0:120"], levels=["sex=female,male", "visited=no,yes"], target="visited"
         )
@@ -297,13 +297,13 @@ class TestDescription:
         assert TableSchema.from_options(toml=path, levels=["y=a,b"]).target == Target("y", ("a", "b"))
         assert TableSchema.from_options(toml=path, target="z").target == Target("z")
 
-    def test_options_that_disagree(self):
+    def test_contradictory_options_are_refused(self):
         fails(["'age'", "more than once"], TableSchema.from_options, bounds=["age=0:1", "age=0:2"])
         fails(["'age'", "more than once"], TableSchema.from_options, bounds=["age=0:1"], levels=["age=a,b"])
         fails("no feature is declared", TableSchema.from_options, bounds=["age=0:1"], target="age")
         fails("no feature is declared", TableSchema.from_options, target="age")
 
-    def test_parse(self):
+    def test_bounds_and_levels_are_parsed_from_text(self):
         assert parse_bounds("age=0:120") == AGE
         assert parse_bounds(" a=b = -1e3 : .5") == Numeric("a=b", -1000, 0.5)
         assert parse_levels("sex=female, male") == SEX
@@ -311,10 +311,10 @@ class TestDescription:
         assert parse_levels('town="Ely, Cambs",York') == Categorical("town", ("Ely, Cambs", "York"))
 
     @pytest.mark.parametrize("text", ["age", "age=", "age=3", "age=0:x", "age:0:1", "age=0:1:2", ""])
-    def test_bad_bounds(self, text):
+    def test_bad_bounds_are_refused_with_their_cause(self, text):
         fails([repr(text), "age=0:120"], parse_bounds, text)
 
-    def test_bad_options(self):
+    def test_bad_options_are_refused_with_their_cause(self):
         fails("'age'", parse_bounds, "age=2:1")
         fails("finite", parse_bounds, "age=0:inf")
         fails("finite", parse_bounds, "age=nan:1")
@@ -325,7 +325,7 @@ class TestDescription:
         fails("empty level", parse_levels, "sex=a,,b")
         fails("column name", parse_levels, "=a,b")
 
-    def test_bad_declarations(self):
+    def test_bad_declarations_are_refused_with_their_cause(self):
         fails("below", Numeric, "x", 0, 5e-324)  # too close to divide by
         fails("finite", Numeric, "x", None, 1)
         fails("column name", Numeric, 3, 0, 1)
@@ -344,7 +344,7 @@ class TestBadTables:
     def encode(self, **columns):
         return SCHEMA.encode(pd.DataFrame({"age": [1, 2], "sex": ["male", "female"]} | columns))
 
-    def test_missing_column(self):
+    def test_a_missing_column_is_named_with_similar_names(self):
         fails(["no column 'age'", "did you mean 'Age'?"], SCHEMA.encode, FRAME.rename(columns={"age": "Age"}))
         fails(["no column 'sex'", "'age', 'visited'"], SCHEMA.encode, FRAME.drop(columns="sex"))
         fails("no column 'visited'", SCHEMA.encode_target, FRAME.drop(columns="visited"))
@@ -353,17 +353,17 @@ class TestBadTables:
     def test_a_wide_table_is_not_listed_in_full(self):
         fails("and 88 more", SCHEMA.encode, pd.DataFrame(np.zeros((1, 100))))
 
-    def test_repeated_column(self):
+    def test_a_repeated_column_is_refused(self):
         fails("2 columns named 'age'", SCHEMA.encode, pd.concat([FRAME, FRAME[["age"]]], axis=1))
 
     @pytest.mark.parametrize(
         "ages",
         [["1", "old"], [1, "old"], np.array([None, "old"], dtype=object), pd.Categorical(["1", "old"])],
     )
-    def test_not_a_number(self, ages):
+    def test_a_cell_that_is_not_a_number_is_named_with_its_row(self, ages):
         fails(["'age'", "row 2", "'old' is not a number"], self.encode, age=ages)
 
-    def test_other_things_than_numbers(self):
+    def test_dates_complex_numbers_and_lists_are_not_numbers(self):
         fails(["row 1", "is not a number"], self.encode, age=pd.to_datetime(["2020-01-01", "2021-01-01"]))
         fails(["row 1", "is not a number"], self.encode, age=[1j, 2])
         fails(["row 2", "is not a number"], self.encode, age=np.array([1, 10**400], dtype=object))
@@ -372,18 +372,18 @@ class TestBadTables:
     @pytest.mark.parametrize(
         "bad", [np.nan, np.inf, -np.inf, None, "", " ", "NA", "nan", "inf", "1e999", pd.NA, pd.NaT]
     )
-    def test_missing_or_infinite_number(self, bad):
+    def test_missing_and_infinite_numbers_are_refused(self, bad):
         words = ["'age'", "2 missing or infinite values", "row 2", "public constant"]
         frame = pd.DataFrame({"age": pd.Series([1, bad, bad], dtype=object), "sex": "male"})
         fails(words, SCHEMA.encode, frame)
         if isinstance(bad, float):
             fails(words, SCHEMA.encode, frame.astype({"age": float}))
 
-    def test_missing_in_a_nullable_column(self):
+    def test_missing_cells_of_a_nullable_column_are_refused(self):
         fails(["1 missing", "row 2"], self.encode, age=pd.array([1, None], dtype="Int64"))
 
     @pytest.mark.parametrize("bad", [np.nan, None, "", " ", "NA", pd.NA])
-    def test_missing_level(self, bad):
+    def test_missing_levels_are_refused(self, bad):
         words = ["2 missing values", "row 2", "declare it as a level"]
         frame = pd.DataFrame({"age": 1, "sex": ["male", bad, bad], "visited": ["no", bad, bad]})
         fails(["'sex'", *words], SCHEMA.encode, frame)
@@ -391,21 +391,21 @@ class TestBadTables:
         fails(["'visited'", *words], TableSchema((AGE,), Target("visited")).encode_target, frame)
         fails(["'sex'", *words], SCHEMA.encode, frame.astype({"sex": "category"}).fillna({"age": 1}))
 
-    def test_unknown_level(self):
+    def test_an_undeclared_level_is_refused(self):
         fails(["'sex'", "row 2", "'Female' is not declared", "'female', 'male'"], self.encode, sex=["male", "Female"])
         fails(["'visited'", "row 1", "'maybe'", "'no', 'yes'"], SCHEMA.encode_target, FRAME.replace("no", "maybe"))
         fails("row 1", self.encode, sex=[[1], [2]])
         fails("...", self.encode, sex=["x" * 500, "line\nbreak"])
         fails(r"line\nbreak", self.encode, sex=["line\nbreak", "male"])
 
-    def test_no_target(self):
+    def test_encoding_a_target_that_is_not_declared_is_refused(self):
         fails("no target is declared", TableSchema((AGE,)).encode_target, FRAME)
 
-    def test_one_class(self):
+    def test_a_target_with_one_class_is_refused(self):
         schema = TableSchema((AGE,), Target("visited"))
         fails(["'visited'", "only one class, 'no'"], schema.encode_target, FRAME.assign(visited="no"))
 
-    def test_empty(self):
+    def test_an_empty_table_is_refused(self):
         fails("no rows", SCHEMA.encode, FRAME.iloc[:0])
         fails("no rows", SCHEMA.encode_target, FRAME.iloc[:0])
         fails("no rows", TableSchema((AGE,), Target("visited")).with_target_levels, FRAME.iloc[:0])
@@ -427,7 +427,7 @@ class TestFiles:
             close(SCHEMA.encode(table), EXPECTED)
             assert SCHEMA.encode_target(table).tolist() == [0, 1, 0]
 
-    def test_csv_stays_text(self, tmp_path):
+    def test_cells_of_a_csv_file_stay_text(self, tmp_path):
         path = tmp_path / "t.csv"
         path.write_text('\ufeffcode , note,x\n01,None,1\n1, "a, b",2e0\n')
         table = read_table(path)
@@ -439,7 +439,7 @@ class TestFiles:
         close(schema.encode(table) * math.sqrt(2), [[0, 1, 1, 0], [1, 0, 0, 1]])
         fails(["'2e0' is not declared"], schema.encode_target, table)
 
-    def test_parquet_keeps_types(self, tmp_path):
+    def test_cells_of_a_parquet_file_keep_their_types(self, tmp_path):
         frame = pd.DataFrame({"b": [True, False], "i": [1, 2], "c": pd.Categorical(["u", "v"])})
         frame.to_parquet(tmp_path / "t.parquet")
         frame.to_csv(tmp_path / "t.csv", index=False)
@@ -449,7 +449,7 @@ class TestFiles:
         for name in ("t.parquet", "t.csv"):
             close(schema.encode(read_table(tmp_path / name)) * math.sqrt(3), [[1, 0] * 3, [0, 1] * 3])
 
-    def test_repeated_header_is_not_renamed(self, tmp_path):
+    def test_a_repeated_name_in_a_header_is_not_renamed(self, tmp_path):
         (tmp_path / "t.csv").write_text("age,age,sex\n1,2,male\n")
         fails("2 columns named 'age'", SCHEMA.encode, read_table(tmp_path / "t.csv"))
 
@@ -473,18 +473,18 @@ class TestFiles:
             ("t.parquet", b"", "cannot read"),
         ],
     )
-    def test_unreadable(self, tmp_path, name, content, words):
+    def test_an_unreadable_file_is_refused_with_its_cause(self, tmp_path, name, content, words):
         path = tmp_path / name
         path.write_bytes(content)
         fails([words] if isinstance(words, str) else words, read_table, path)
         fails(name, read_table, path)
 
-    def test_no_file(self, tmp_path):
+    def test_a_missing_file_is_refused(self, tmp_path):
         fails(["no file", "none.csv"], read_table, tmp_path / "none.csv")
         (tmp_path / "folder.csv").mkdir()
         fails("cannot read", read_table, tmp_path / "folder.csv")
 
-    def test_empty_parquet(self, tmp_path):
+    def test_an_empty_parquet_file_is_refused(self, tmp_path):
         FRAME.iloc[:0].to_parquet(tmp_path / "t.parquet")
         fails("no rows", read_table, tmp_path / "t.parquet")
 
@@ -502,7 +502,7 @@ def test_encoding_is_fast(takes_less_than):
         assert takes_less_than(3.0, lambda table=table: schema.encode(table))
 
 
-def test_import_does_not_load_pandas():
+def test_importing_tables_does_not_import_pandas():
     code = "import sys, privet.tables; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"False\s*", done.stdout)

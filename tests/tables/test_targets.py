@@ -1,4 +1,4 @@
-"""Targets that are numbers: right values, in [-1, 1] whatever they hold, rows apart, and errors that name the cause."""
+"""Numeric targets: values in [-1, 1] for any table, rows that do not influence each other, and errors with a cause."""
 
 import json
 from decimal import Decimal
@@ -21,7 +21,7 @@ ENCODED = [-1, -0.5, 0, 1, 1, -1]
 
 
 def fails(words, call, *args, **kwargs):
-    """Assert that the call raises a TableError of one line that holds all the words."""
+    """Assert that the call raises a TableError of one line that contains all the words."""
     with pytest.raises(TableError) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
@@ -35,23 +35,23 @@ def costs(values):
 
 
 class TestEncode:
-    def test_clipped_centred_and_scaled(self):
+    def test_a_numeric_target_is_clipped_centred_and_scaled(self):
         encoded = SCHEMA.encode_target(FRAME)
         assert encoded.dtype == np.float64
         assert encoded.tolist() == ENCODED
         assert COST.half_width == 2500
 
-    def test_back_to_its_own_units(self):
+    def test_predictions_are_decoded_to_the_units_of_the_target(self):
         assert COST.decode(np.array([-1, -0.5, 0, 1])).tolist() == [0, 1250, 2500, 5000]
         shifted = NumericTarget("t", -10, 30)
         assert shifted.decode(shifted.encode(pd.Series([-10, 0, 30, 31]))).tolist() == [-10, 0, 30, 30]
 
-    def test_the_truth_is_not_clipped(self):
+    def test_the_true_target_is_not_clipped(self):
         assert SCHEMA.true_target(FRAME).tolist() == FRAME["cost"].tolist()
         classes = TableSchema((AGE,), Target("sex", ("male", "female")))
         assert classes.true_target(pd.DataFrame({"sex": ["female", "male"]})).tolist() == ["female", "male"]
 
-    def test_nothing_is_read_from_the_data(self):
+    def test_no_bound_is_read_from_the_data(self):
         assert SCHEMA.with_target_levels(FRAME) is SCHEMA
         assert COST.levels is None
 
@@ -67,11 +67,11 @@ class TestEncode:
             np.array([0, "1250", Decimal(5000)], dtype=object),
         ],
     )
-    def test_every_way_to_hold_numbers(self, values):
+    def test_numbers_of_every_type_are_encoded_alike(self, values):
         assert SCHEMA.encode_target(costs(values)).tolist() == [-1, -0.5, 1]
 
     @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-    def test_files(self, tmp_path, name):
+    def test_numeric_targets_are_read_from_files(self, tmp_path, name):
         path = tmp_path / name
         if name.endswith("csv"):
             FRAME.to_csv(path, index=False)
@@ -80,16 +80,16 @@ class TestEncode:
         assert SCHEMA.encode_target(read_table(path)).tolist() == ENCODED
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, None, "", "NA", "nan", "1e999", pd.NA])
-    def test_a_missing_or_infinite_number(self, bad):
+    def test_a_missing_or_infinite_target_is_refused(self, bad):
         frame = costs(pd.Series([1, bad, bad], dtype=object))
         for read in (SCHEMA.encode_target, SCHEMA.true_target):
             fails(["'cost'", "2 missing or infinite values", "public constant"], read, frame)
 
     @pytest.mark.parametrize("bad", ["much", [1], 1j, pd.Timestamp("2020-01-01"), 10**400])
-    def test_not_a_number(self, bad):
+    def test_a_cell_that_is_not_a_number_is_named_with_its_row(self, bad):
         fails(["'cost'", "is not a number"], SCHEMA.encode_target, costs(pd.Series([1, bad], dtype=object)))
 
-    def test_other_bad_tables(self):
+    def test_tables_without_a_usable_target_column_are_refused(self):
         fails("no column 'cost'", SCHEMA.encode_target, FRAME.drop(columns="cost"))
         fails("no column 'cost'", SCHEMA.with_target_levels, FRAME.drop(columns="cost"))
         fails("no rows", SCHEMA.encode_target, FRAME.iloc[:0])
@@ -108,7 +108,7 @@ def targets(draw):
 class TestPrivacy:
     @settings(deadline=None)
     @given(target=targets(), values=st.lists(NUMBERS | st.integers(-(2**70), 2**70), min_size=1, max_size=8))
-    def test_bounded_whatever_it_holds_and_back_within_the_bounds(self, target, values):
+    def test_encoded_targets_are_bounded_and_decoded_within_the_bounds(self, target, values):
         encoded = target.encode(pd.Series(values, dtype=object))
         assert (np.abs(encoded) <= 1).all()
         decoded = target.decode(encoded)
@@ -130,13 +130,13 @@ class TestPrivacy:
 
 
 class TestDescription:
-    def test_round_trip_through_json_with_its_kind(self):
+    def test_a_numeric_target_is_restored_from_json_with_its_kind(self):
         values = json.loads(json.dumps(SCHEMA.to_dict()))
         assert values["target"] == {"kind": "number", "name": "cost", "low": 0.0, "high": 5000.0}
         assert TableSchema.from_dict(values) == SCHEMA
         assert hash(TableSchema.from_dict(values)) == hash(SCHEMA)
 
-    def test_a_number_is_neither_ignored_nor_a_feature(self):
+    def test_a_numeric_target_is_declared_and_is_not_a_feature(self):
         assert SCHEMA.undeclared(FRAME.assign(name="x")) == ("name",)
         fails("also declared as a feature", TableSchema, (AGE,), NumericTarget("age", 0, 1))
 
@@ -154,12 +154,12 @@ class TestDescription:
             ((0, 5e-324), "below"),
         ],
     )
-    def test_bad_bounds(self, bounds, words):
+    def test_bad_bounds_are_refused_with_their_cause(self, bounds, words):
         fails(["'cost'", words], NumericTarget, "cost", *bounds)
         saved = {"kind": "number", "name": "cost", "low": bounds[0], "high": bounds[1]}
         fails(["'cost'", words], TableSchema.from_dict, SCHEMA.to_dict() | {"target": saved})
 
-    def test_a_bad_name(self):
+    def test_a_bad_name_is_refused(self):
         fails("column name", NumericTarget, " ", 0, 1)
 
     def toml(self, folder: Path, text: str) -> Path:
@@ -167,7 +167,7 @@ class TestDescription:
         path.write_text(text + '\n[numeric]\nage = [0, 120]\n[categorical]\nsex = ["female", "male"]\n')
         return path
 
-    def test_toml(self, tmp_path):
+    def test_a_schema_is_read_from_toml(self, tmp_path):
         assert TableSchema.from_toml(self.toml(tmp_path, 'target = "cost"\ntarget_bounds = [0, 5e3]')) == SCHEMA
 
     @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ class TestDescription:
             ("target = 3\ntarget_bounds = [0, 1]", "not a column name"),
         ],
     )
-    def test_bad_toml(self, tmp_path, text, words):
+    def test_a_bad_toml_file_is_refused_with_its_cause(self, tmp_path, text, words):
         fails(words, TableSchema.from_toml, self.toml(tmp_path, text))
 
-    def test_options(self):
+    def test_a_numeric_target_is_made_from_options(self):
         features = {"bounds": ["age=0:120"], "levels": ["sex=female,male"]}
         assert TableSchema.from_options(**features, target="cost", target_bounds=" 0 : 5e3 ") == SCHEMA
         named = features | {"bounds": ["age=0:120", "cost=0:5000"]}
@@ -207,7 +207,7 @@ class TestDescription:
         other = TableSchema.from_options(toml=path, target="other", target_bounds="2:3").target
         assert other == NumericTarget("other", 2, 3)
 
-    def test_options_that_disagree(self, tmp_path):
+    def test_contradictory_options_are_refused(self, tmp_path):
         read = TableSchema.from_options
         fails(["no target", "Name the column to predict"], read, bounds=["age=0:1"], target_bounds="0:1")
         twice = {"target": "y", "target_bounds": "0:1"}
@@ -217,5 +217,5 @@ class TestDescription:
         fails(["'age'", "also declared as a feature"], read, toml=path, target="age", target_bounds="0:1")
 
     @pytest.mark.parametrize("text", ["", "5", "0:", ":1", "0:x", "0:1:2", "y=0:1", "0,1"])
-    def test_bounds_that_cannot_be_read(self, text):
+    def test_unreadable_bounds_are_refused(self, text):
         fails([repr(text), "low:high"], TableSchema.from_options, bounds=["a=0:1"], target="y", target_bounds=text)

@@ -1,4 +1,4 @@
-"""Examples of a dataset as a batch."""
+"""Collate examples of a dataset into a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset, default_collate
 
 
 def collated(dataset: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-    """Return the examples of a batch as tensors; of an empty one tensors of no examples."""
-    if type(dataset) is TensorDataset:  # a subclass may make its examples otherwise
+    """Return the examples of a batch as tensors. An empty batch gives tensors without examples."""
+    if type(dataset) is TensorDataset:  # A subclass may create its examples differently.
         chosen = torch.as_tensor(indices)
         return tuple(tensor[chosen] for tensor in dataset.tensors)
     if len(indices) == 0:

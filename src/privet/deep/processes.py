@@ -1,4 +1,4 @@
-"""Training in several processes: each draws its share of a batch, one draws the noise for all (torch.distributed)."""
+"""Training in several processes: each draws its share of a batch, and one draws the noise (torch.distributed)."""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,13 +12,14 @@ from torch import Tensor, distributed
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together: this one's rank, and how many there are.
+    """The processes that train together: the rank of this one, and their number.
 
     Formal guarantees
     -----------------
-    Process r holds the examples r, r + size, r + 2 size, ... and draws each of its own with the plan's rate: together
-    the shares are one Poisson batch of the whole. Sums meet in the first process, which alone adds noise, once; all
-    others receive the noisy sum. So law and accounting are those of one process.
+    Process r holds the examples r, r + size, r + 2 size, ... and draws each of them with the plan's rate, so that the
+    shares together are one Poisson batch of the whole dataset. The sums are gathered in the first process, which adds
+    noise once and sends the noisy sum to all others. The distribution of the result, and therefore the accounting, is
+    that of a single process.
     """
 
     rank: int = 0
@@ -26,7 +27,7 @@ class Processes:
 
     @classmethod
     def joined(cls) -> "Processes":
-        """Return the process group that the caller initialised, or this process alone."""
+        """Return the process group that the caller initialised, or this process alone if there is none."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls()
         return cls(distributed.get_rank(), distributed.get_world_size())
@@ -37,36 +38,39 @@ class Processes:
         return self.rank == 0
 
     def share(self, n: int) -> NDArray[np.int64]:
-        """Return the examples that are this process's to draw."""
+        """Return the indices of the examples that this process draws from."""
         return np.arange(self.rank, n, self.size)
 
     def gathered(self, total: Tensor) -> Tensor:
-        """Return, in the first process, the sum of all processes' vectors; others get nothing of use."""
+        """Return the sum of all processes' vectors in the first process. The result in the others is undefined."""
         if self.size > 1:
             distributed.reduce(total, dst=0)
         return total
 
     def from_first(self, value: Tensor) -> Tensor:
-        """Return the first process's vector in all."""
+        """Return the vector of the first process, in all processes."""
         if self.size > 1:
             distributed.broadcast(value, src=0)
         return value
 
     def agreed(self, number: int) -> int:
-        """Return the first process's number in all."""
+        """Return the number of the first process, in all processes."""
         return int(self.from_first(torch.tensor(number)))
 
     def check_alike(self, *given: object) -> None:
-        """Raise, in all processes, unless all were given the same: another bound in one would break the guarantee."""
+        """Raise in all processes unless all were given the same. A different bound in one would break the guarantee."""
         if self.size > 1:
             number = int.from_bytes(hashlib.sha256(repr(given).encode()).digest()[:7], "big")
             ends = torch.tensor([number, -number])
             distributed.all_reduce(ends, distributed.ReduceOp.MAX)
             if int(ends[0]) != -int(ends[1]):
-                raise ValueError("the processes were given different plans or models: give all of them the same")
+                raise ValueError(
+                    "The processes were given different plans or models. Call make_private() with the same arguments "
+                    "in all of them."
+                )
 
     def begin_alike(self, tensors: Iterable[Tensor]) -> None:
-        """Give all processes the first one's parameters and buffers."""
+        """Copy the parameters and buffers of the first process to all others."""
         with torch.no_grad():
             for tensor in tensors if self.size > 1 else ():
                 tensor.copy_(self.from_first(tensor.detach().contiguous()))

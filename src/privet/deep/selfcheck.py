@@ -1,7 +1,7 @@
-"""The first batch under suspicion: clipped gradients are compared with torch's own, one example at a time.
+"""A check of the first batch: per-example gradients are compared with those that torch computes for single examples.
 
-A rule bounds what one example does only if its loss depends on that example alone. A model that normalises over the
-batch, a loss that compares examples, a layer that is used past its own forward: each shows as a difference here.
+Clipping bounds the influence of one example only if its loss depends on that example alone. A model that normalises
+over the batch, a loss that compares examples, or a layer that is used outside its own forward makes a difference here.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ Inputs = tuple[Any, ...]
 Layout = Callable[[Inputs], Inputs]
 
 EXAMPLES = 4
-"""How many examples are checked: their gradients are written out."""
+"""How many examples are checked. Their gradients are materialised."""
 
 _TOLERANCE = 1e-3
 
 
 def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
-    """Raise unless every example's gradient is what torch computes for that example alone."""
+    """Raise unless the gradient of each example is what torch computes for that example alone."""
     parameters = trained_parameters(model)
     examples = [(tuple(each[i : i + 1] for each in inputs), targets[i : i + 1]) for i in range(len(targets))]
     with _dropout_off(model), _buffers_kept(model) as changed:
@@ -34,21 +34,23 @@ def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) 
                 losses.append(loss(model(*given), target).sum())
             changed()
         if not bool(torch.isfinite(torch.stack(losses)).all()):
-            return  # such examples count as zero
+            return  # Such examples contribute zero.
         found = batch_gradients(model, loss, inputs, targets)
         _check_losses(found.losses, torch.stack(losses))
         sizes = found.norms()
         limits = _TOLERANCE * (sizes + 1e-3 * sizes.max())
-        for i, (given, target) in enumerate(examples):  # one at a time: written out, each is as large as the model
+        for i, (given, target) in enumerate(
+            examples
+        ):  # One example at a time, because a gradient is as large as the model.
             _check_one(found, i, _alone(model, loss, given, target, parameters), parameters, float(limits[i]))
 
 
 def _check_losses(found: Tensor, alone: Tensor) -> None:
     if not _agree(found, alone):
         raise ValueError(
-            "an example's loss changes with the other examples of its batch: the model or the loss mixes examples "
-            "(a normalisation over the batch, a loss that compares examples), and then no clip bounds what one example "
-            "does; or it is random by other means than nn.Dropout, which is known here: use that for masks"
+            "The loss of an example changes with the other examples of its batch. Either the model or the loss mixes "
+            "examples, for instance by a normalisation over the batch, and clipping cannot bound the influence of one "
+            "example. Or the model is random by other means than nn.Dropout. Use nn.Dropout for random masks."
         )
 
 
@@ -61,17 +63,17 @@ def _check_one(
         written = 0.0 if part is None else part.only(chosen).written_out()[0].to(expected)
         if float((expected - written).norm()) > limit:
             raise ValueError(
-                f"the gradient of {name} is not what torch computes for one example at a time: the model mixes "
-                "examples, or uses this parameter outside of its layer's own forward (weight_norm and other "
-                "parametrizations, functional calls): build it from layers that are called as they are"
+                f"The gradient of {name} is not what torch computes for one example at a time. The model mixes "
+                "examples, or it uses this parameter outside the forward of its layer, as weight_norm, other "
+                "parametrizations and functional calls do. Build it from layers that are called directly."
             )
 
 
 def chosen_layout(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> Layout:
-    """Check the gradients, and return the memory format in which the model is fastest and works.
+    """Check the gradients, and return the fastest memory format with which the model works.
 
-    Convolutions and poolings on a CPU are up to twice as fast with channels last in memory. It changes no value; but a
-    model that calls ``view`` on an image may refuse it, and is then given what it knows.
+    On a CPU, convolutions and poolings are up to twice as fast with channels last in memory. The values do not change,
+    but a model that calls ``view`` on an image may fail, and then gets its inputs as they are.
     """
     images = any(isinstance(each, Tensor) and each.ndim == 4 for each in inputs)
     if images and any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
@@ -91,7 +93,10 @@ def as_given(inputs: Inputs) -> Inputs:
 
 
 def channels_last(inputs: Inputs) -> Inputs:
-    """Return the inputs with images' channels last in memory; also of one channel, where torch sees no difference."""
+    """Return the inputs with the channels of images last in memory.
+
+    The strides are set for a single channel too, where torch itself sees no difference.
+    """
     return tuple(_channels_last(each) if isinstance(each, Tensor) and each.ndim == 4 else each for each in inputs)
 
 
@@ -104,7 +109,7 @@ def _channels_last(images: Tensor) -> Tensor:
 def _alone(
     model: nn.Module, loss: Loss, inputs: Inputs, target: Any, parameters: dict[str, nn.Parameter]
 ) -> list[Tensor]:
-    """Return one example's gradient, in the plainest way."""
+    """Return the gradient of one example, as autograd computes it."""
     with torch.enable_grad():
         value = loss(model(*inputs), target).sum()
         grads = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
@@ -120,7 +125,7 @@ def _agree(found: Tensor, expected: Tensor) -> bool:
 
 @contextmanager
 def _dropout_off(model: nn.Module) -> Iterator[None]:
-    """Switch off what draws other masks for one example than for several."""
+    """Switch off layers that draw different masks for one example than for several, while the context lasts."""
     layers = [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
     for layer in layers:
         layer.training = False
@@ -133,7 +138,11 @@ def _dropout_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _buffers_kept(model: nn.Module) -> Iterator[Callable[[], None]]:
-    """Put buffers back, at the end and when called; then also raise if one is not what it was at the call before."""
+    """Yield a function that restores buffers, and restore them at the end.
+
+    The function also raises if a buffer differs from what it was at the previous call, because it then depends on the
+    examples.
+    """
     places = [(owner, name) for owner in model.modules() for name, each in owner.named_buffers(recurse=False)]
     kept = [owner.get_buffer(name) for owner, name in places]
     values = [each.detach().clone() for each in kept]
@@ -149,8 +158,8 @@ def _buffers_kept(model: nn.Module) -> Iterator[Callable[[], None]]:
             now = owner.get_buffer(name).detach().clone()
             if not torch.equal(before.setdefault(place, now), now):
                 raise ValueError(
-                    f"the buffer {name} of {type(owner).__name__} takes up what the examples are, without clip and "
-                    "noise, and would be released with the weights: turn that off (track_running_stats=False)"
+                    f"The buffer {name} of {type(owner).__name__} depends on the examples, and would be released with "
+                    "the weights without clipping or noise. Switch it off, for instance with track_running_stats=False."
                 )
         put_back()
 

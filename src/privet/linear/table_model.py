@@ -1,4 +1,4 @@
-"""A model of a table: the public description of its columns, and the estimator trained on its rows."""
+"""A model of a table: the public description of its columns, and an estimator trained on its rows."""
 
 import os
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ from privet.privacy import Assumption, Guarantee, enforced
 from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
-MOST_UNDECLARED_LEVELS = 50  # more look like a number, or a name
-_DECLARE_BOUNDS = "target_bounds = [low, high] or --target-bounds low:high"
+MOST_UNDECLARED_LEVELS = 50  # a column with more values is probably a number or a name
 
 
 class TableModel:
-    """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded as one.
+    """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded together.
 
-    A classifier predicts a :class:`~privet.tables.Target`, a regressor a :class:`~privet.tables.NumericTarget`: numbers
-    are clipped to the target's bounds, each by itself, and mapped to [-1, 1] for training; predictions are mapped back.
+    A classifier predicts a :class:`~privet.tables.Target`, a regressor a :class:`~privet.tables.NumericTarget`. Numbers
+    are clipped to the bounds of the target and mapped to [-1, 1] for training, and predictions are mapped back.
 
     Parameters
     ----------
     schema : TableSchema
         Columns with their public bounds and levels, and the target.
     estimator : PrivateLinearModel
-        Its settings; a copy is trained. They are in the units of the mapped table: ``feature_norm`` must be 1, the norm
-        to which the schema scales rows, and a regressor's ``target_bound`` must be 1. The ``threshold`` of
-        :class:`~privet.PrivateHuberRegressor` is one of a target in [-1, 1]: divide by ``NumericTarget.half_width``.
+        The settings of the estimator; a copy of it is trained. Settings are in the units of the mapped table:
+        ``feature_norm`` must be 1, the norm to which the schema scales rows, and the ``target_bound`` of a regressor
+        must be 1. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` refers to a target in [-1, 1]: use
+        ``NumericTarget.encode_distance``.
 
     Attributes
     ----------
@@ -47,10 +47,14 @@ class TableModel:
 
     def __init__(self, schema: TableSchema, estimator: PrivateLinearModel) -> None:
         if estimator.feature_norm != 1.0:
-            raise ValueError("a TableModel scales rows to norm 1: leave feature_norm at 1.0")
+            raise ValueError(
+                f"feature_norm={estimator.feature_norm!r} does not fit a TableModel, which scales rows to norm 1. "
+                "Leave feature_norm at 1.0."
+            )
         if isinstance(estimator, PrivateRegressor) and estimator.target_bound != 1.0:
             raise ValueError(
-                "a TableModel scales a number to [-1, 1] by the bounds of its target: leave target_bound at 1.0"
+                f"target_bound={estimator.target_bound!r} does not fit a TableModel, which maps the target to [-1, 1] "
+                "by its bounds. Leave target_bound at 1.0."
             )
         if schema.target is not None:
             _check_match(schema.target, estimator)
@@ -67,17 +71,17 @@ class TableModel:
 
     @property
     def target(self) -> Target | NumericTarget:
-        """The target of the fitted model: what it predicts, classes or a number."""
+        """The target of the fitted model, which is a category or a number."""
         check_is_fitted(self.estimator)
         assert self.schema.target is not None
         return self.schema.target
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of a target of classes, in the order of the probabilities."""
+        """The levels of a categorical target, in the order of the probabilities."""
         levels = self.target.levels
         if levels is None:
-            raise ValueError(f"the target {self.target.name!r} is a number: it has bounds, and no levels")
+            raise ValueError(f"The target {self.target.name!r} is a number, so it has bounds instead of levels.")
         return levels
 
     def fit(self, frame: Any) -> "TableModel":
@@ -93,14 +97,14 @@ class TableModel:
         return self
 
     def adopt(self, release: Release, *, method: str, reason: str) -> "TableModel":
-        """Take over weights that were trained elsewhere on tables of this schema, under the guarantee they came with.
+        """Take over weights that were trained elsewhere on tables of this schema, together with their guarantee.
 
-        ``release`` has the weights of the encoded columns, then the intercept's, for the constant column that the
-        estimator's settings say.
+        ``release`` has the weights of the encoded columns, followed by the weight of the constant column that the
+        settings of the estimator define.
         """
         target = self._declared.target
         if target is None or (isinstance(target, Target) and target.levels is None):
-            raise TableError("weights from elsewhere need a schema whose target is declared, with its levels or bounds")
+            raise TableError("Weights can be adopted only if the schema declares the levels or bounds of its target.")
         n_classes = None if isinstance(target, NumericTarget) else len(target.levels or ())
         self.estimator = clone(self.estimator)
         self.estimator.adopt(release, len(self._declared.columns), n_classes)
@@ -108,17 +112,17 @@ class TableModel:
         return self
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the prediction for each row: a level, or a number in the target's own units."""
+        """Return the prediction for each row: a level, or a number in the units of the target."""
         return self.target.decode(self.estimator.predict(self.schema.encode(frame)))
 
     def predict_proba(self, frame: Any) -> NDArray[Any]:
         """Return the probabilities of the target's levels, in their order."""
         if isinstance(self.target, NumericTarget):
-            raise ValueError(f"the target {self.target.name!r} is a number: it is predicted without probabilities")
+            raise ValueError(f"The target {self.target.name!r} is a number, which is predicted without probabilities.")
         if not hasattr(self.estimator, "predict_proba"):
             raise ValueError(
-                f"{type(self.estimator).__name__} has no probabilities: its loss looks for the side of a boundary, not "
-                "for how likely a class is; use PrivateLogisticRegression (--model logistic)"
+                f"{type(self.estimator).__name__} predicts no probabilities, because its loss does not estimate them. "
+                "Use PrivateLogisticRegression."
             )
         return np.asarray(self.estimator.predict_proba(self.schema.encode(frame)))
 
@@ -160,22 +164,22 @@ saving.register("TableModel", TableModel.from_dict)
 
 
 def _check_match(target: Target | NumericTarget, estimator: PrivateLinearModel) -> None:
-    """Raise unless the estimator predicts what the target is."""
+    """Raise TableError if the estimator does not predict this kind of target."""
     name = type(estimator).__name__
     if isinstance(target, NumericTarget) and not isinstance(estimator, PrivateRegressor):
         raise TableError(
-            f"{name} predicts classes, but the target {target.name!r} is a number with bounds: use PrivateRidge or "
-            "PrivateHuberRegressor (--model ridge or huber), or declare the target's levels instead"
+            f"{name} predicts classes, but the target {target.name!r} is a number with bounds. Use PrivateRidge or "
+            "PrivateHuberRegressor, or declare the levels of the target instead."
         )
     if isinstance(target, Target) and not isinstance(estimator, PrivateClassifier):
         raise TableError(
-            f"{name} predicts numbers, but the target {target.name!r} has no bounds: declare them ({_DECLARE_BOUNDS}), "
-            "or use PrivateLogisticRegression or PrivateLinearSVC (--model logistic or svm) for classes"
+            f"{name} predicts numbers, but the target {target.name!r} has no bounds. Declare target_bounds, or use "
+            "PrivateLogisticRegression or PrivateLinearSVC for classes."
         )
 
 
 def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
-    """Return the settings that an encoded target asks for, and what the guarantee says of it; refuse a bad one."""
+    """Return the settings that a target requires, and the conditions for the guarantee. Refuse a bad target."""
     if isinstance(target, NumericTarget):
         bounds = f"[{target.low:.12g}, {target.high:.12g}]"
         return {}, (
@@ -184,10 +188,10 @@ def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[di
     assert target.levels is not None
     if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
         raise TableError(
-            f"the target {target.name!r} has {len(target.levels)} different values: declare the levels of a category, "
-            f"or the bounds of a number ({_DECLARE_BOUNDS})"
+            f"The target {target.name!r} has {len(target.levels)} different values. Declare target_levels if it is a "
+            "category, or target_bounds if it is a number."
         )
     if target.levels_from_data and len(np.unique(encoded)) < 2:
-        raise TableError(f"the target {target.name!r} has one class only: a classifier needs at least two")
-    # Levels read from the table all occur in it: the estimator finds them again, and its guarantee says so.
+        raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
+    # Levels that were read from the table all occur in it. The estimator reads them again and states that assumption.
     return {"classes": None if target.levels_from_data else range(len(target.levels))}, ()

@@ -1,4 +1,4 @@
-"""Plans: sampling, bound, noise, steps and event in one frozen object, from which the guarantee is computed."""
+"""Plans: one frozen object holds sampling, bounds, noise and steps, and the guarantee is computed from it."""
 
 from privet.plans.adaptive import AdaptivePlan
 from privet.plans.base import Plan

@@ -1,4 +1,4 @@
-"""A budget that is spent as the run goes: how much, on what and how often may depend on what was released before."""
+"""A budget that is spent during the run: what is released, and at which price, may depend on earlier releases."""
 
 import math
 import threading
@@ -22,22 +22,22 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True)
 class AdaptivePlan:
-    """A total of Gaussian privacy, to be spent release by release as the run sees fit.
+    """A total Gaussian-DP parameter that a run spends release by release.
 
     Parameters
     ----------
     mu : float
-        The total: the whole run is mu-GDP.
+        The total: the whole run is mu-GDP (Gaussian differential privacy with parameter mu).
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
-    :meth:`guarantee`: replacing one record is as hard to see in everything that a :class:`Purse` released as N(0, 1) is
-    to tell from N(mu, 1). Each release is mu_i-GDP given those before it, where mu_i may depend on what they said, and
-    the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. That this costs no more than amounts
-    fixed in advance is shown by Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy";
-    docs/proofs.md, section 10, has a proof for the two kinds of release made here.
+    :meth:`guarantee`: telling two neighbouring datasets apart by everything that a :class:`Purse` released is at least
+    as hard as telling N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may depend on
+    their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing the mu_i
+    adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for Gaussian
+    Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
     """
 
     mu: float
@@ -49,7 +49,7 @@ class AdaptivePlan:
 
     @classmethod
     def for_budget(cls, budget: Budget) -> "AdaptivePlan":
-        """Return the plan that spends exactly ``budget``, whose delta must be positive."""
+        """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
         return cls(gdp_mu(budget), delta=budget.delta)
 
     @property
@@ -62,18 +62,19 @@ class AdaptivePlan:
         delta: float | None = None,
         *,
         bound: Assumption | None = None,
-        released: str = "everything that the purse released, and with it everything computed from that",
+        released: str = "everything that the purse released, and everything computed from it",
         unit: Unit = Unit.RECORD,
     ) -> Guarantee:
-        """Return the guarantee of a whole run, however much of the total it spends.
+        """Return the guarantee of a whole run, which may spend less than the total.
 
-        A purse cannot see what is summed, so by itself it only *assumes* the bounds it is told; a solver that clips
-        passes ``bound`` to say that it enforces them.
+        A purse cannot see what is summed, so by itself it only *assumes* the bounds that it is given; a solver that
+        clips passes ``bound`` to say that it enforces them.
         """
-        bound = bound or assumed(f"each {unit} contributes to a sum no more than the bound stated with it")
+        bound = bound or assumed(f"each {unit} contributes to a sum at most the bound stated for that sum")
         spent = enforced(
-            f"every unit takes part in every sum; Gaussian noise on sums and Gumbel noise on choices are drawn at a "
-            f"price each, and the squared prices add up to at most {self.mu:.6g}^2"
+            f"every unit takes part in every sum; each Gaussian noise on a sum and each Gumbel noise on a choice has a "
+            f"price, and the squared prices add up to at most {self.mu:.6g}^2",
+            detail=True,
         )
         return Guarantee.of(
             self.event,
@@ -85,16 +86,16 @@ class AdaptivePlan:
         )
 
     def open(self, source: NoiseSource) -> "Purse":
-        """Return a purse with the whole total, for one run."""
+        """Return a purse that holds the total, for one run."""
         return Purse(self, source)
 
 
 class Purse:
     """What is left of an :class:`AdaptivePlan` during one run, and the only way to draw its noise.
 
-    A release is paid for before its noise is drawn, and refused if the purse does not hold its price. The account is
-    kept in exact fractions: rounding cannot overspend. A purse cannot be refilled or copied; used as a context, it is
-    closed at the end of the run.
+    A release is paid for before its noise is drawn, and refused if its price exceeds what is left. The account is kept
+    in exact fractions, so rounding cannot overspend it. A purse cannot be refilled or copied. As a context manager, it
+    is closed at the end of the run.
     """
 
     def __init__(self, plan: AdaptivePlan, source: NoiseSource) -> None:
@@ -105,25 +106,25 @@ class Purse:
 
     @property
     def left(self) -> float:
-        """The mu of the largest release that can still be paid for, rounded down."""
+        """The mu of the largest release that is still affordable, rounded down."""
         mu = math.sqrt(float(self._left))
         while Fraction(mu) ** 2 > self._left:
             mu = math.nextafter(mu, 0.0)
         return mu
 
     def affords(self, *mus: float) -> bool:
-        """Tell whether releases of these mu can all be paid for."""
+        """Return whether releases with all of these mu are affordable."""
         return sum(Fraction(positive("mu", mu)) ** 2 for mu in mus) <= self._left
 
     def noisy(self, total: NDArray[Any], bound: float, mu: float) -> NDArray[Any]:
-        """Return a sum over all records with Gaussian noise, at the price of ``mu``.
+        """Return a sum over all records with Gaussian noise, at the price ``mu``.
 
         Parameters
         ----------
         total : array of float32 or float64
             The sum.
         bound : float
-            Bound on the l2 norm of what one record contributes to it.
+            Bound on the l2 norm of one record's contribution to the sum.
         mu : float
             The price.
 
@@ -141,24 +142,24 @@ class Purse:
         return noise
 
     def noisy_min(self, sums: NDArray[Any], bound: float, epsilon: float) -> int:
-        """Return the place of a small sum, by the exponential mechanism, at the price of ``selection_mu(epsilon)``.
+        """Return the index of a small sum, by the exponential mechanism, at the price ``selection_mu(epsilon)``.
 
         Parameters
         ----------
         sums : array of shape (k,)
             Sums over all records, each plus any number that does not depend on the data.
         bound : float
-            Bound on the absolute value of what one record contributes to a sum. Numbers in an interval of width b,
-            such as losses in [0, b], have bound b/2 once its middle is taken off, which changes no choice.
+            Bound on the absolute value of one record's contribution to a sum. Contributions in an interval of width b,
+            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which changes no choice.
         epsilon : float
-            Of the choice.
+            Pure epsilon of the choice.
 
         Formal guarantees
         -----------------
-        epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so place i
-        comes up with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every sum
-        by at most 2 ``bound``, some up and some down; so the odds of any two places change by a factor of at most
-        e^epsilon. That is the *range* of the mechanism.
+        epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so index i
+        is returned with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every
+        sum by at most 2 ``bound``, up or down, so the odds of any two indices change by a factor of at most e^epsilon.
+        That is the *range* of the mechanism.
         """
         bound, price = positive("bound", bound), selection_mu(epsilon)
         sums = _finite("the sums", sums)
@@ -169,30 +170,30 @@ class Purse:
         return int(np.argmin(sums - self._source.gumbel(sums.size, scale)))
 
     def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
-        """Return the places of large scores, sorted, by peeling: one exponential mechanism after the other.
+        """Return the sorted indices of large scores, by peeling: one exponential mechanism after the other.
 
         Parameters
         ----------
         scores : array of shape (k,)
             Absolute values of sums over all records, each plus any number that does not depend on the data.
         bound : float
-            Bound on the absolute value of what one record contributes to a sum.
+            Bound on the absolute value of one record's contribution to a sum.
         mu : float
-            The price of all places together.
+            The price of all indices together.
         number : int
-            How many places to return, at most k.
+            How many indices to return, at most k.
 
         Formal guarantees
         -----------------
         mu-GDP. Gumbel noise of scale 4 ``bound`` / e is added to all scores once, e = ``selection_epsilon(mu /
-        sqrt(number))``, and the largest are taken: that is in law the same as to choose one place after the other by
-        exponential mechanisms of range e, each without those chosen before (Durfee and Rogers, "Practical
-        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2), and each is
-        ``selection_mu(e)``-GDP. Squared prices add up.
+        sqrt(number))``, and the largest are taken. The result has the same distribution as choosing one index after the
+        other by exponential mechanisms of range e, each among those not chosen before (Durfee and Rogers, "Practical
+        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2). Each of them is
+        ``selection_mu(e)``-GDP, and squared prices add up.
         """
         bound, scores = positive("bound", bound), _finite("the scores", scores)
         if scores.ndim != 1 or not 1 <= number <= scores.size:
-            raise ValueError(f"{number} places cannot be chosen out of scores of shape {scores.shape}")
+            raise ValueError(f"{number} indices cannot be chosen from scores of shape {scores.shape}")
         epsilon = selection_epsilon(positive("mu", mu) / math.sqrt(number))
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(mu)
@@ -207,7 +208,7 @@ class Purse:
         price = Fraction(mu) ** 2
         with self._lock:
             if price > self._left:
-                raise PlanError(f"a release of mu = {mu:.6g} exceeds what the plan has left: mu = {self.left:.6g}")
+                raise PlanError(f"a release of mu = {mu:.6g} exceeds what the plan has left, mu = {self.left:.6g}")
             self._left -= price
 
     def __enter__(self) -> "Purse":
@@ -231,7 +232,7 @@ def selection_mu(epsilon: float) -> float:
     2 Phi^{-1}(1 / (1 + e^(-epsilon))), about twice as much.
     """
     epsilon = positive("epsilon", epsilon)
-    if epsilon < 1:  # without the cancellation of a probability next to 1/2
+    if epsilon < 1:  # avoids the cancellation of a probability close to 1/2
         mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 4)))
     else:
         mu = -2 * float(ndtri_exp(log_expit(-epsilon / 2)))
@@ -251,7 +252,7 @@ def selection_epsilon(mu: float) -> float:
 def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     values = np.asarray(values)
     if values.dtype not in (np.float32, np.float64):
-        raise ValueError(f"{name} must be of float32 or float64, not {values.dtype}")
+        raise ValueError(f"{name} must be of type float32 or float64, not {values.dtype}")
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite: something overflowed, or the data holds NaN")
+        raise ValueError(f"{name} must be finite, but a value overflowed or the data contains NaN")
     return values

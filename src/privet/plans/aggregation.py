@@ -1,4 +1,4 @@
-"""Sums that several parties form without showing their summands, with noise that none of them knows."""
+"""Sums over several parties that do not reveal their summands, with noise that no party knows."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -16,40 +16,40 @@ from privet.privacy.events import Event, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
 
-ROUNDING_SHARE = 0.02  # of the sensitivity, that rounding may add
-TAIL_SHARE = 0.01  # of delta, that the tails of the noise may take
+ROUNDING_SHARE = 0.02  # share of the sensitivity that rounding may add
+TAIL_SHARE = 0.01  # share of delta that the tails of the noise may take
 _MOST_BITS = 15
-_LARGEST = 2.0**50  # scaled sums must be whole numbers that float64 holds, with room to spare
+_LARGEST = 2.0**50  # scaled sums must be integers that float64 represents exactly, with room to spare
 
 
 @dataclass(frozen=True)
 class AggregationPlan:
-    """``steps`` sums of vectors, one vector a party, each rounded to a lattice and noised on that lattice.
+    """``steps`` sums of vectors, one vector per party, each rounded to a lattice and noised on that lattice.
 
     Parameters
     ----------
     dimension, steps : int
-        Length of the vectors, and how many sums are released.
+        Length of the vectors, and number of sums that are released.
     sensitivity : float
-        How far, in l2 norm, the summands together can move when one record of one party is replaced. Only that party's
-        summand moves.
+        How far, in l2 norm, a sum can move when one record of one party is replaced. Only that party's summand moves.
     largest : float
-        Bound on the absolute value of each coordinate of a sum, before noise: what the lattice must hold.
+        Bound on the absolute value of each coordinate of a sum before noise, which the lattice must hold.
     scale : float
-        Lattice steps a unit.
+        Number of lattice steps per unit.
     law : LatticeLaw
-        Of the noise, in lattice steps, one draw a coordinate.
+        Distribution of the noise in lattice steps, drawn once per coordinate.
     tail : float
-        Probability of the noise's tails, a coordinate, that the analysis changes.
+        Probability per coordinate of the noise's tails, which the analysis treats separately.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
-    On the lattice, a replaced record moves a sum by at most :attr:`shift`, rounding included, so that all ``steps``
-    sums together, each free to depend on those before it, are within total variation ``steps * dimension * distance``
-    of a release that is (c * shift * sqrt(steps))-Gaussian-DP, (c, distance) being the law's
-    :meth:`~privet.privacy.noise.lattice.LatticeLaw.comparison`. That holds for whoever sees the sums and not the noise.
+    On the lattice, a replaced record moves a sum by at most :attr:`shift`, including rounding. All ``steps`` sums
+    together, each of which may depend on the earlier ones, are therefore within total variation
+    ``steps * dimension * distance`` of a release that is (c * shift * sqrt(steps))-Gaussian-DP, where (c, distance) is
+    the law's :meth:`~privet.privacy.noise.lattice.LatticeLaw.comparison`. The guarantee holds towards everyone who sees
+    the sums but does not know the noise.
     """
 
     dimension: int
@@ -70,8 +70,8 @@ class AggregationPlan:
             positive(name, getattr(self, name))
         if self.reach > _LARGEST:
             raise ValueError(
-                f"sums of up to {self.largest:.3g} do not fit the lattice, {self.scale:.3g} steps a unit: there is so "
-                "little noise, or so large a sum, that rounding to it would not be exact"
+                f"sums of up to {self.largest:.3g} do not fit the lattice with step 1/{self.scale:.3g}, because the "
+                "sums are too large for so little noise: rounding to the lattice would not be exact"
             )
 
     @classmethod
@@ -81,7 +81,7 @@ class AggregationPlan:
         """Return the plan with the least noise for ``budget``, on the coarsest lattice whose rounding costs little."""
         if budget.is_pure:
             raise ValueError(
-                "noise made of fair bits has no pure epsilon guarantee, and coordinates of Laplace noise would give "
+                "noise made of fair bits gives no pure epsilon guarantee, and Laplace noise per coordinate would cost "
                 "sqrt(d) times the epsilon: set delta > 0"
             )
         count("dimension", dimension)
@@ -90,16 +90,16 @@ class AggregationPlan:
         positive("largest", largest)
         tail = TAIL_SHARE * budget.delta * float(expit(-budget.epsilon)) / (steps * dimension)
         law, shift = _coarsest(budget, dimension, steps, tail)
-        # The shift that rounding leaves to the signal, of which the product with the scale rounds, too.
+        # What rounding leaves of the shift for the signal, whose product with the scale is rounded, too.
         scale = (shift * (1 - 1e-9) - math.sqrt(dimension)) / (sensitivity + math.sqrt(dimension) * 2.0**-52 * largest)
         if scale <= 0:
             raise ValueError(
                 f"epsilon = {budget.epsilon:g} over {steps} sums of {dimension} coordinates needs more noise than the "
-                "lattice holds: take fewer steps, or a larger epsilon or delta"
+                "lattice can hold: use fewer steps, or a larger epsilon or delta"
             )
         plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, delta=budget.delta)
         excess = plan.shift / shift
-        while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers round, too
+        while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers are rounded, too
             excess *= 1 + 1e-6
             plan = replace(plan, scale=scale / excess)
         return plan
@@ -111,12 +111,12 @@ class AggregationPlan:
 
     @property
     def reach(self) -> float:
-        """Bound on the absolute value of what is opened, in lattice steps: what a field of integers must hold."""
+        """Bound on the absolute value of an opened sum in lattice steps, which a field of integers must hold."""
         return self.largest * self.scale + self.law.reach
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on a sum, a coordinate, in its own units."""
+        """Standard deviation of the noise on each coordinate of a sum, in the units of the sum."""
         return self.law.std / self.scale
 
     @property
@@ -128,22 +128,24 @@ class AggregationPlan:
     def guarantee(
         self, delta: float | None = None, *, bound: Assumption | None = None, released: str = "every noisy sum"
     ) -> Guarantee:
-        """Return the guarantee of all sums, towards those who do not know the noise.
+        """Return the guarantee of all sums, towards everyone who does not know the noise.
 
-        The plan cannot see what is summed: unless ``bound`` says who enforces it, the sensitivity is *assumed*.
+        The plan cannot see what is summed: unless ``bound`` says that the sensitivity is enforced, it is *assumed*.
         """
         bound = bound or assumed(f"a replaced record moves a sum by at most {self.sensitivity:.6g}")
         drawn = enforced(
-            f"sums are rounded to a lattice of {self.scale:.6g} steps a unit, rounding counted in the sensitivity, and "
-            f"noised there: {self.law.coarse} fair bits of 2^{self.law.bits} and {self.law.fine} uniforms of "
-            f"{self.law.bits} bits a coordinate, {self.steps} times; epsilon is that of this law, not of a Gaussian"
+            f"sums are rounded to a lattice with step 1/{self.scale:.6g}, which the sensitivity includes, and get "
+            f"noise on that lattice: {self.law.coarse} fair bits of 2^{self.law.bits} and {self.law.fine} uniform "
+            f"numbers of {self.law.bits} bits per coordinate and sum; epsilon is that of this noise, not "
+            "of a Gaussian",
+            detail=True,
         )
         return Guarantee.of(
             self.event, self.adjacency, delta_of(self, delta), released=released, assumptions=(bound, drawn)
         )
 
     def on_lattice(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return one party's summand on the lattice. What is not finite, or too large for the plan, is refused."""
+        """Return one party's summand on the lattice. Raise if it is not finite, or too large for the plan."""
         values = np.asarray(values, dtype=np.float64)
         if values.shape != (self.dimension,):
             raise ValueError(
@@ -151,28 +153,28 @@ class AggregationPlan:
             )
         if not np.isfinite(values).all() or np.abs(values).max(initial=0.0) > self.largest:
             raise ValueError(
-                f"a summand is not finite, or larger than the {self.largest:.6g} that the plan allows: its bound does "
-                "not hold, so nothing is released"
+                f"a summand is not finite, or larger than the {self.largest:.6g} that the plan allows. The bound of "
+                "the plan does not hold, so nothing is released."
             )
         return rounded(values, self.scale)
 
     def off_lattice(self, total: NDArray[Any]) -> NDArray[np.float64]:
-        """Return an opened sum in its own units."""
+        """Return an opened sum in its original units."""
         return np.asarray(total, dtype=np.float64) / self.scale
 
 
 def _coarsest(budget: Budget, dimension: int, steps: int, tail: float) -> tuple[LatticeLaw, float]:
-    """Return the law with the fewest bits that makes rounding cheap, and the shift a step that it hides."""
+    """Return the law with the fewest bits that makes rounding cheap, and the shift per step that it hides."""
     mu = gdp_mu(Budget(budget.epsilon, (1 - TAIL_SHARE) * budget.delta))
     for bits in range(2, _MOST_BITS + 1):
         law = LatticeLaw(bits=bits)
         try:
             step, _ = law.comparison(tail)
-        except ValueError as error:  # the tail is all that the law's shape can fail for
+        except ValueError as error:  # only the tail can make this fail
             raise ValueError(
                 f"epsilon = {budget.epsilon:g} and delta = {budget.delta:g} over {steps} sums of {dimension} "
-                f"coordinates ask for tails of the noise of {tail:.3g}, so far out that it is no longer like a "
-                "Gaussian: take a smaller epsilon or a larger delta"
+                f"coordinates need tails of the noise of probability {tail:.3g}, where it no longer resembles a "
+                "Gaussian: use a smaller epsilon or a larger delta"
             ) from error
         shift = mu / (step * math.sqrt(steps))
         if math.sqrt(dimension) <= ROUNDING_SHARE * shift:

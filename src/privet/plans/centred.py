@@ -1,4 +1,4 @@
-"""Descent on centred rows: a noisy mean first, then noisy gradients, under one budget."""
+"""Descent on centred rows: a noisy mean, then noisy gradients, under one budget."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -18,12 +18,12 @@ _LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class CentredPlan:
-    """One noisy sum of the rows, from which their mean is made, and a descent on what is left of them.
+    """A noisy sum of the rows, which gives their mean, followed by a descent on the centred rows.
 
     Parameters
     ----------
     mean : GradientPlan
-        One full-batch release of the sum of the rows.
+        One full-batch release of the sum of all rows.
     gradients : GradientPlan
         The noisy gradients of the centred rows.
     delta : float or None
@@ -40,7 +40,7 @@ class CentredPlan:
 
     def __post_init__(self) -> None:
         if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
-            raise ValueError("the mean is one release over all rows")
+            raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
         if self.mean.adjacency is not self.gradients.adjacency:
             raise ValueError("the mean and the descent must be accounted for under the same adjacency")
 
@@ -61,26 +61,26 @@ class CentredPlan:
         Parameters
         ----------
         budget : Budget
-            Of mean and descent together.
+            Budget of the mean and the descent together.
         steps, clip_norm, sampler, **options
-            Of the descent, as for :class:`GradientPlan`; full batch if no sampler is given.
+            Fields of the descent, as for :class:`GradientPlan`. Without a sampler, batches are full.
         row_norm : float
             Bound on the norm of a row.
         share : float
-            What the mean may spend of the squared Gaussian-DP parameter.
+            Share of the squared Gaussian-DP parameter that the mean may spend.
         """
         positive("row_norm", row_norm)
         if not _LEAST_SHARE <= probability("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
-        # The mean's noise multiplier over a gradient's: both mus fall in proportion to them.
+        # Ratio of the mean's noise multiplier to that of the gradients. Each mu is inversely proportional to its own.
         ratio = math.sqrt((1 - share) / share) * _mu(mean) / _mu(draft)
 
         def plan(multiplier: float) -> CentredPlan:
             return cls(
                 replace(mean, noise_multiplier=multiplier * ratio),
-                replace(draft, noise_multiplier=multiplier),
+                replace(draft, noise_multiplier=multiplier, delta=budget.delta),
                 delta=budget.delta,
             )
 
@@ -93,7 +93,7 @@ class CentredPlan:
 
     @property
     def event(self) -> Event:
-        """What mean and descent release together."""
+        """What the mean and the descent release together, in the form that composes."""
         return Composition((self.mean.event, self.gradients.event))
 
     def guarantee(
@@ -103,7 +103,7 @@ class CentredPlan:
         bounds: tuple[Assumption, Assumption] | None = None,
         contracts: Assumption | None = None,
     ) -> Guarantee:
-        """Return the guarantee of both together; ``bounds`` are the conditions on rows and on gradients."""
+        """Return the guarantee of both parts together; ``bounds`` are the conditions on rows and on gradients."""
         delta = delta_of(self, delta)
         of_mean, of_descent = bounds or (None, None)
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")

@@ -17,14 +17,14 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True)
 class GradientPlan:
-    """Sampling, bound, noise and steps of a run that releases a noisy sum a step.
+    """Everything that determines a run with one noisy sum per step: sampling, bound, noise and number of steps.
 
     Parameters
     ----------
     sampler : Sampler
-        How a step chooses its units.
-    steps : int
-        How many noisy sums are released.
+        How each step chooses its units.
+    steps : int or None
+        Number of noisy sums that are released. None if the sampler implies it.
     clip_norm : float
         Bound C on the l2 norm of one unit's contribution to a sum.
     noise_multiplier : float
@@ -32,24 +32,26 @@ class GradientPlan:
     adjacency : Adjacency or None
         None takes the sampler's own.
     public_n : int or None
-        A public guess of the number of units, from which the divisor of a sum is made under add-or-remove adjacency,
-        where the true number is private. Under replace-one it is needed only for full batches within a ball.
+        A public guess of the number of units. Under add-or-remove adjacency the true number is private, and sums are
+        divided by a constant computed from this guess. Under replace-one it is needed only for full batches within a
+        ball.
     release : {"all", "last"}
-        What is released: every noisy sum, and with it all iterates; or nothing but the last iterate of a descent.
+        What is released: every noisy sum, and thus all iterates; or only the last iterate of a descent.
     descent : Descent or None
-        The steps, with ``release="last"``: their sizes, and the constants that make them contract.
+        With ``release="last"``, the sizes of the steps and the constants that make them contract.
     tasks : int
-        How many such runs are made on the same data, for as many tasks; the guarantee is that of all together. Nothing
-        counts the runs: one more than ``tasks`` is a release of its own.
+        How many such runs are made on the same data. The guarantee covers all of them together. The plan does not
+        count runs: running it more than ``tasks`` times is an additional release.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
     :meth:`guarantee`, computed from these fields and nothing else. :meth:`run` is the only way to draw batches and
-    noise: it yields at most ``steps`` steps, each of which noises exactly one sum. With ``release="all"`` all noisy
-    sums count as released, by composition. With ``release="last"`` they must not be: amplification by iteration
-    (:mod:`privet.privacy.iteration`) then covers the last iterate alone, of gradient steps as ``descent`` says.
+    noise: it yields at most ``steps`` steps, each of which adds noise to exactly one sum. With ``release="all"`` all
+    noisy sums may be released, by composition. With ``release="last"`` they must not be released: amplification by
+    iteration (:mod:`privet.privacy.iteration`) then covers only the last iterate of the steps that ``descent``
+    describes.
     """
 
     sampler: Sampler
@@ -90,19 +92,19 @@ class GradientPlan:
         self._check_release()
 
     def _check_release(self) -> None:
-        """Raise on a release that the other fields do not fit."""
+        """Raise if ``release`` does not fit the other fields."""
         if self.release not in ("all", "last"):
             raise ValueError(f'release must be "all" or "last", got {self.release!r}')
         if (self.release == "last") != (self.descent is not None):
             raise ValueError(
-                'release="last" needs the steps that are made: give descent=Descent(step_size, smoothness)'
+                'release="last" needs the sizes of the steps: give descent=Descent(step_size, smoothness)'
                 if self.descent is None
-                else 'a Descent matters only with release="last"'
+                else 'a Descent has an effect only with release="last": set it, or leave descent out'
             )
         if self.release == "last":
             if self.adjacency is not Adjacency.REPLACE_ONE:
                 raise ValueError("amplification by iteration is accounted for under replace-one adjacency")
-            _ = self.event  # raises where the sampler has none
+            _ = self.event  # raises if the sampler has no such event
 
     @classmethod
     def for_budget(
@@ -118,9 +120,9 @@ class GradientPlan:
         descent: Descent | None = None,
         tasks: int = 1,
     ) -> "GradientPlan":
-        """Return the plan with the least noise that is certified to keep within ``budget``.
+        """Return the plan with the least noise that is certified to stay within ``budget``.
 
-        Its epsilon is never above the budget's: equal to it for a full batch, above 0.99 of it by search otherwise.
+        Its epsilon never exceeds that of the budget: it is equal for full batches, and above 99 % of it otherwise.
         """
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft._event, draft.adjacency, budget)
@@ -133,7 +135,7 @@ class GradientPlan:
 
     @property
     def event(self) -> Event:
-        """What the whole run (or the runs, of several tasks) releases, in the form that composes."""
+        """What the whole run (or all runs, for several tasks) releases, in the form that composes."""
         return self._event(self.noise_multiplier)
 
     def _event(self, noise_multiplier: float) -> Event:
@@ -146,10 +148,10 @@ class GradientPlan:
         return replace(last, runs=self.tasks)
 
     def _public_divisor(self) -> float:
-        """Return the divisor of sums, without the data at hand."""
+        """Return the divisor of sums, without access to the data."""
         if isinstance(self.sampler, FullBatch) and self.public_n is None:
             raise ValueError(
-                "full batches within a ball need public_n, the number of records: a step is over their mean"
+                "full batches within a ball need the number of records, because a step uses their mean: give public_n"
             )
         return self.sampler.nominal_size(self.public_n or 0)
 
@@ -164,16 +166,16 @@ class GradientPlan:
     ) -> Guarantee:
         """Return the guarantee of a whole run.
 
-        A plan cannot see what is summed, so by itself it only *assumes* the bound; a solver that clips, or whose rows
-        are bounded, passes ``bound`` to say that it enforces it; and likewise ``contracts`` for the steps of a descent.
+        A plan cannot see what is summed, so by itself it only *assumes* the bound. A solver that clips, or whose rows
+        are bounded, passes ``bound`` to say that it enforces it; ``contracts`` does the same for a descent's steps.
         """
         bound = bound or assumed(f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to a sum")
         assumptions: tuple[Assumption, ...] = (bound, self.drawn())
         if self.descent is None:
-            released = released or "every noisy sum, and with it everything computed from them"
+            released = released or "every noisy sum, and everything computed from them"
         else:
             assumptions += (contracts or assumed(self.descent.in_words()),)
-            released = released or "the last iterate, and nothing of those before it"
+            released = released or "the last iterate, and no earlier one"
         if self.sampler.public:
             assumptions += (
                 assumed(
@@ -201,22 +203,22 @@ class GradientPlan:
         )
 
     def divisor(self, n: int) -> float:
-        """Return what to divide a noisy sum over ``n`` units by: a public constant, never the realised batch size."""
+        """Return the divisor of a noisy sum over ``n`` units: a public constant, never the realised batch size."""
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self.sampler.nominal_size(n)
         if self.public_n is None:
             raise ValueError(
-                "under add-or-remove adjacency the number of units is private: give the plan a public_n, a guess of it "
-                "that owes nothing to the data, to divide by"
+                "under add-or-remove adjacency the number of units is private, and sums cannot be divided by it: give "
+                "the plan a public_n, a guess that does not depend on the data"
             )
         return self.sampler.nominal_size(self.public_n)
 
     def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
-        """Yield the steps of one run over ``n`` units. A solver says what it will release."""
+        """Yield the steps of one run over ``n`` units. ``release`` is what the solver will release."""
         if release != self.release:
             raise PlanError(
-                f"this solver releases {release!r}, and the plan accounts for release={self.release!r}: projected_sgd "
-                "keeps iterates to itself, all other solvers (averages and momentum included) do not"
+                f"this solver releases {release!r}, but the plan accounts for release={self.release!r}. Only "
+                "projected_sgd hides its iterates; all other solvers, averages and momentum reveal them."
             )
         for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
             step = Step(batch, self.noise_std, source)

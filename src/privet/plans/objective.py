@@ -1,4 +1,4 @@
-"""Objective perturbation: tilt the objective at random, minimise it, and release the minimiser."""
+"""Objective perturbation: add a random linear term to the objective, and release its minimiser."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -20,52 +20,52 @@ from privet.privacy.events import ApproximateRelease, Event, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
 
-_MOST_NOISE = 1e100  # squares of it must not overflow
-_QUIET = 0.1  # scale of the noise on the minimiser, by default, relative to the least that the tilt gives it
+_MOST_NOISE = 1e100  # its square must not overflow
+_QUIET = 0.1  # default scale of the noise on the minimiser, relative to the least noise that the linear term causes
 
 
 @dataclass(frozen=True)
 class ObjectivePlan:
-    """A random linear term for the objective, and a little noise for its computed minimiser.
+    """A random linear term for the objective, and a little noise for the computed minimiser.
 
     The minimiser of  mean loss + regulariser + (added_alpha/2) ||w||^2 + <b, w>/n  is computed up to a gradient of
-    ``tolerance``, and released with noise that covers what the tolerance may hide.
+    ``tolerance``, and released with noise that covers the error which the tolerance allows.
 
     Parameters
     ----------
     n : int
         Number of records.
     lipschitz, smoothness : float
-        Bound L on the gradient of one record's loss, and Lipschitz constant beta of that gradient: of the data term
-        alone, which must be a convex function of one score a record.
+        Bound L on the gradient of one record's loss, and Lipschitz constant beta of that gradient, both without the
+        regulariser. The loss must be a convex function of one score per record.
     strong_convexity : float
-        Of the regulariser.
+        Strong convexity of the regulariser.
     scale : float
-        Of b: standard deviation (Gaussian), or scale of the density exp(-||b||/scale) (K-norm).
+        Standard deviation of a Gaussian b, or scale of a K-norm b with density proportional to exp(-||b||/scale).
     tolerance, output_scale : float
         Largest norm of the gradient at the computed minimiser, and the scale of the noise added to it.
     is_pure : bool
-        Whether both noises are K-norm, for pure epsilon, rather than Gaussian.
+        Whether both noises are K-norm noise, which gives pure epsilon, rather than Gaussian.
     is_one_sided : bool
-        Whether no two of a record's gradients, at whatever weights, point in opposite directions. So it is for losses
-        of a margin (logistic, hinge), and not for losses of an error (Huber). Gaussian noise may then be smaller.
+        Whether a record's gradients at any two weights never point in opposite directions. This holds for losses of a
+        margin (logistic, hinge), but not for losses of an error (Huber). Gaussian noise may then be smaller.
     added_alpha : float
-        Further strong convexity, for the sake of privacy alone. It is part of what is minimised.
+        Further strong convexity that is added for privacy only. It is part of what is minimised.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
-    With m = strong_convexity + added_alpha, the release is (epsilon, delta)-DP under replace-one where
+    With m = strong_convexity + added_alpha, the release is (epsilon, delta)-DP under replace-one adjacency, where
 
         epsilon = log(1 + beta/(n m)) + 2L/scale + 2 tolerance/(m output_scale)         for K-norm noise, delta = 0,
         epsilon = log(1 + beta/(n m)) + e(delta; mu = 2L/scale, 2 tolerance/(m output_scale))  for Gaussian noise,
 
-    e as in :mod:`privet.privacy.analyses.objective_noise`. The first sharpens Theorem 9 of "Differentially Private
-    Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), whose logarithm counts twice; the second
-    "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith, Thakurta, 2012). Inexact
-    minimisers are treated as in "Towards Practical Differentially Private Convex Optimization" (Iyengar et al., 2019).
-    docs/proofs.md proves all that is used.
+    with e from :mod:`privet.privacy.analyses.objective_noise`. The first formula sharpens Theorem 9 of
+    "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), which has the
+    logarithm twice. The second sharpens "Private Convex Empirical Risk Minimization and High-dimensional Regression"
+    (Kifer, Smith, Thakurta, 2012). Inexact minimisers are treated as in "Towards Practical Differentially Private
+    Convex Optimization" (Iyengar et al., 2019). docs/proofs.md contains the proofs.
     """
 
     n: int
@@ -90,7 +90,9 @@ class ObjectivePlan:
             nonnegative(name, getattr(self, name))
         _check_modulus(self.modulus)
         if max(self.scale, self.output_scale) > _MOST_NOISE:
-            raise ValueError(f"noise of scale {self.scale:g} is beyond floating point: epsilon or delta is too small")
+            raise ValueError(
+                f"noise of scale {self.scale:g} exceeds the range of floating point: use a larger epsilon or delta"
+            )
 
     @classmethod
     def for_budget(
@@ -107,13 +109,15 @@ class ObjectivePlan:
     ) -> "ObjectivePlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
 
-        Noise on the result takes :data:`~privet.privacy.analyses.objective_noise.OUTPUT_SHARE` of what the volume loss
-        leaves.
-        The default tolerance makes that noise a tenth of the least noise that the tilt causes in any direction.
+        The noise on the result takes the share :data:`~privet.privacy.analyses.objective_noise.OUTPUT_SHARE` of what
+        the volume loss leaves. The default tolerance makes that noise a tenth of the least noise that the linear term
+        causes in any direction.
         """
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
         if budget.epsilon < 1 / _MOST_NOISE:
-            raise ValueError(f"epsilon = {budget.epsilon:g} calls for noise beyond floating point: take a larger one")
+            raise ValueError(
+                f"epsilon = {budget.epsilon:g} needs noise beyond the range of floating point: use a larger epsilon"
+            )
         volume = _affordable_volume_loss(budget.epsilon, smoothness, n, modulus)
         if budget.is_pure:
             room = budget.epsilon - volume
@@ -143,12 +147,12 @@ class ObjectivePlan:
 
     @property
     def modulus(self) -> float:
-        """Strong convexity m of what is minimised."""
+        """Strong convexity m of the objective that is minimised."""
         return self.strong_convexity + self.added_alpha
 
     @property
     def volume_loss(self) -> float:
-        """log(1 + beta/(n m)): what the minimiser's dependence on the curvature of one record costs."""
+        """The part log(1 + beta/(n m)) of epsilon, which pays for the curvature of one record's loss."""
         return volume_loss(self.smoothness, self.n, self.modulus)
 
     def epsilon_at(self, delta: float) -> float:
@@ -162,11 +166,11 @@ class ObjectivePlan:
         return objective_epsilon(delta, ratio, output_ratio, volume=self.volume_loss, is_one_sided=self.is_one_sided)
 
     def event_at(self, delta: float) -> Event:
-        """Return what is released, in the form that composes: what is known of it is its epsilon at one delta."""
+        """Return what is released, in the form that composes: a release with a known epsilon at this delta."""
         if self.is_pure:
             return PureRelease(self.epsilon_at(0.0))
         if delta == 0:
-            raise ValueError("Gaussian noise gives no pure epsilon guarantee: state the guarantee at a delta > 0")
+            raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0")
         return ApproximateRelease(self.epsilon_at(delta), delta)
 
     @property
@@ -189,12 +193,13 @@ class ObjectivePlan:
         delta = delta_of(self, delta)
         law = "l2 K-norm noise of scale" if self.is_pure else "Gaussian noise of std"
         noise = (
-            f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and "
+            f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and of "
+            f"scale {self.output_scale:.3g} to its minimiser"
         )
-        words = [enforced(f"{noise}of scale {self.output_scale:.3g} to its minimiser")]
+        words = [enforced(noise, detail=True)]
         if self.added_alpha:
             words.append(
-                enforced(f"the objective has a further penalty of {self.added_alpha:.6g}/2 ||w||^2 for privacy")
+                enforced(f"the objective has an additional penalty of {self.added_alpha:.6g}/2 ||w||^2 for privacy")
             )
         bound = bound or assumed(self.in_words())
         return Guarantee.of(
@@ -202,21 +207,21 @@ class ObjectivePlan:
         )
 
     def in_words(self) -> str:
-        """Return what the guarantee rests on, in one line."""
-        side = ", whose gradients keep their side" if self.is_one_sided else ""
+        """Return a phrase for the guarantee that states its conditions."""
+        side = ", with gradients that never point in opposite directions" if self.is_one_sided else ""
         return (
             f"{self.n} losses, convex in one score each{side}, are {self.lipschitz:.4g}-Lipschitz and "
-            f"{self.smoothness:.4g}-smooth, their mean is made {self.modulus:.4g}-strongly convex, and it is minimised "
-            f"up to a gradient of {self.tolerance:.3g}"
+            f"{self.smoothness:.4g}-smooth, the objective is {self.modulus:.4g}-strongly convex, and it is minimised "
+            f"up to a gradient of norm {self.tolerance:.3g}"
         )
 
     def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> NDArray[Any]:
-        """Return b."""
+        """Return the random linear term b."""
         draw = source.k_norm if self.is_pure else source.gaussian
         return draw(shape, self.scale)
 
     def longest_term(self, size: int) -> float:
-        """Return a length that b, of ``size`` entries, exceeds with a probability below 1e-300."""
+        """Return a norm that b, with ``size`` entries, exceeds with probability below 1e-300."""
         return self.scale * (2 * size + 1500 if self.is_pure else math.sqrt(size) + 40)
 
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
@@ -229,18 +234,18 @@ class ObjectivePlan:
 
 def _check_modulus(modulus: float) -> None:
     if not modulus > 0:
-        raise ValueError("objective perturbation needs strong convexity: set alpha (or added_alpha) above 0")
+        raise ValueError("objective perturbation needs strong convexity: set alpha or added_alpha above 0")
 
 
 def _affordable_volume_loss(epsilon: float, smoothness: float, n: int, modulus: float) -> float:
-    """Return the volume loss, or say what it takes to afford it."""
+    """Return the volume loss. Raise if it exceeds epsilon, with the alpha that would be enough."""
     _check_modulus(modulus)
     volume = volume_loss(smoothness, n, modulus)
     if volume < epsilon:
         return volume
     least, easy = (least_strong_convexity(smoothness, n, share * epsilon) for share in (1.0, 0.5))
     raise ValueError(
-        f"with alpha = {modulus:.4g} the curvature of one record alone costs epsilon = {volume:.4g}, more than "
+        f"with alpha = {modulus:.4g} the curvature of one record alone costs epsilon = {volume:.4g}, which exceeds "
         f"{epsilon:g}. Any alpha above {least:.6g} works, in the regulariser or as added_alpha; {easy:.6g} leaves half "
-        "of epsilon to the noise"
+        "of epsilon for the noise."
     )

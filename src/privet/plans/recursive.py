@@ -1,7 +1,7 @@
-"""Recursive momentum: noisy sums of gradients mixed with gradient *differences*, which are small and need little noise.
+"""Recursive momentum: noisy sums of gradients and gradient *differences*, which are small and need little noise.
 
 The plan of DP-SRM, Algorithm 4 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning"
-(UCLA 2021), with the sensitivities that are attained and the accountant in the place of its Theorem 4.5.1.
+(UCLA 2021), with tight sensitivities, and with the accountant in place of its Theorem 4.5.1.
 """
 
 import math
@@ -23,29 +23,29 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True)
 class RecursivePlan:
-    """Sampling, bounds, noise and steps of a run with recursive momentum: one release that opens it, then the others.
+    """Everything that determines a run with recursive momentum: a first release, and later ones with smaller bounds.
 
     With C1 = ``clip_norm``, C2 = ``difference_norm`` and g = ``refresh``, a unit contributes
 
         clip(gradient, C1)                                                 to the first sum,
         g clip(gradient, C1) + (1 - g) clip(gradient - gradient before, C2)    to every later one,
 
-    the two gradients being taken at this step's point and at the one before, on the same batch.
+    where the two gradients are taken at the current and at the previous weights, on the same batch.
 
     Parameters
     ----------
     sampler : Sampler
         How the steps after the first choose their units.
     steps : int or None
-        How many noisy sums are released, the first included: at least 2. None where the sampler implies it.
+        Number of noisy sums that are released, including the first: at least 2. None if the sampler implies it.
     clip_norm : float
         Bound C1 on the l2 norm of one unit's gradient.
     difference_norm : float
-        Bound C2 on the l2 norm of the difference of one unit's gradients at consecutive points. 2 C1 or more can never
-        bind and only adds noise; it is allowed.
+        Bound C2 on the l2 norm of the difference of one unit's gradients at consecutive points. A bound of 2 C1 or
+        more never takes effect and only adds noise, but it is allowed.
     refresh : float
-        The weight g in [0, 1] of fresh gradients, gamma in the paper. At 1 nothing is remembered: plain noisy gradient
-        descent. At 0 only the first release measures gradients, all others measure how they change.
+        Weight g in [0, 1] of fresh gradients, gamma in the paper. At 1 nothing is remembered, which is noisy gradient
+        descent. At 0 only the first release measures gradients, and all others measure their changes.
     noise_multiplier : float
         Standard deviation of the noise on a later **sum**, divided by :attr:`contribution_norm`.
     first_noise_multiplier : float or None
@@ -53,7 +53,7 @@ class RecursivePlan:
     first : Sampler or None
         How the first step chooses its units. None takes ``sampler``.
     adjacency : Adjacency or None
-        None takes the first one under which both samplers are accounted for.
+        None takes the first adjacency that both samplers support.
     public_n : int or None
         As in :class:`GradientPlan`: a public guess of the number of units, needed under add-or-remove adjacency.
     delta : float or None
@@ -62,10 +62,10 @@ class RecursivePlan:
     Formal guarantees
     -----------------
     :meth:`guarantee`, computed from these fields and nothing else. By the triangle inequality a later contribution has
-    norm at most g C1 + (1 - g) C2, so that replacing a unit moves a sum by at most twice that, and adding or removing
-    one by at most that; the former is attained. What the recursion adds to a noisy sum, (1 - g) times the estimate
-    released before, is post-processing. The run composes adaptively as its first release and its later ones;
-    :meth:`run` is the only way to draw their batches and noise.
+    norm at most g C1 + (1 - g) C2. Replacing a unit therefore moves a sum by at most twice that, which is attained, and
+    adding or removing one moves it by at most that. What the recursion adds to a noisy sum, (1 - g) times the previous
+    estimate, is post-processing. The first release and the later ones compose adaptively. :meth:`run` is the only way
+    to draw their batches and noise.
     """
 
     sampler: Sampler
@@ -124,9 +124,9 @@ class RecursivePlan:
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
     ) -> "RecursivePlan":
-        """Return the plan with the least noise that is certified to keep within ``budget``.
+        """Return the plan with the least noise that is certified to stay within ``budget``.
 
-        ``first_noise_ratio`` is the first noise multiplier over that of the later releases. None takes
+        ``first_noise_ratio`` is the first noise multiplier divided by that of the later releases. None takes
         :func:`balanced_ratio`, which depends on public numbers only.
         """
         draft = cls(
@@ -135,7 +135,7 @@ class RecursivePlan:
         ratio = balanced_ratio(draft) if first_noise_ratio is None else positive("first_noise_ratio", first_noise_ratio)
 
         def plan(least: float) -> "RecursivePlan":
-            # The search is for the lesser of the two multipliers, so that both stay in the range of the accountants.
+            # Search for the smaller of the two multipliers, so that both stay in the range of the accountants.
             multiplier = least / min(ratio, 1.0)
             return replace(draft, noise_multiplier=multiplier, first_noise_multiplier=multiplier * ratio)
 
@@ -143,17 +143,17 @@ class RecursivePlan:
 
     @property
     def contribution_norm(self) -> float:
-        """Bound on what one unit adds to a sum after the first: g C1 + (1 - g) C2."""
+        """Bound g C1 + (1 - g) C2 on one unit's contribution to a sum after the first."""
         return self.refresh * self.clip_norm + (1 - self.refresh) * self.difference_norm
 
     @cached_property
     def first_plan(self) -> GradientPlan:
-        """The first release by itself."""
+        """The plan of the first release alone."""
         return GradientPlan(self.first, 1, self.clip_norm, self.first_noise_multiplier, self.adjacency, self.public_n)
 
     @cached_property
     def later_plan(self) -> GradientPlan:
-        """The releases after the first by themselves."""
+        """The plan of the releases after the first."""
         return GradientPlan(
             self.sampler,
             self.steps - 1,
@@ -173,7 +173,7 @@ class RecursivePlan:
         delta: float | None = None,
         *,
         bound: Assumption | None = None,
-        released: str = "every noisy sum, and with it everything computed from them",
+        released: str = "every noisy sum, and everything computed from them",
         unit: Unit = Unit.RECORD,
     ) -> Guarantee:
         """Return the guarantee of a whole run; ``bound`` is as in :meth:`GradientPlan.guarantee`."""
@@ -193,7 +193,7 @@ class RecursivePlan:
 
     def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units: the first release, then the others."""
-        for sampler in (self.first, self.sampler):  # before the first release is drawn, not after
+        for sampler in (self.first, self.sampler):  # both, before anything is drawn
             sampler.check_n(n)
         yield from self.first_plan.run(n, source, release=release)
         yield from self.later_plan.run(n, source, release=release)
@@ -202,11 +202,11 @@ class RecursivePlan:
 def balanced_ratio(plan: RecursivePlan) -> float:
     """Return how much larger the plan's first noise multiplier should be than the later ones.
 
-    A release over a share q of the units with multiplier z costs about (q/z)^2. Equal multipliers are thus no equal
-    treatment: a first batch that is larger would spend most of the budget. With q0/z0 = sqrt(w) q/z the first release
-    costs as much as w later ones. Its noise stays in the estimate for some 1/(2g) steps; so does that of every later
-    release, on which it is smaller by the factor D/C1, D = g C1 + (1-g) C2. The sum over a long run of the noise's
-    variance in the estimates is least for w = C1/D, hence
+    A release over a share q of the units with multiplier z costs about (q/z)^2. With equal multipliers, a larger first
+    batch would therefore spend most of the budget. With q0/z0 = sqrt(w) q/z the first release costs as much as w later
+    ones. The noise of each release stays in the estimate for about 1/(2g) steps, and that of a later release is smaller
+    by the factor D/C1, where D = g C1 + (1-g) C2. Over a long run, the total variance of the noise in the estimates is
+    least for w = C1/D, hence
 
         z0 = z (q0/q) sqrt(D/C1).
     """

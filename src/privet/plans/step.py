@@ -22,21 +22,24 @@ class Step:
         self._noise: _Drawn | None = None
 
     def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
-        """Begin to draw the noise in another thread: it owes nothing to the sum, which may be computed meanwhile."""
+        """Start to draw the noise in another thread, while the sum is computed. The noise does not depend on it."""
         if self._is_open and self._noise is None:
             self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
 
     def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. A second call is refused: it was not accounted for."""
+        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
         if not self._is_open:
-            raise PlanError("the plan accounts for one noisy sum a step, while the step lasts; this asks for another")
+            raise PlanError(
+                "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
+                "per step."
+            )
         self._is_open = False
         drawn = self._noise
         noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
         if noise.shape != total.shape or noise.dtype != total.dtype:
             raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, not for "
-                f"{total.shape} and {total.dtype}"
+                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
+                f"shape {total.shape} and type {total.dtype}"
             )
         noise += total
         return noise
@@ -45,11 +48,11 @@ class Step:
         """End the step: its noise can no longer be drawn."""
         self._is_open = False
         if self._noise is not None:
-            self._noise.wait()  # the next batch comes from the same source
+            self._noise.wait()  # the next batch is drawn from the same source
 
 
 class _Drawn:
-    """Noise that is being drawn in a thread of its own."""
+    """Noise that is being drawn in a separate thread."""
 
     def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
         self._outcome: NDArray[Any] | BaseException | None = None
@@ -63,11 +66,11 @@ class _Drawn:
             self._outcome = error
 
     def wait(self) -> None:
-        """Return when it is there."""
+        """Wait until the noise is drawn."""
         self._thread.join()
 
     def result(self) -> NDArray[Any]:
-        """Return it, once; what went wrong in the thread is raised here."""
+        """Return the noise, once. Raise here what was raised in the thread."""
         self.wait()
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, BaseException):
@@ -77,4 +80,4 @@ class _Drawn:
 
 
 class PlanError(RuntimeError):
-    """A run asked for more than its plan accounts for."""
+    """Raised when a run asks for more than its plan accounts for."""

@@ -70,24 +70,24 @@ def total_guarantee(pipeline: Any, delta: float | None = None, *, public: Sequen
     >>> 1.0 < total.epsilon < 1.5
     True
     """
-    vouched = _Vouched((public,) if isinstance(public, str) else tuple(public))
+    declared = _PublicSteps((public,) if isinstance(public, str) else tuple(public))
     guarantees: dict[str, Guarantee] = {}
     conditions: list[Assumption] = []
     seeds: dict[int, str] = {}
     for path, step in _steps(pipeline, ""):
         guarantee = getattr(step, "guarantee_", None)
         if isinstance(step, ColumnTransformer):
-            conditions.append(_choice_of_columns(path, step, vouched))
+            conditions.append(_choice_of_columns(path, step, declared))
         elif isinstance(guarantee, Guarantee):
             guarantees[path] = guarantee
             _check_seed(path, step, seeds)
         elif hasattr(step, "guarantee_") and guarantee is None:
             continue
-        elif vouched.covers(path):
+        elif declared.covers(path):
             conditions.append(assumed(f"what {_named(path, step)} learned, it learned from public data only"))
         else:
             conditions += _conditions(path, step)
-    vouched.check_used(guarantees)
+    declared.check_used(guarantees)
     if not guarantees:
         raise ValueError("No step of this pipeline has a guarantee, so there is nothing to add up.")
     steps = ", ".join(path or "the estimator" for path in guarantees)
@@ -95,7 +95,7 @@ def total_guarantee(pipeline: Any, delta: float | None = None, *, public: Sequen
     return compose(list(guarantees.values()), delta).assuming(same_rows, *conditions)
 
 
-class _Vouched:
+class _PublicSteps:
     """The paths that the caller listed as public, and which of them were found in the pipeline."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
@@ -163,9 +163,9 @@ def _conditions(path: str, step: Any) -> list[Assumption]:
     return [row_by_row]
 
 
-def _choice_of_columns(path: str, step: ColumnTransformer, vouched: "_Vouched") -> Assumption:
+def _choice_of_columns(path: str, step: ColumnTransformer, declared: "_PublicSteps") -> Assumption:
     """Return the assumption that a function chose columns without regard to the rows. Raise unless it is listed."""
-    if vouched.covers(path):
+    if declared.covers(path):
         return assumed(f"the columns that {_named(path, step)} selects do not depend on the rows")
     raise ValueError(
         f"{_named(path, step)} selects columns by a function, whose choice one record may change. List the columns "

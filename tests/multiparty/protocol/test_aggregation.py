@@ -1,4 +1,4 @@
-"""Sums over parties: what three real processes open, and the noise that they draw together.
+"""Sums over parties: what three real processes open, and the noise that they draw jointly.
 
 The processes run joint_party.py. Their noise is turned off there, in the test, where sums are compared with those of
 the same plan run in one process.
@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import joint_party as joint
 from parties import Machine
 
-RARE = 1e-6  # how often a right law may fail a test of it
+RARE = 1e-6  # probability that a correct distribution fails a test
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Run all computations once, in three processes; return each party's folder."""
+    """Run all computations once in three processes, and return each party's folder."""
     folder = tmp_path_factory.mktemp("joint")
     orders = {"do": ["sums", "descents", "draws", "release"]}
     with Machine() as machine:
@@ -61,7 +61,7 @@ def test_sums_of_all_sizes_and_signs_are_exact(found):
         assert party["sums"]["silent"] == (3 * joint.EXTREMES).tolist()
 
 
-def test_noise_is_added_once_to_what_is_opened(found):
+def test_noise_is_added_once_per_sum(found):
     reach = joint.LARGE.law.reach
     for party in found:
         errors = np.array(party["sums"]["noisy"]) - 3 * joint.EXTREMES
@@ -71,7 +71,7 @@ def test_noise_is_added_once_to_what_is_opened(found):
 
 
 @pytest.mark.parametrize("kind", joint.KINDS)
-def test_the_protocol_opens_what_the_same_plan_sums_up_in_one_process(found, kind):
+def test_the_protocol_opens_the_same_sums_as_the_simulation(found, kind):
     _, plan = joint.public(kind)
 
     class Central(SimulatedAggregator):
@@ -89,28 +89,26 @@ def test_the_protocol_opens_what_the_same_plan_sums_up_in_one_process(found, kin
 
 
 @pytest.mark.parametrize("kind", joint.KINDS)
-def test_with_noise_all_parties_get_the_very_same_numbers(found, kind):
+def test_with_noise_all_parties_get_exactly_the_same_numbers(found, kind):
     noisy = [party["descents"][f"{kind} noisy"] for party in found]
     assert noisy[0] == noisy[1] == noisy[2]
     silent = found[0]["descents"][f"{kind} silent"]
-    errors = np.array(noisy[0]["opened"][0]) - silent["opened"][0]  # the first sum is of the same summands
+    errors = np.array(noisy[0]["opened"][0]) - silent["opened"][0]  # The first sum has the same summands.
     law = joint.public(kind)[1].law
     assert 0 < math.sqrt(np.mean(errors**2)) < 5 * law.std
-    assert "at most 1 of them put together what they saw" in noisy[0]["statement"]
-    assert (
-        "any one party together with everyone outside then learn nothing of the others' rows" in noisy[0]["statement"]
-    )
+    assert "no 2 of them combine what they saw" in noisy[0]["statement"]
+    assert "single party, even together with outsiders, learns nothing about the rows" in noisy[0]["statement"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- noise
 
 
 def statistic(drawn, law):
-    """Return the chi-square statistic of draws against the law, and its degrees of freedom; rare values together."""
+    """Return the chi-square statistic of draws and its degrees of freedom. Rare values share a cell."""
     expected = law.masses() * drawn.size
     counts = np.bincount(drawn + law.reach, minlength=expected.size).astype(float)
     assert counts.size == expected.size
-    cells = np.cumsum(expected) // 20  # values of one cell: 20 draws or more are expected in each
+    cells = np.cumsum(expected) // 20  # Each cell has at least 20 expected draws.
     expected, counts = (np.bincount(cells.astype(int), weights=each) for each in (expected, counts))
     filled = expected > 0
     return float((((counts - expected) ** 2)[filled] / expected[filled]).sum()), int(filled.sum()) - 1
@@ -121,25 +119,25 @@ def passes(drawn, law):
     return chi2.sf(value, freedom) > RARE
 
 
-def test_jointly_drawn_noise_has_its_law(folders, found):
+def test_jointly_drawn_noise_has_the_planned_distribution(folders, found):
     drawn = draws_of(folders, "small")
     assert drawn[0].size == 100_000
     for each in drawn:
         np.testing.assert_array_equal(each, drawn[0])
     assert passes(drawn[0], joint.SMALL)
-    # and the test would see other laws
+    # The test would detect other distributions.
     assert not passes(drawn[0] // 2, joint.SMALL)
     assert not passes(np.where(np.arange(100_000) % 50, drawn[0], 0), joint.SMALL)
     assert not passes(np.clip(drawn[0] + (np.arange(100_000) % 4 == 0), -11, 11), joint.SMALL)
 
 
-def test_the_default_law_is_drawn_too(folders):
+def test_the_default_distribution_is_drawn_correctly(folders):
     law = LatticeLaw()
     drawn = draws_of(folders, "default")[0]
     assert abs(drawn.mean()) < 5 * law.std / math.sqrt(drawn.size)
     assert drawn.var() == pytest.approx(law.std**2, rel=5 * math.sqrt(2 / drawn.size))
     assert passes(drawn, law)
-    assert len(np.unique(drawn % 16)) == 16  # the fine bits are there
+    assert len(np.unique(drawn % 16)) == 16  # The fine bits are included.
 
 
 def test_draws_are_independent_of_one_another(folders):
@@ -149,7 +147,7 @@ def test_draws_are_independent_of_one_another(folders):
         assert abs(correlation) < 5 / math.sqrt(drawn.size)
 
 
-def test_simulated_noise_has_the_same_law():
+def test_simulated_noise_has_the_same_distribution():
     for law, number in ((joint.SMALL, 100_000), (LatticeLaw(20, 6, 3), 100_000), (LatticeLaw(), 20_000)):
         drawn = NoiseSource(7).lattice(number, law)
         assert passes(drawn, law)
@@ -157,28 +155,28 @@ def test_simulated_noise_has_the_same_law():
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_no_single_party_can_tell_the_noise_from_its_share(folders, index):
+def test_a_single_share_is_independent_of_the_noise(folders, index):
     noise = draws_of(folders, "small")[0]
     share = np.load(folders[index] / "small_share.npy")
     cells = share * 8 // (share.max() + 1)
     table = np.zeros((8, 2 * joint.SMALL.reach + 1))
     np.add.at(table, (cells, noise + joint.SMALL.reach), 1)
     table = table[:, table.sum(axis=0) > 200]
-    assert (table.sum(axis=1) > 0.1 * noise.size).all()  # a share may be anything
+    assert (table.sum(axis=1) > 0.1 * noise.size).all()  # A share takes values in the whole field.
     assert chi2_contingency(table).pvalue > RARE
 
 
-def test_two_parties_could_open_it(folders):
-    """The threshold is one: what a single share does not tell, two do. The line through both meets 0 at the value."""
+def test_two_parties_together_can_reconstruct_the_noise(folders):
+    """The threshold is one, so two shares determine the value: it is where the line through both meets 0."""
     noise = draws_of(folders, "small")[0]
     first, second = (np.load(folders[index] / "small_share.npy") for index in range(2))
-    told = 2 * first - second  # shares are values at 1, 2 and 3 of a line, modulo a prime
+    value = 2 * first - second  # Shares are the values of a line at 1, 2 and 3, modulo a prime.
     modulus = prime_of(joint.SMALL)
-    np.testing.assert_array_equal(told % modulus, (noise + joint.SMALL.reach) % modulus)
+    np.testing.assert_array_equal(value % modulus, (noise + joint.SMALL.reach) % modulus)
 
 
 def prime_of(law):
-    """Return the first prime, 3 modulo 4, that tells apart three summands of up to two steps, and the noise."""
+    """Return the first prime, 3 modulo 4, with room for three summands of up to two steps plus the noise."""
     number = 2 * (3 * 2 + law.reach) + 2
     while number % 4 != 3 or any(number % each == 0 for each in range(2, math.isqrt(number) + 1)):
         number += 1
@@ -189,9 +187,9 @@ def prime_of(law):
 
 
 def test_a_release_of_104_coordinates_takes_less_than_two_seconds(found):
-    """By processor time of all three together, as if one core had to do it all; others may be at work."""
+    """Measured as the processor time of all three parties together, because other processes may be running."""
     assert sum(party["release"]["processor"] for party in found) < 2.0
-    assert max(party["release"]["sent"] for party in found) < 1e6  # bytes; the paper's circuits took 777 MB
+    assert max(party["release"]["sent"] for party in found) < 1e6  # bytes; the circuits of the paper took 777 MB
 
 
 # ------------------------------------------------------------------------------------------------------- in one process
@@ -206,7 +204,7 @@ def simulated(plan, source=None):
 PLAN = AggregationPlan(3, 2, 1.0, 10.0, 100.0, LatticeLaw(20, 6, 3), 1e-3)
 
 
-def test_a_sum_more_than_the_plan_has_is_refused():
+def test_more_sums_than_planned_are_refused():
     aggregator = simulated(PLAN)
 
     async def ask(times):
@@ -218,8 +216,8 @@ def test_a_sum_more_than_the_plan_has_is_refused():
         asyncio.run(ask(1))
 
 
-def test_a_summand_that_failed_counts_as_one_of_the_plan():
-    """Whoever tries again after an error gets no more sums than were planned."""
+def test_a_failed_sum_still_counts_towards_the_plan():
+    """Trying again after an error does not give more sums than planned."""
     aggregator = simulated(PLAN)
     for _ in range(2):
         with pytest.raises(ValueError, match="larger than the 10"):
@@ -228,12 +226,12 @@ def test_a_summand_that_failed_counts_as_one_of_the_plan():
         asyncio.run(aggregator.noisy_sum(lambda party: np.ones(3)))
 
 
-def test_each_party_rounds_its_own_summand():
+def test_each_party_rounds_its_own_contribution():
     opened = asyncio.run(simulated(PLAN).noisy_sum(lambda party: np.array([0.0149, -0.0149, 0.004])))
     assert opened.tolist() == pytest.approx([0.03, -0.03, 0.0], abs=1e-15)
 
 
-def test_simulations_say_what_they_are():
+def test_guarantees_of_simulations_state_their_assumptions():
     assert [each.is_enforced for each in simulated(PLAN).conditions()] == [False]
     assert "the noise was left out" in simulated(PLAN).conditions()[0].text
     secure = simulated(PLAN, NoiseSource()).conditions()

@@ -1,4 +1,4 @@
-"""Joint gradient descent: what it sums up, how far that moves, and where it arrives."""
+"""Joint gradient descent: its sums, their sensitivity, and its result."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ CASES = {
 
 
 def parties_of(objective, targets, counts=(2, 1, 2)):
-    """Return parties of one and two rows, some of them ties and zeros."""
+    """Return parties with one or two rows, including equal rows and zeros."""
     rows = [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 0.0]], [[-5.0, 5.0], [0.3, 0.1]]]
     return [
         party(objective, some[:n], [targets[place % len(targets)] for place in range(n)])
@@ -43,12 +43,12 @@ def parties_of(objective, targets, counts=(2, 1, 2)):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 2)])
-def test_no_replaced_record_moves_a_sum_further_than_the_shift(case, counts):
+def test_no_replaced_record_moves_a_sum_by_more_than_the_shift(case, counts):
     objective, targets, clip = CASES[case]
     parties = parties_of(objective, targets, counts)
     problem = JointProblem.of(parties)
     plan = gradient_plan(problem, BUDGET, steps=4, clip_norm=clip)
-    # long steps lead to large weights, where losses are steep
+    # Large steps lead to large weights, where the losses are steep.
     _, summands = run(joint_gradient_descent, problem, plan, parties, step_size=500.0)
     # From an extreme row to another one, and from an ordinary row.
     tables = [parties, *(other for _, other in neighbours(parties, [([1e9, 1e9], targets[0])]))]
@@ -59,7 +59,7 @@ def test_no_replaced_record_moves_a_sum_further_than_the_shift(case, counts):
         for one, other in neighbours(table, extreme_records(targets))
     )
     assert farthest <= plan.shift
-    assert farthest > 0.7 * plan.shift  # with half the sensitivity it would be too far
+    assert farthest > 0.7 * plan.shift  # Half the sensitivity would not be enough.
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,10 +68,10 @@ def test_no_replaced_record_moves_a_sum_further_than_the_shift(case, counts):
     st.lists(st.tuples(*[st.floats(-3, 3)] * 2, st.integers(0, 2)), min_size=4, max_size=6),
     st.floats(0.1, 1000.0),
 )
-def test_nor_does_any_other(case, records, step_size):
+def test_no_random_replacement_moves_a_sum_by_more_than_the_shift(case, records, step_size):
     objective, targets, clip = CASES[case]
     *rest, new = [(np.array(row[:2]), targets[row[2] % len(targets)]) for row in records]
-    shares = [rest[:1], rest[1:2], rest[2:]]  # the last party has one to three rows
+    shares = [rest[:1], rest[1:2], rest[2:]]  # The last party has one to three rows.
     parties = [party(objective, [row for row, _ in some], [target for _, target in some]) for some in shares]
     problem = JointProblem.of(parties)
     plan = gradient_plan(problem, BUDGET, steps=3, clip_norm=clip)
@@ -81,8 +81,8 @@ def test_nor_does_any_other(case, records, step_size):
             assert moved(plan, summand, one, other) <= plan.shift
 
 
-def test_large_parties_stay_within_what_the_plan_holds():
-    """A thousand records that all pull one way: the largest sum there can be."""
+def test_sums_of_large_parties_stay_within_the_bound_of_the_plan():
+    """A thousand records with the same gradient give the largest possible sum."""
     X, targets = np.tile([[1.0, 0.0]], (1000, 1)), np.zeros(1000)
     parties = [party(Logistic(), X, targets) for _ in range(3)]
     problem = JointProblem.of(parties)
@@ -98,7 +98,7 @@ def test_large_parties_stay_within_what_the_plan_holds():
 
 
 def pooled_descent(parties, derivative, clip, steps, size, alpha=0.1):
-    """Descend on the pooled rows, without noise and without rounding, by hand."""
+    """Return the result of gradient descent on the pooled rows, without noise and rounding."""
     X = np.vstack([each.rows._X / np.maximum(1, np.linalg.norm(each.rows._X, axis=1))[:, None] for each in parties])
     X = np.column_stack([X, np.full(len(X), 0.5)])
     targets = np.concatenate([each.targets for each in parties])
@@ -132,13 +132,13 @@ def test_without_noise_it_is_gradient_descent_on_the_pooled_rows(case, averaged)
     size = release.trace["step_size"]
     iterates = pooled_descent(parties, DERIVATIVES[case], record_clip(problem, clip), 40, size)
     expected = iterates[-max(1, round(40 * averaged)) :].mean(axis=0)
-    # A step does not widen a difference; rounding adds half a lattice step, of each party and in each coordinate.
+    # A step does not increase a difference. Rounding adds half a lattice step per party and coordinate.
     rounding = 3 * 0.5 * np.sqrt(4) / (plan.scale * problem.n)
     assert np.linalg.norm(release.weights - expected) <= 40 * size * rounding
-    assert np.linalg.norm(expected) > 10 * 40 * size * rounding  # which is no idle bound
+    assert np.linalg.norm(expected) > 10 * 40 * size * rounding  # So the bound is not vacuous.
 
 
-def test_the_noise_that_is_drawn_is_the_noise_that_is_planned():
+def test_the_drawn_noise_has_the_planned_size():
     rows = np.zeros((50, 40))
     parties = [party(Huber(0.5), rows, np.zeros(50)) for _ in range(3)]
     problem = JointProblem.of(parties)
@@ -154,21 +154,21 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_planned():
     assert np.std(weights) == pytest.approx(plan.noise_std / 150, rel=0.1)
 
 
-def test_progress_is_told_step_by_step():
+def test_progress_is_reported_after_every_step():
     parties = parties_of(Logistic(), (0.0, 1.0))
     problem = JointProblem.of(parties)
-    told = []
+    reported = []
     run(
         joint_gradient_descent,
         problem,
         gradient_plan(problem, BUDGET, steps=3),
         parties,
-        progress=lambda *steps: told.append(steps),
+        progress=lambda *steps: reported.append(steps),
     )
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_the_guarantee_is_that_of_the_plan():
+def test_the_guarantee_equals_that_of_the_plan():
     parties = parties_of(Logistic(), (0.0, 1.0))
     problem = JointProblem.of(parties)
     plan = gradient_plan(problem, BUDGET, steps=3)
@@ -190,13 +190,13 @@ def test_unbounded_losses_need_a_clip():
     assert record_clip(problem, 0.5) == 0.5
 
 
-def test_a_clip_beyond_the_bound_costs_nothing():
+def test_a_clip_norm_beyond_the_bound_does_not_add_noise():
     problem = JointProblem.of(parties_of(Logistic(), (0.0, 1.0)))
     assert record_clip(problem, 100.0) == record_clip(problem, None) == problem.lipschitz
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, -1.0, float("nan"), float("inf")])
-def test_clips_that_cannot_be(clip_norm):
+def test_invalid_clip_norms_are_refused(clip_norm):
     with pytest.raises(ValueError, match="clip_norm"):
         gradient_plan(JointProblem.of(parties_of(Logistic(), (0.0, 1.0))), BUDGET, steps=3, clip_norm=clip_norm)
 
@@ -215,14 +215,14 @@ def test_plans_of_other_problems_are_refused():
 
 
 @pytest.mark.parametrize("options", [{"averaged": 1.5}, {"averaged": -0.1}, {"step_size": 0.0}, {"step_size": np.nan}])
-def test_options_that_cannot_be(options):
+def test_invalid_options_are_refused(options):
     parties = parties_of(Logistic(), (0.0, 1.0))
     problem = JointProblem.of(parties)
     with pytest.raises(ValueError, match=next(iter(options))):
         run(joint_gradient_descent, problem, gradient_plan(problem, BUDGET, steps=3), parties, **options)
 
 
-def test_an_aggregator_is_used_up_by_one_descent():
+def test_an_aggregator_can_be_used_for_one_descent_only():
     parties = parties_of(Logistic(), (0.0, 1.0))
     problem = JointProblem.of(parties)
     aggregator = SimulatedAggregator(gradient_plan(problem, BUDGET, steps=3), parties, None)

@@ -1,4 +1,4 @@
-"""What is public of a joint problem, and that it bounds what every party may bring."""
+"""The public part of a joint problem, and its bounds on the rows of every party."""
 
 import sys
 from dataclasses import replace
@@ -17,7 +17,7 @@ from summands import party
 PROBLEM = JointProblem(Logistic(), L2(0.1), (3, 0, 5), 1.0, 0.5, 4)
 
 
-def test_the_public_side_of_parties():
+def test_the_public_part_is_taken_from_the_problems_of_the_parties():
     rng = np.random.default_rng(0)
     parties = [party(Huber(0.4), rng.normal(size=(n, 4)), np.zeros(n)) for n in (3, 1, 5)]
     joint = JointProblem.of(parties)
@@ -30,14 +30,14 @@ def test_the_public_side_of_parties():
 
 
 def test_bounds_are_those_of_the_largest_party():
-    """The largest party's sums round the most, and every other's are within the same bound."""
+    """Sums of the largest party have the largest rounding error, so its bound holds for all parties."""
     assert PROBLEM.norm_bound == PROBLEM.of_zeros(5).rows.norm_bound > PROBLEM.of_zeros(3).rows.norm_bound
     assert PROBLEM.largest_norm == np.hypot(1.0, 0.5)
     assert PROBLEM.lipschitz == PROBLEM.of_zeros(5).lipschitz
     assert PROBLEM.smoothness == PROBLEM.of_zeros(5).smoothness
 
 
-def test_constants_do_not_depend_on_what_rows_hold():
+def test_constants_do_not_depend_on_the_values_of_rows():
     one, other = (PROBLEM.local(X, np.array([0.0, 1.0])) for X in (np.full((2, 4), 1e6), np.zeros((2, 4))))
     assert (one.lipschitz, one.smoothness) == (other.lipschitz, other.smoothness)
     zeros = PROBLEM.of_zeros(2)
@@ -50,18 +50,18 @@ def test_rows_are_scaled_to_the_public_bound():
     np.testing.assert_allclose(local.rows.combine(np.array([0.0, 1.0])), [0.1, 0, 0, 0, 0.5], rtol=1e-12)
 
 
-def test_no_constant_column_without_an_intercept():
+def test_there_is_no_constant_column_without_an_intercept():
     assert replace(PROBLEM, intercept=0.0).dimension == 4
 
 
 @pytest.mark.parametrize("counts", [(0, 0, 0), ()])
-def test_somebody_must_bring_rows(counts):
+def test_at_least_one_party_must_bring_rows(counts):
     with pytest.raises(ValueError, match="No party brings any rows"):
         replace(PROBLEM, counts=counts)
 
 
 @pytest.mark.parametrize("counts", [(3, -1, 5), (3, 1.5, 5), (True, 2, 3)])
-def test_counts_that_cannot_be(counts):
+def test_invalid_counts_are_refused(counts):
     with pytest.raises(ValueError, match="number of rows of a party"):
         replace(PROBLEM, counts=counts)
 
@@ -77,6 +77,6 @@ def test_counts_that_cannot_be(counts):
     ],
     ids=["columns", "bound", "intercept", "penalty", "loss"],
 )
-def test_parties_must_agree(other):
+def test_parties_with_different_constants_are_refused(other):
     with pytest.raises(ValueError, match="of the parties differ in"):
         JointProblem.of([party(Logistic(), np.zeros((2, 2)), [0.0, 1.0]), other])

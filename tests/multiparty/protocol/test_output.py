@@ -1,4 +1,4 @@
-"""Joint output perturbation: certified minimisers, how far their average moves, and what it is."""
+"""Joint output perturbation: certified minimisers, their average, and its sensitivity."""
 
 import asyncio
 import sys
@@ -39,7 +39,7 @@ def parties_of(case, counts=(2, 1, 2), alpha=0.1):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("counts", "alpha"), [((1, 1, 1), 0.02), ((2, 1, 2), 0.02), ((2, 1, 2), 10.0)])
-def test_no_replaced_record_moves_the_average_further_than_the_shift(case, counts, alpha):
+def test_no_replaced_record_moves_the_average_by_more_than_the_shift(case, counts, alpha):
     parties = parties_of(case, counts, alpha)
     problem = JointProblem.of(parties)
     plan = output_plan(problem, BUDGET)
@@ -48,8 +48,8 @@ def test_no_replaced_record_moves_the_average_further_than_the_shift(case, count
         assert moved(plan, summand, one, other) <= plan.shift
 
 
-def test_the_bound_is_attained():
-    """Strong penalties keep weights small, where a steep loss is a straight line: its minimiser moves the whole way."""
+def test_the_bound_on_the_sensitivity_is_attained():
+    """A strong penalty keeps weights small, where a steep loss is nearly linear and its minimiser moves farthest."""
     parties = [party(Huber(0.1), [[1.0, 0.0]], [1.0], alpha=10.0) for _ in range(3)]
     problem = JointProblem.of(parties)
     plan = output_plan(problem, BUDGET)
@@ -64,7 +64,7 @@ def test_the_bound_is_attained():
     st.lists(st.tuples(*[st.floats(-3, 3)] * 2, st.integers(0, 2)), min_size=4, max_size=6),
     st.floats(0.01, 3.0),
 )
-def test_nor_does_any_other(case, records, alpha):
+def test_no_random_replacement_moves_the_average_by_more_than_the_shift(case, records, alpha):
     objective, targets = CASES[case]
     *rest, new = [(np.array(row[:2]), targets[row[2] % len(targets)]) for row in records]
     shares = [rest[:1], rest[1:2], rest[2:]]
@@ -79,7 +79,7 @@ def test_nor_does_any_other(case, records, alpha):
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 10.0])
-def test_minimisers_are_no_longer_than_the_plan_holds(alpha):
+def test_the_norm_of_minimisers_is_within_the_bound_of_the_plan(alpha):
     X = np.tile([[1.0, 0.0]], (30, 1))
     parties = [party(Huber(0.3), X, np.ones(30), alpha=alpha) for _ in range(3)]
     problem = JointProblem.of(parties)
@@ -92,7 +92,7 @@ def test_minimisers_are_no_longer_than_the_plan_holds(alpha):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_without_noise_it_is_the_average_of_the_minimisers_over_records(case):
+def test_without_noise_the_result_is_the_average_of_the_minimisers_weighted_by_records(case):
     objective, targets = CASES[case]
     rng = np.random.default_rng(5)
     parties = [party(objective, rng.normal(size=(n, 3)), rng.choice(np.array(targets), n)) for n in (20, 60, 10)]
@@ -106,7 +106,7 @@ def test_without_noise_it_is_the_average_of_the_minimisers_over_records(case):
     assert np.linalg.norm(expected) > 3 * tolerance
 
 
-def test_the_noise_that_is_drawn_is_the_noise_that_is_planned():
+def test_the_drawn_noise_has_the_planned_size():
     parties = [party(Huber(0.5), np.zeros((50, 40)), np.zeros(50)) for _ in range(3)]
     problem = JointProblem.of(parties)
     plan = output_plan(problem, BUDGET)
@@ -119,21 +119,21 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_planned():
     assert np.std(weights) == pytest.approx(plan.noise_std, rel=0.1)
 
 
-def test_the_sensitivity_by_hand():
-    """2L/(n alpha) for exact minimisers, whatever the parties' numbers of rows; a hundredth more for inexact ones."""
+def test_the_sensitivity_matches_the_formula():
+    """It is 2L/(n alpha) for exact minimisers, however the rows are divided, and 1 % more for inexact ones."""
     counts = (100, 1, 1000)
     problem = JointProblem(Logistic(), L2(0.01), counts, 1.0, 0.5, 3)
     exact = 2 * np.hypot(1, 0.5) / (sum(counts) * 0.01)
     assert exact < output_plan(problem, BUDGET).sensitivity <= 1.0101 * exact
 
 
-def test_tolerances_depend_on_public_numbers_alone():
+def test_tolerances_depend_on_public_numbers_only():
     problem = JointProblem.of(parties_of("logistic"))
     one, other = party(Logistic(), [[1.0, 0.0]] * 2, [0.0, 1.0]), party(Logistic(), [[0.0, -3.0]] * 2, [1.0, 1.0])
     assert tolerance_of(problem, one) == tolerance_of(problem, other) == tolerance_of(problem, problem.of_zeros(2))
 
 
-def test_a_party_without_data_changes_nothing():
+def test_a_party_without_data_does_not_change_the_plan():
     parties = parties_of("logistic")
     problem = JointProblem.of(parties)
     with_guest = replace(problem, counts=(*problem.counts, 0))
@@ -149,7 +149,7 @@ def test_losses_without_a_bound_are_refused():
         output_plan(problem, BUDGET)
 
 
-def test_without_a_penalty_it_is_refused():
+def test_a_problem_without_penalty_is_refused():
     problem = JointProblem(Logistic(), L2(0.0), (1, 2, 3), 1.0, 0.5, 2)
     with pytest.raises(ValueError, match="set alpha > 0"):
         output_plan(problem, BUDGET)
@@ -167,7 +167,7 @@ def test_plans_of_other_problems_are_refused(changed):
         run(joint_output_perturbation, problem, output_plan(replace(problem, **changed), BUDGET), parties)
 
 
-def test_it_opens_once():
+def test_only_one_sum_is_opened():
     parties = parties_of("huber")
     problem = JointProblem.of(parties)
     aggregator = SimulatedAggregator(output_plan(problem, BUDGET), parties, None)

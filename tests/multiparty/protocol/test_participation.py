@@ -1,4 +1,4 @@
-"""One party's part in a study, in processes that talk to each other; tests/commands/test_party.py has the faults."""
+"""Taking part in a study, in processes that exchange messages. tests/commands/test_party.py tests failures."""
 
 import json
 import math
@@ -39,7 +39,7 @@ def study(**changed):
 # ------------------------------------------------------------------------------------------------------------- the plan
 
 
-def test_the_plan_is_that_of_the_study():
+def test_the_plan_follows_from_the_settings_of_the_study():
     logistic = study()
     problem = logistic.problem([30, 0, 50])
     assert plan_of(logistic, problem) == gradient_plan(problem, logistic.budget(80), steps=7)
@@ -50,7 +50,7 @@ def test_the_plan_is_that_of_the_study():
     assert (plan.sensitivity, plan.steps) == (0.6, 7)
 
 
-def test_without_a_delta_it_is_that_of_all_rows():
+def test_the_default_delta_depends_on_the_rows_of_all_parties():
     free = Study.from_values({key: value for key, value in STUDY.items() if key != "delta"})
     problem = free.problem([30, 0, 50])
     assert plan_of(free, problem).guarantee(80**-1.1).epsilon <= 1.0
@@ -60,7 +60,7 @@ def test_without_a_delta_it_is_that_of_all_rows():
 # ----------------------------------------------------------------------------------------------------------- the result
 
 
-def test_what_is_signed_does_not_depend_on_the_order_of_keys():
+def test_the_signed_text_does_not_depend_on_the_order_of_keys():
     assert signed_text({"b": [1.5], "a": {"d": 1, "c": 2}}) == signed_text({"a": {"c": 2, "d": 1}, "b": [1.5]})
     assert signed_text({"a": 1.0}) != signed_text({"a": np.nextafter(1.0, 2.0)})
     with pytest.raises(ValueError):
@@ -72,15 +72,15 @@ def keys(tmp_path_factory):
     return make_keys(tmp_path_factory.mktemp("study") / "keys", list("abc"))
 
 
-def found(folder, do, **told):
+def found(folder, do, **options):
     with Machine() as machine:
-        orders = {"do": [do], "ports": machine.ports, "study": STUDY, **told}
+        orders = {"do": [do], "ports": machine.ports, "study": STUDY, **options}
         parties = [machine.start(folder / str(index), joint.main, {**orders, "index": index}) for index in range(3)]
         assert [party.wait() for party in parties] == [0, 0, 0], [party.err for party in parties]
     return [json.loads((party.folder / "found.json").read_text())[do] for party in parties]
 
 
-def test_all_sign_the_same_result(tmp_path, keys):
+def test_all_parties_sign_the_same_result(tmp_path, keys):
     signed = found(tmp_path, "signing", other=None, keys=str(keys))
     assert signed[0] == signed[1] == signed[2]
     authority = (keys / "ca.crt").read_bytes()
@@ -92,7 +92,7 @@ def test_all_sign_the_same_result(tmp_path, keys):
             verify(certificate, signed_text({"weights": [1.0]}), bytes.fromhex(each), authority=authority)
 
 
-def test_another_result_at_one_party_is_noticed_by_all(tmp_path, keys):
+def test_a_different_result_at_one_party_is_noticed_by_all(tmp_path, keys):
     for each in found(tmp_path, "signing", other=1, keys=str(keys)):
         assert "has a different result. Nothing was saved." in each["error"]
         assert "signatures" not in each
@@ -101,8 +101,8 @@ def test_another_result_at_one_party_is_noticed_by_all(tmp_path, keys):
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
-def test_tables_are_loaded_after_the_studies_agree_and_booked_before_anything_is_opened(tmp_path):
-    """Nobody books until all hold their shares of the first sum: the slowest to load holds up the others' booking."""
+def test_tables_are_loaded_after_agreement_and_the_budget_is_recorded_before_anything_is_opened(tmp_path):
+    """No party records its budget before all hold their shares of the first sum, so all wait for the slowest."""
     for each in found(tmp_path, "ordered", slow=1):
         events = each["events"]
         assert [event for event in events if event != "opened"] == ["agreed", "loaded", "booked"]
@@ -113,10 +113,13 @@ def test_tables_are_loaded_after_the_studies_agree_and_booked_before_anything_is
         assert each["counts"] == [20, 0, 20]
 
 
-def test_nothing_is_opened_unless_all_could_book(tmp_path):
-    """Two of three shares would open a sum: the others must wait for the third party's word, not for its share."""
+def test_nothing_is_opened_unless_all_parties_could_record_their_budget(tmp_path):
+    """Two of three shares would open a sum, so the other parties must wait for the confirmation of the third."""
     north, south, west = found(tmp_path, "ordered", slow=1, refuses=1)
     assert south == {"events": ["agreed", "loaded"], "error": "the ledger is full"}
     for each in (north, west):
-        assert each["events"] in (["agreed", "loaded"], ["agreed", "loaded", "booked"])  # it may hear of it before
+        assert each["events"] in (
+            ["agreed", "loaded"],
+            ["agreed", "loaded", "booked"],
+        )  # It may hear of the failure before.
         assert each["error"].startswith("party 1: ended with ValueError")

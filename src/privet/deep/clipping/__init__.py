@@ -1,4 +1,4 @@
-"""Per-example clipping without per-example gradients: a rule for each layer type, one file each."""
+"""Per-example clipping without per-example gradients: one rule per layer type, in one file per kind of layer."""
 
 from privet.deep.clipping import attention, convolution, embedding, linear, normalisation, recurrent
 from privet.deep.clipping.batch import BatchGradients, batch_gradients, layers_of

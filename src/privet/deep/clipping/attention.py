@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention, and with it the layers of nn.Transformer: linear maps before and after the attention."""
+"""nn.MultiheadAttention, and thereby the layers of nn.Transformer: linear maps before and after the attention."""
 
 import math
 
@@ -23,7 +23,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend as the layer does, with examples first; the weights only if they are asked for."""
+    """Compute what the layer computes, with examples first. Attention weights are computed only if requested."""
     _check(query, attn_mask, is_causal)
     is_self = query is key and key is value and layer.in_proj_weight is not None
     if not layer.batch_first:
@@ -32,7 +32,7 @@ def attention(
     q, k, v = _projected_together(layer, keep, query) if is_self else _projected(layer, keep, query, key, value)
     k, v = _longer(layer, keep, k, "bias_k"), _longer(layer, keep, v, "bias_v")
     if is_causal and key_padding_mask is None and not need_weights:
-        attn_mask = None  # torch's hint that the mask is the causal one, which needs none
+        attn_mask = None  # This is torch's hint that the mask is the causal one, which the kernel builds itself.
     else:
         is_causal = False
     mask = _merged(layer, attn_mask, key_padding_mask, q, k.shape[1] - key.shape[1])
@@ -56,7 +56,7 @@ def attention(
 
 
 def _projected_together(layer: nn.MultiheadAttention, keep: Keep, given: Tensor) -> tuple[Tensor, ...]:
-    """Return queries, keys and values of one sequence, by one product."""
+    """Return queries, keys and values of one sequence, computed by one matrix product."""
     projected = functional.linear(given, layer.in_proj_weight, layer.in_proj_bias)
 
     def gradients(grads: Tensor) -> dict[str, PerExample]:
@@ -68,7 +68,10 @@ def _projected_together(layer: nn.MultiheadAttention, keep: Keep, given: Tensor)
 
 
 def _projected(layer: nn.MultiheadAttention, keep: Keep, *given: Tensor) -> tuple[Tensor, ...]:
-    """Return queries, keys and values of different sequences, each by its own weight or its rows of the common one."""
+    """Return queries, keys and values of different sequences.
+
+    Each is computed with its own weight, or with its rows of the common weight.
+    """
     is_packed = layer.in_proj_weight is not None
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
     weights = layer.in_proj_weight.chunk(3) if is_packed else [getattr(layer, name) for name in names]
@@ -79,7 +82,7 @@ def _projected(layer: nn.MultiheadAttention, keep: Keep, *given: Tensor) -> tupl
     def gradients(grads: Tensor) -> dict[str, PerExample]:
         rights = grads.split(lengths, 1)
         found: dict[str, PerExample] = _of_bias(layer, torch.cat([right.sum(1) for right in rights], 1))
-        if is_packed:  # a group of rows each
+        if is_packed:  # Each sequence has a group of rows of the weight.
             left, right = _as_groups(given), _as_groups(rights)
             found["in_proj_weight"] = OuterSum(left, right, layer.in_proj_weight.shape)
             return found
@@ -92,13 +95,13 @@ def _projected(layer: nn.MultiheadAttention, keep: Keep, *given: Tensor) -> tupl
 
 
 def _as_groups(sequences: tuple[Tensor, ...]) -> Tensor:
-    """Stack sequences as groups of one tensor, the shorter ones with zeros after them."""
+    """Stack sequences as groups of one tensor, padding shorter ones with zeros."""
     longest = max(sequence.shape[1] for sequence in sequences)
     return torch.stack([functional.pad(each, (0, 0, 0, longest - each.shape[1])) for each in sequences], 1)
 
 
 def _longer(layer: nn.MultiheadAttention, keep: Keep, sequence: Tensor, name: str) -> Tensor:
-    """Return keys or values with those that the layer adds: a learned one, and one of zeros."""
+    """Return keys or values, extended by what the layer adds: a learned vector, and a vector of zeros."""
     learned = getattr(layer, name)
     parts = [sequence]
     if learned is not None:
@@ -127,7 +130,10 @@ def _of_output(layer: nn.MultiheadAttention, attended: Tensor, grads: Tensor) ->
 def _merged(
     layer: nn.MultiheadAttention, mask: Tensor | None, padding: Tensor | None, like: Tensor, added: int
 ) -> Tensor | None:
-    """Return what is added to the scores, for the mask of pairs and that of padded keys; added keys are open."""
+    """Return one additive mask for the scores, from the attention mask and the padding mask.
+
+    Keys that the layer adds are not masked.
+    """
     parts = []
     if mask is not None:
         mask = functional.pad(_additive(mask, like), (0, added))
@@ -138,7 +144,7 @@ def _merged(
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """Return a mask of booleans, true where nothing is to be seen, as one that is added."""
+    """Return a boolean mask, which is true at masked places, as a mask that is added to the scores."""
     if mask.dtype != torch.bool:
         return mask
     return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)
@@ -147,13 +153,15 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 def _check(query: Tensor, mask: Tensor | None, is_causal: bool) -> None:
     if query.is_nested:
         raise ValueError(
-            "nn.MultiheadAttention was given a nested tensor, in which examples do not lie apart: set "
-            "enable_nested_tensor=False in nn.TransformerEncoder, or give a padded tensor and a key_padding_mask"
+            "nn.MultiheadAttention received a nested tensor, which has no separate dimension of examples. Set "
+            "enable_nested_tensor=False in nn.TransformerEncoder, or pass a padded tensor and a key_padding_mask."
         )
     if query.ndim != 3:
         raise ValueError(
-            f"nn.MultiheadAttention needs a dimension of examples, so inputs of 3 dimensions, got {query.ndim}: "
-            "give it a whole batch"
+            f"nn.MultiheadAttention received an input of {query.ndim} dimensions. It needs 3, one of which is that of "
+            "the examples. Pass a whole batch."
         )
     if is_causal and mask is None:
-        raise ValueError("is_causal is a hint that attn_mask is causal: give nn.MultiheadAttention that mask as well")
+        raise ValueError(
+            "is_causal=True was given without attn_mask. It is only a hint that the mask is causal. Pass the mask too."
+        )

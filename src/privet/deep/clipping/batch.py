@@ -1,4 +1,4 @@
-"""One forward and one backward pass over a batch, and from them the clipped sum of its examples' gradients."""
+"""One forward and one backward pass over a batch, and the clipped sum of gradients that they give."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +18,22 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class BatchGradients:
-    """The gradients of all parameters for each example of a batch, implicit, and the losses."""
+    """The losses of a batch's examples, and their gradients with respect to all parameters, in implicit form."""
 
     losses: Tensor
     parts: dict[nn.Parameter, PerExample]
 
     def norms(self) -> Tensor:
-        """Return the norm of each example's gradient, all parameters together."""
+        """Return the norm of each example's gradient, over all parameters together."""
         squares = [part.squared_norms() for part in self.parts.values()]
         return torch.stack(squares or [torch.zeros_like(self.losses).double()]).sum(0).clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
-        """Return each example's gradient here less its gradient at other parameters: DP-SRM clips that difference."""
+        """Return the difference between each example's gradient here and at other parameters, which DP-SRM clips."""
         if self.parts.keys() != other.parts.keys():
-            raise ValueError("the model uses other layers at other parameters: such gradients have no difference")
+            raise ValueError(
+                "The model uses other layers at other parameters, so its gradients cannot be subtracted. Use DP-SGD."
+            )
         return BatchGradients(self.losses, {each: part.minus(other.parts[each]) for each, part in self.parts.items()})
 
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:
@@ -39,14 +41,14 @@ class BatchGradients:
 
         Formal guarantees
         -----------------
-        An example whose gradient is not finite counts as zero: it must not decide what the noise is added to. All
-        others contribute a vector of norm at most ``clip_norm``, up to the rounding of sums.
+        An example whose gradient is not finite contributes zero, so that it cannot spoil the sum. All other examples
+        contribute a vector of norm at most ``clip_norm``, up to the rounding of sums.
         """
         weights, parts = self._weighted(clip_norm)
         return {parameter: part.weighted_sum(weights) for parameter, part in parts.items()}
 
     def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> None:
-        """Add :meth:`clipped_sum` to flat vectors, one a parameter; the gradients are used up, to free their memory."""
+        """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory."""
         weights, parts = self._weighted(clip_norm)
         self.parts.clear()
         while parts:
@@ -54,10 +56,10 @@ class BatchGradients:
             part.add_weighted_sum(weights, slots[parameter])
 
     def _weighted(self, clip_norm: float) -> tuple[Tensor, dict[nn.Parameter, PerExample]]:
-        """Return the factors that clip, and the gradients they belong to: without those of examples that count not."""
+        """Return the clipping factors and the gradients they belong to, without examples that contribute zero."""
         norms, parts = self.norms(), dict(self.parts)
         is_finite = torch.isfinite(norms)
-        if not is_finite.all():  # zero times infinity is no number: such examples are taken out
+        if not is_finite.all():  # Zero times infinity is NaN, so such examples are removed.
             norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
         return (clip_norm / (norms + _TINY)).clamp_max(1.0).to(self.losses.dtype), parts
 
@@ -69,13 +71,15 @@ def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targe
         losses = loss(_outputs(model, inputs), targets)
         check_losses(losses, len(targets))
         record.check_in_place()
-        calls = tuple(record.calls)  # those so far: checkpoints run layers again in the backward pass
+        calls = tuple(
+            record.calls
+        )  # Only the calls so far: activation checkpointing runs layers again in the backward pass.
         grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
     _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
     with torch.no_grad():
         for call, grad in zip(calls, grads, strict=False):
-            if grad is None:  # a branch that the loss does not see
+            if grad is None:  # The loss does not depend on this call.
                 continue
             call.check(len(losses))
             for name, part in call.gradients(grad).items():
@@ -86,16 +90,17 @@ def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targe
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """Return the layers whose parameters are trained: those with a rule whole, others down to their own parameters.
+    """Return the layers whose parameters are trained.
 
-    A layer that mixes examples is refused: no clip of one example's gradient would bound what the example does.
+    A layer with a rule is returned whole. Any other layer is replaced by its children, down to layers with parameters
+    of their own. Raise if a layer mixes examples, because clipping could then not bound the influence of one example.
     """
     refuse_batch_norm(
         model, "normalises over the batch, so each output depends on all examples, and clipping cannot bound that"
     )
     for layer in model.modules():
         _check_layer(layer)
-    found: dict[int, nn.Module] = {}  # each once, wherever else in the model it is
+    found: dict[int, nn.Module] = {}  # A layer that occurs several times in the model is returned once.
     waiting = [model]
     while waiting:
         layer = waiting.pop()
@@ -116,12 +121,12 @@ def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
         return model(*inputs)
     except RuntimeError as error:
         if "in-place" in str(error):
-            raise changed_in_place("the output of a layer") from error
+            raise changed_in_place("The output of a layer") from error
         raise
 
 
 def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return the gradients of the summed losses; None for what they do not depend on."""
+    """Return the gradients of the summed losses, with None for tensors that the losses do not depend on."""
     if not losses.requires_grad:
         return [None] * len(tensors)
     found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
@@ -134,13 +139,13 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
 def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
     if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
-        raise ValueError(f"{name} gives its linear layers times before examples: set batch_first=True")
+        raise ValueError(f"{name} puts time before examples in the input of its linear layers. Set batch_first=True.")
 
 
 def _check_outside(names: list[str]) -> None:
     if names:
         raise ValueError(
-            f"{', '.join(names)} took part in the loss outside the forward of the layer they belong to, where the "
-            "gradients of single examples are not known: call the layer itself; to tie weights, give an nn.Linear the "
-            "other layer's weight; for a penalty on weights use the optimizer's weight_decay"
+            f"{', '.join(names)} took part in the loss outside the forward of the layer they belong to, where "
+            "per-example gradients are not known. Call the layer itself. To tie weights, assign the other layer's "
+            "weight to an nn.Linear. For a penalty on weights, use the optimizer's weight_decay."
         )

@@ -1,7 +1,7 @@
-"""Convolutions: a linear map of each patch, with groups of channels each by itself.
+"""Convolutions: a linear map of each patch, separately for each group of channels.
 
-Patches repeat each number as often as the kernel is large. They are made for a few examples at a time, used while they
-are in the cache, and never kept.
+The patches repeat each input value as often as the kernel is large. They are extracted for a few examples at a time,
+used while they are in the cache, and not kept.
 """
 
 import math
@@ -26,12 +26,12 @@ from privet.deep.clipping.rules import rule
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 _CHUNK = 1 << 18
-"""How many numbers of patches are made at a time: they fit the cache of one core."""
+"""How many values of patches are extracted at a time. They fit into the cache of one core."""
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def convolution(layer: Convolution, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradients of weight and bias."""
+    """Return the per-example gradients of weight and bias."""
     found: dict[str, PerExample] = {"weight": PatchSum(layer, _padded(layer, inputs), output_grads)}
     if layer.bias is not None:
         found["bias"] = Direct(output_grads.flatten(2).sum(2))
@@ -40,16 +40,16 @@ def convolution(layer: Convolution, inputs: Tensor, output_grads: Tensor) -> dic
 
 @dataclass(frozen=True)
 class PatchSum(PerExample):
-    """The gradients of a convolution's weight: the sum over places of output gradient times patch.
+    """The gradients of a convolution's weight: the sum over output positions of output gradient times patch.
 
     Parameters
     ----------
     layer : nn.Conv1d, nn.Conv2d or nn.Conv3d
-        Its kernel, stride, dilation and groups.
+        The layer, which has the kernel, stride, dilation and groups.
     inputs : tensor of shape (B, channels, *sizes)
-        What went in, with its padding around it; in any memory format.
+        The input, already padded, in any memory format.
     grads : tensor of shape (B, channels, *places)
-        The gradient of what came out.
+        The gradient of the output.
     """
 
     layer: Convolution
@@ -57,13 +57,13 @@ class PatchSum(PerExample):
     grads: Tensor
 
     def squared_norms(self) -> Tensor:
-        """Return the squared norms: of gradients that are written out, or by products of places if those are few."""
+        """Return the squared norms, by inner products of positions if there are few, else by materialised gradients."""
         if not self._places_are_few:
             return Direct(self._outer).squared_norms()
         return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum: of what is written out, or as torch itself differentiates a convolution."""
+        """Return the weighted sum, from materialised gradients or by torch's own backward pass of a convolution."""
         if not self._places_are_few:
             return self._in_shape(Direct(self._outer).weighted_sum(weights))
         layer, dimensions = self.layer, self.inputs.ndim - 2
@@ -84,21 +84,21 @@ class PatchSum(PerExample):
         return total
 
     def written_out(self) -> Tensor:
-        """Return them."""
+        """Return the gradients of all examples, of shape (B, *weight)."""
         return self._in_shape(self._outer)
 
     def only(self, chosen: Tensor) -> "PatchSum":
-        """Return some of them."""
+        """Return the gradients of the chosen examples."""
         return PatchSum(self.layer, self.inputs[chosen], self.grads[chosen])
 
     def minus(self, other: PerExample) -> PerExample:
-        """Return the differences."""
+        """Return the difference between each example's gradient here and in ``other``."""
         if self._places_are_few and isinstance(other, PatchSum):
             return self.as_outer_sum().minus(other.as_outer_sum())
         return super().minus(other)
 
     def as_outer_sum(self) -> OuterSum:
-        """Return the same with all patches made, in the order of the weight's numbers."""
+        """Return the same gradients with all patches extracted, in the memory order of the weight."""
         left, right = (torch.cat(factors) for factors in zip(*self._factors(), strict=True))
         kernel = math.prod(self.layer.kernel_size)
         return OuterSum(left.unflatten(3, (kernel, -1)).transpose(3, 4).flatten(3), right, self.layer.weight.shape)
@@ -107,19 +107,19 @@ class PatchSum(PerExample):
 
     @property
     def _places_are_few(self) -> bool:
-        """Whether products of places beat written-out gradients, in time and in room."""
+        """Whether inner products of positions need less time and memory than materialised gradients."""
         places, p, q = self._sizes
         return places_are_few(places, p, q)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
-        """The numbers of places, of one patch and of one place's output, of one group."""
+        """The number of positions, the size of a patch, and the number of output channels, for one group."""
         weight = self.layer.weight
         return math.prod(self.grads.shape[2:]), math.prod(weight.shape[1:]), len(weight) // self.layer.groups
 
     @cached_property
     def _outer(self) -> Tensor:
-        """The gradients of shape (B, groups, outputs, patch), the numbers of a patch in the order of its memory."""
+        """The gradients, of shape (B, groups, outputs, patch), with patches in the order of their extraction."""
         _, p, q = self._sizes
         outer = self.grads.new_empty(len(self.grads), self.layer.groups, q, p)
         start = 0
@@ -130,12 +130,12 @@ class PatchSum(PerExample):
         return outer
 
     def _in_shape(self, outer: Tensor) -> Tensor:
-        """Return (..., groups, outputs, patch) in the weight's shape: channels before the kernel."""
+        """Return gradients of shape (..., groups, outputs, patch) in the weight's shape, channels before kernel."""
         _, each, *kernel = self.layer.weight.shape
         return outer.reshape(*outer.shape[:-3], -1, *kernel, each).movedim(-1, -1 - len(kernel))
 
     def _factors(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield patches and output gradients, each of shape (b, groups, places, .), for a few examples at a time."""
+        """Yield patches and output gradients for a few examples at a time, each of shape (b, groups, positions, .)."""
         places, p, _ = self._sizes
         groups = self.layer.groups
         size = max(1, _CHUNK // max(1, places * p * groups))
@@ -143,9 +143,10 @@ class PatchSum(PerExample):
             yield self._patches(inputs), grads.unflatten(1, (groups, -1)).flatten(3).transpose(2, 3)
 
     def _patches(self, inputs: Tensor) -> Tensor:
-        """Return what each place of the output sees, kernel before channels: a view that overlaps itself, copied once.
+        """Return the patch of each output position, kernel before channels: one copy of an overlapping view.
 
-        What is longer in memory, a row of places or a row of the kernel with its channels, comes last in the copy.
+        The longer of two runs of memory comes last in the copy: a row of positions, or a row of the kernel with its
+        channels.
         """
         layer, outs, kernel = self.layer, self.grads.shape[2:], self.layer.kernel_size
         first, channel, *steps = inputs.stride()
@@ -162,7 +163,7 @@ class PatchSum(PerExample):
 
 
 def _padded(layer: Convolution, inputs: Tensor) -> Tensor:
-    """Return the inputs with the layer's padding around them."""
+    """Return the inputs, padded as the layer pads them."""
     widths = layer._reversed_padding_repeated_twice
     if not any(widths):
         return inputs

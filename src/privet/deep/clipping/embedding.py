@@ -1,4 +1,4 @@
-"""nn.Embedding: a row for each place."""
+"""nn.Embedding: one row of the table per position."""
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ from privet.deep.clipping.rules import rule
 
 @rule(nn.Embedding)
 def embedding(layer: nn.Embedding, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradient of the table; the row that pads has none."""
+    """Return the per-example gradients of the table, which are zero in the padding row."""
     if layer.scale_grad_by_freq or layer.max_norm is not None:
         raise ValueError(
-            "an nn.Embedding with scale_grad_by_freq or max_norm looks at all examples at once: leave them out"
+            "An nn.Embedding with scale_grad_by_freq or max_norm uses all examples at once. Leave these options out."
         )
     indices = inputs.reshape(len(inputs), -1)
     right = output_grads.reshape(len(inputs), indices.shape[1], -1)

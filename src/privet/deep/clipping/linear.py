@@ -1,4 +1,4 @@
-"""nn.Linear: one outer product an example, or one a place of a sequence."""
+"""nn.Linear: one outer product per example, or one per position of a sequence."""
 
 from torch import Tensor, nn
 
@@ -8,10 +8,12 @@ from privet.deep.clipping.rules import rule
 
 @rule(nn.Linear)
 def linear(layer: nn.Linear, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradients of weight and bias; all dimensions between the first and the last are places."""
+    """Return the per-example gradients of weight and bias. Dimensions between the first and the last are positions."""
     left = inputs.reshape(len(inputs), 1, -1, inputs.shape[-1])
     right = output_grads.reshape(len(output_grads), 1, -1, output_grads.shape[-1])
     found: dict[str, PerExample] = {"weight": OuterSum(left, right, layer.weight.shape)}
     if layer.bias is not None:
-        found["bias"] = Direct(right[:, 0, 0] if right.shape[2] == 1 else right.sum((1, 2)))  # no copy of one place
+        found["bias"] = Direct(
+            right[:, 0, 0] if right.shape[2] == 1 else right.sum((1, 2))
+        )  # A single position needs no copy.
     return found

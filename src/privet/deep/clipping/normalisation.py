@@ -1,4 +1,4 @@
-"""Layers that normalise each example by itself: a scale and a shift a channel or a feature."""
+"""Layers that normalise each example separately, with one scale and one shift per channel or feature."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,7 +9,7 @@ from privet.deep.clipping.rules import rule
 
 @rule(nn.LayerNorm)
 def layer_norm(layer: nn.LayerNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradients: places are all dimensions before those that are normalised."""
+    """Return the per-example gradients, summed over all dimensions before those that are normalised."""
     normalised = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
     places = tuple(range(1, inputs.ndim - len(layer.normalized_shape)))
     return _affine(layer, normalised, output_grads, places)
@@ -17,21 +17,24 @@ def layer_norm(layer: nn.LayerNorm, inputs: Tensor, output_grads: Tensor) -> dic
 
 @rule(nn.GroupNorm)
 def group_norm(layer: nn.GroupNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradients, one a channel."""
+    """Return the per-example gradients, one value per channel."""
     normalised = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
     return _affine(layer, normalised, output_grads, tuple(range(2, inputs.ndim)))
 
 
 @rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 def instance_norm(layer: nn.InstanceNorm1d, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the gradients, one a channel; running statistics would mix examples."""
+    """Return the per-example gradients, one value per channel. Running statistics would mix examples."""
     if layer.track_running_stats:
-        raise ValueError("an instance norm with track_running_stats=True mixes examples: set it to False")
+        raise ValueError(
+            "An instance norm with track_running_stats=True mixes examples. Set track_running_stats=False."
+        )
     normalised = functional.instance_norm(inputs, eps=layer.eps)
     return _affine(layer, normalised, output_grads, tuple(range(2, inputs.ndim)))
 
 
 def _affine(layer: nn.Module, normalised: Tensor, grads: Tensor, places: tuple[int, ...]) -> dict[str, PerExample]:
+    """Return the per-example gradients of scale and shift, summed over the given dimensions."""
     found: dict[str, PerExample] = {}
     if getattr(layer, "weight", None) is not None:
         product = normalised * grads

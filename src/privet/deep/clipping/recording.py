@@ -1,8 +1,8 @@
-"""What the layers of a model do in a forward pass: tensors whose gradients tell those of parameters.
+"""A record of what the layers of a model compute in a forward pass, from which per-example gradients follow.
 
-For the time of a pass each layer's forward is replaced by one that does the same and keeps a record. The layer's
-parameters are off meanwhile, since their plain gradients are not wanted, and on elsewhere: a parameter that autograd
-reaches all the same was used outside its layer, where no rule sees it.
+During the pass, the forward of each layer is replaced by one that computes the same and keeps a record. Inside the
+layer, its parameters do not require gradients, because their ordinary gradients are not needed. Elsewhere they do: a
+parameter that autograd still reaches was used outside its layer, where no rule applies.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,10 +20,10 @@ from privet.deep.clipping.rules import Gradients, inside_of, rule_of
 
 @dataclass(frozen=True)
 class Call:
-    """A tensor that a layer made, by its place in the graph, and what its gradient tells of the layer's parameters.
+    """A tensor that a layer computed, and how the parameters' gradients follow from its gradient.
 
-    The tensor itself is not kept: it would lie in memory that plain training has freed by then. Nor need it stay as it
-    is: a gradient belongs to the place, and what is changed in place afterwards has another.
+    Only the tensor's place in the autograd graph is kept. The tensor itself would occupy memory that ordinary training
+    has freed by then. It may be modified in place later, because the gradient belongs to the place in the graph.
     """
 
     layer: nn.Module
@@ -32,12 +32,12 @@ class Call:
     gradients: Gradients
 
     def check(self, size: int) -> None:
-        """Refuse a tensor in which the examples of a batch of this size do not come first."""
+        """Raise unless the first dimension of the tensor is that of the examples of a batch of the given size."""
         if self.batch != size:
             raise ValueError(
-                f"{type(self.layer).__name__} was given {self.batch} examples where the batch has {size}: the first "
-                "dimension must be that of the examples, and all theirs: use batch_first=True, merge no other "
-                "dimension with it, and expand what all examples share, such as positions, to one row an example"
+                f"{type(self.layer).__name__} received {self.batch} examples, but the batch has {size}. The first "
+                "dimension of its input must be that of the examples alone. Use batch_first=True, do not merge other "
+                "dimensions with it, and expand what all examples share, such as positions, to one row per example."
             )
 
 
@@ -50,7 +50,7 @@ class Record:
     _is_within: bool = False
 
     def forward_of(self, layer: nn.Module) -> Callable[..., Any]:
-        """Return what stands in for a layer's forward."""
+        """Return a function that replaces the forward of a layer."""
         own, inside, rule = layer.forward, inside_of(layer), rule_of(layer)
         keep = partial(self._keep, layer)
 
@@ -60,9 +60,10 @@ class Record:
             output = own(*args, **kwargs)
             if kwargs or not _is_one_tensor(args) or not _is_one_tensor((output,)):
                 raise ValueError(
-                    f"{type(layer).__name__} has parameters and no rule, and takes or gives more than one tensor, or "
-                    "takes one by keyword: build it from layers that have rules (nn.Linear, convolutions, "
-                    "nn.Embedding, normalisations, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention), or freeze it"
+                    f"{type(layer).__name__} has parameters but no gradient rule, and has more than one input or "
+                    "output tensor, or an input given by keyword. Build it from layers that have rules (nn.Linear, "
+                    "convolutions, nn.Embedding, normalisations, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention), or "
+                    "freeze it."
                 )
             keep(output, len(args[0]), partial(rule, layer, args[0].detach()))
             return output
@@ -70,11 +71,13 @@ class Record:
         run = plain if inside is None else partial(inside, layer, keep)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if self._is_within or not torch.is_grad_enabled():  # a part of what is recorded whole, or a constant
+            if (
+                self._is_within or not torch.is_grad_enabled()
+            ):  # The layer is a part of one that is recorded, or a constant.
                 return own(*args, **kwargs)
             self._is_within = True
             for tensor in _tensors((*args, *kwargs.values())):
-                self._kept.append((f"what was given to {type(layer).__name__}", tensor, tensor._version))
+                self._kept.append((f"The input of {type(layer).__name__}", tensor, tensor._version))
             try:
                 with _off(layer.parameters()):
                     return run(*args, **kwargs)
@@ -89,23 +92,23 @@ class Record:
         self.calls.append(Call(layer, get_gradient_edge(output), batch, gradients))
 
     def check_in_place(self) -> None:
-        """Refuse a pass that changed what gradients are made of."""
+        """Raise if the pass modified a tensor in place that gradients are computed from."""
         for name, tensor, version in self._kept:
             if tensor._version != version:
                 raise changed_in_place(name)
 
 
 def changed_in_place(name: str) -> ValueError:
-    """Return the error for a tensor that was written over."""
+    """Return the error for a tensor that was modified in place."""
     return ValueError(
-        f"{name} was changed in place, which loses what its gradient belongs to: set inplace=False in what follows it, "
-        "or change a copy"
+        f"{name} was changed in place, so its gradient can no longer be computed. Set inplace=False in the layer that "
+        "follows, or change a copy."
     )
 
 
 @contextmanager
 def recorded(layers: Iterable[nn.Module]) -> Iterator[Record]:
-    """Record what layers do."""
+    """Record the calls of layers while the context lasts."""
     record = Record()
     before = [(vars(layer), vars(layer).get("forward")) for layer in layers]
     for layer in layers:
@@ -122,7 +125,7 @@ def recorded(layers: Iterable[nn.Module]) -> Iterator[Record]:
 
 @contextmanager
 def _off(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Take parameters out of the graph."""
+    """Make parameters not require gradients while the context lasts."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
@@ -134,9 +137,9 @@ def _off(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def _in_graph(given: Tensor) -> Tensor:
-    """Return a layer's input with a place in the graph, so that its output has one of its own.
+    """Return a layer's input as part of the autograd graph, so that the output is part of it too.
 
-    No gradient is computed for the input by this: the backward pass ends at outputs.
+    No gradient is computed for the input, because the backward pass ends at the recorded outputs.
     """
     if given.requires_grad or not given.is_floating_point():
         return given
@@ -148,7 +151,7 @@ def _is_one_tensor(values: tuple[Any, ...]) -> bool:
 
 
 def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among arguments and their tuples; masks of booleans are in no gradient."""
+    """Yield the tensors among arguments and in their tuples, without boolean masks, which enter no gradient."""
     for each in given:
         if isinstance(each, tuple | list):
             yield from _tensors(each)

@@ -1,7 +1,8 @@
-"""nn.RNN, nn.GRU, nn.LSTM and their cells: a linear map of what is read and one of what is remembered, at every time.
+"""nn.RNN, nn.GRU, nn.LSTM and their cells: at each time, one linear map of the input and one of the state.
 
-The sum of both maps is made from the first, for all times in one product: its gradient is that of either map's output,
-and serves all weights and biases. The loop over time is autograd's to reverse.
+The map of the inputs is computed for all times in one product, and the map of the state is added to it. The gradient of
+the sum is that of either map's output, and gives the gradients of all weights and biases. Autograd reverses the loop
+over time.
 """
 
 from collections.abc import Callable
@@ -16,15 +17,15 @@ from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
 from privet.deep.clipping.rules import Keep, inside
 
 State = tuple[Tensor, ...]
-"""What is remembered: the hidden state first, then an LSTM's cell."""
+"""The state of a layer: the hidden state and, for an LSTM, the cell state."""
 
 Step = Callable[[Tensor, Tensor, State], State]
-"""From the maps of what is read and of what is remembered, and the state, to the next state."""
+"""A function of the two linear maps, of input and of state, and the state. It returns the next state."""
 
 
 @inside(nn.RNN, nn.GRU, nn.LSTM)
 def recurrent(layer: nn.RNNBase, keep: Keep, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-    """Run over whole sequences, layer upon layer, each in one direction or in two."""
+    """Compute what the layer computes for whole sequences: stacked layers, each in one direction or in two."""
     _check(layer, input, 3)
     times = input if layer.batch_first else input.transpose(0, 1)
     ways = ("", "_reverse") if layer.bidirectional else ("",)
@@ -48,7 +49,7 @@ def recurrent(layer: nn.RNNBase, keep: Keep, input: Tensor, hx: Any = None) -> t
 
 @inside(nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 def cell(layer: nn.RNNCellBase, keep: Keep, input: Tensor, hx: Any = None) -> Any:
-    """Run one time."""
+    """Compute what the cell computes for one time."""
     _check(layer, input, 2)
     if hx is None:
         hx = tuple(state[0] for state in _as_state(_zeros(layer, input, 1, layer.hidden_size)))
@@ -57,7 +58,7 @@ def cell(layer: nn.RNNCellBase, keep: Keep, input: Tensor, hx: Any = None) -> An
 
 
 def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
-    """Return the outputs at all times and the last state, of one layer in one direction."""
+    """Return the outputs at all times and the last state of one layer in one direction."""
     step, maps_add_up = _step(layer)
     read_weight, memory_weight = getattr(layer, f"weight_ih{suffix}"), getattr(layer, f"weight_hh{suffix}")
     read_bias, memory_bias = (getattr(layer, f"bias_{kind}{suffix}", None) for kind in ("ih", "hh"))
@@ -89,7 +90,9 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
         keep(memory, batch, of_memory)
         reads, memories = read.unbind(1), memory.unbind(1)
     if projection is not None:
-        projected = times.new_zeros(batch, length, len(projection))  # nothing, but in it the projection's gradient
+        projected = times.new_zeros(
+            batch, length, len(projection)
+        )  # It is zero, but its gradient is that of the projection.
         keep(projected, batch, of_projection)
         shifts = projected.unbind(1)
     for time in range(length):
@@ -102,7 +105,7 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
 
 
 def _of_map(name: str, left: Tensor, grads: Tensor, weight: Tensor, bias: Tensor | None) -> dict[str, PerExample]:
-    """Return the gradients of a linear map at all times."""
+    """Return the per-example gradients of a linear map that is applied at all times."""
     found: dict[str, PerExample] = {f"weight_{name}": OuterSum(left[:, None], grads[:, None], weight.shape)}
     if bias is not None:
         found[f"bias_{name}"] = Direct(grads.sum(1))
@@ -113,7 +116,7 @@ def _of_map(name: str, left: Tensor, grads: Tensor, weight: Tensor, bias: Tensor
 
 
 def _step(layer: nn.Module) -> tuple[Step, bool]:
-    """Return a layer's step, and whether it takes the sum of both maps in the place of the second."""
+    """Return a layer's step, and whether its second argument is the sum of both maps."""
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
         return _lstm, True
     if isinstance(layer, nn.GRU | nn.GRUCell):
@@ -150,7 +153,7 @@ def _as_state(hx: Any) -> State:
 
 
 def _zeros(layer: nn.Module, like: Tensor, layers: int, size: int) -> Any:
-    """Return the state of those who remember nothing."""
+    """Return the initial state, which is zero."""
     hidden = like.new_zeros(layers, len(like), size)
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
         return hidden, like.new_zeros(layers, len(like), layer.hidden_size)
@@ -161,11 +164,11 @@ def _check(layer: nn.Module, given: Any, dimensions: int) -> None:
     name = type(layer).__name__
     if isinstance(given, PackedSequence):
         raise ValueError(
-            f"nn.{name} was given a packed sequence, in which no dimension is that of the examples: give it padded "
-            "sequences (torch.nn.utils.rnn.pad_sequence) and leave the padded places out of the loss by a mask"
+            f"nn.{name} received a packed sequence, which has no dimension of examples. Pass padded sequences "
+            "(torch.nn.utils.rnn.pad_sequence), and mask the padded positions in the loss."
         )
     if given.ndim != dimensions:
         raise ValueError(
-            f"nn.{name} needs a dimension of examples, so inputs of {dimensions} dimensions, got {given.ndim}: "
-            "give it a whole batch"
+            f"nn.{name} received an input of {given.ndim} dimensions. It needs {dimensions}, one of which is that of "
+            "the examples. Pass a whole batch."
         )

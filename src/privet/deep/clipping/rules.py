@@ -1,4 +1,4 @@
-"""Which layer has which rule; a layer without one gets the general rule, which is right and slow."""
+"""The gradient rule of each layer type. Other layers use the general rule, which is correct but slow."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from privet.deep.clipping.gradients import Direct, PerExample
 
 Rule = Callable[[Any, Tensor, Tensor], dict[str, PerExample]]
-"""A layer, what went in and the gradient of what came out; the per-example gradients of its parameters, by name."""
+"""A function of a layer, its input and the gradient of its output. It returns per-example gradients by name."""
 
 Gradients = Callable[[Tensor], dict[str, PerExample]]
-"""From the gradient of a tensor to the per-example gradients of the parameters that made it, by name."""
+"""A function of the gradient of a tensor. It returns the per-example gradients of parameters by name."""
 
 
 class Keep(Protocol):
-    """Keep a tensor whose gradient tells those of parameters."""
+    """Records a tensor from whose gradient those of parameters follow."""
 
     def __call__(self, output: Tensor, batch: int, gradients: Gradients) -> None:
-        """Keep ``output``, made of ``batch`` examples, before anything else is made of it."""
+        """Record ``output``, computed from ``batch`` examples. It must be called before ``output`` is used."""
 
 
 Inside = Callable[..., Any]
-"""A layer, a :class:`Keep` and the arguments of its forward; what the forward gives, by recorded steps."""
+"""A function of a layer, a :class:`Keep` and the arguments of the forward. It returns what the forward returns."""
 
 _RULES: dict[type[nn.Module], Rule] = {}
 _INSIDE: dict[type[nn.Module], Inside] = {}
@@ -31,12 +31,12 @@ _Function = TypeVar("_Function")
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[Rule], Rule]:
-    """Register the rule of a layer type that turns one tensor into one."""
+    """Register the rule of layer types with one input tensor and one output tensor."""
     return _registering(_RULES, kinds)
 
 
 def inside(*kinds: type[nn.Module]) -> Callable[[Inside], Inside]:
-    """Register the forward that stands in for that of a layer type with several inputs, outputs or maps inside."""
+    """Register a replacement for the forward of layer types with several inputs, outputs or internal maps."""
     return _registering(_INSIDE, kinds)
 
 
@@ -51,32 +51,32 @@ def _registering(
 
 
 def rule_of(layer: nn.Module) -> Rule:
-    """Return the rule of a layer: its own type's, and no subclass's, which may compute something else."""
+    """Return the rule of a layer's exact type. A subclass has none, because it may compute something else."""
     return general if _has_own_forward(layer) else _RULES.get(type(layer), general)
 
 
 def inside_of(layer: nn.Module) -> Inside | None:
-    """Return the forward that stands in for a layer's, if its very type has one."""
+    """Return the replacement for a layer's forward, or None if its exact type has none."""
     return None if _has_own_forward(layer) else _INSIDE.get(type(layer))
 
 
 def has_rule(layer: nn.Module) -> bool:
-    """Whether a layer has a rule of its own, of either kind."""
+    """Return whether a layer has a rule of either kind, besides the general one."""
     return rule_of(layer) is not general or inside_of(layer) is not None
 
 
 def _has_own_forward(layer: nn.Module) -> bool:
-    """Whether somebody gave this one layer another forward than its type's."""
+    """Return whether the forward of this one layer was replaced."""
     return "forward" in vars(layer)
 
 
 def own_parameters(layer: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that belong to a layer itself, not to a part of it."""
+    """Return the parameters of a layer itself, without those of its children."""
     return dict(layer.named_parameters(recurse=False))
 
 
 def general(layer: nn.Module, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the per-example gradients of any layer of one input, by vmap: written out, one example at a time."""
+    """Return the per-example gradients of any layer with one input, materialised by ``torch.func.vmap``."""
     parameters = {name: parameter.detach() for name, parameter in layer.named_parameters()}
     buffers = dict(layer.named_buffers())
 

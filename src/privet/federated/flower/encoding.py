@@ -1,15 +1,12 @@
 """Models, updates and client numbers as Flower records, and back."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.federated.flower.flwr_imports import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-
-if TYPE_CHECKING:
-    from privet.networks import Weights
 
 ARRAYS, CONFIG = "arrays", "config"  # Flower's names for these two records
 ROUNDS_DONE = "rounds-done"
@@ -24,7 +21,7 @@ def array_record(weights: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(layer)) for name, layer in weights.items()})
 
 
-def weights_of(record: ArrayRecord) -> "Weights":
+def weights_of(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     """Return the parameters in a record, as arrays by name."""
     return {name: array.numpy() for name, array in record.items()}
 

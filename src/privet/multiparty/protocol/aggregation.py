@@ -259,8 +259,9 @@ class JointAggregator(Aggregator):
         return (
             assumed(
                 f"all {parties} parties follow the protocol, and no {threshold + 1} of them combine what they saw. "
-                f"{group} learns nothing about the rows of the others beyond the noisy sums, and nothing about the "
-                "noise. A larger group could open every sum without its noise. Each party's number of rows is public"
+                f"{group}, even together with outsiders, learns nothing about the rows of the others beyond the noisy "
+                "sums, and nothing about the noise. A larger group could open every sum without its noise. Each "
+                "party's number of rows is public"
             ),
         )
 

@@ -117,11 +117,6 @@ class FixedOrder(Sampler):
         """Return the batch size; a shorter last batch is divided by it too."""
         return float(self.size)
 
-    @property
-    def batch_share(self) -> float:
-        """The share of the protected units that a batch takes."""
-        return self.size / self.n
-
     def in_words(self) -> str:
         """Return a phrase for the guarantee that says how batches are drawn."""
         passes = "once" if self.passes == 1 else f"{self.passes} times"

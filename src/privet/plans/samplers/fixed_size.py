@@ -46,11 +46,6 @@ class FixedSize(Sampler):
         """Return the batch size, which is public."""
         return float(self.size)
 
-    @property
-    def batch_share(self) -> float:
-        """The share of all units that a batch takes."""
-        return self.size / self.n
-
     def in_words(self) -> str:
         """Return a phrase for the guarantee that says how batches are drawn."""
         return f"each step takes a uniformly random batch of {self.size} of {self.n} units, without replacement"

@@ -14,10 +14,8 @@ class MinimiserStability:
 
     Parameters
     ----------
-    n : int
-        Number of records.
-    lipschitz : float
-        Bound L on the gradient of one record's loss, without the regulariser, which is the same on neighbours.
+    n, lipschitz : int, float
+        Number of records, and bound L on the gradient of one record's loss without the regulariser.
     strong_convexity : float
         Constant m of the objective, which comes from the regulariser.
     tolerance : float

@@ -15,6 +15,7 @@ rounding error of (1).
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,7 @@ def gaussian_epsilon(sensitivity: float, sigma: float, delta: float) -> float:
     return gdp_epsilon(positive("sensitivity", sensitivity) / positive("sigma", sigma), delta)
 
 
+@lru_cache(maxsize=1024)  # Defaults, plans and calibration ask for the mu of the same budget.
 def gdp_mu(budget: Budget) -> float:
     """Return mu*(epsilon, delta): the largest mu for which mu-GDP implies the budget."""
     if budget.is_pure:
@@ -63,21 +65,21 @@ def gdp_mu(budget: Budget) -> float:
     log_target = math.log(budget.delta)
     if budget.epsilon > _HUGE_EPSILON:  # by zCDP: epsilon = rho + 2 sqrt(rho ln(1/delta)), rho = mu^2/2
         return math.sqrt(2) * (math.sqrt(budget.epsilon - log_target) - math.sqrt(-log_target)) * (1 - 1e-9)
-    mu = _increasing_root(lambda m: _log_gdp_delta(m, budget.epsilon) - log_target)
+    mu = _increasing_root(lambda log_mu: _log_gdp_delta(math.exp(log_mu), budget.epsilon) - log_target)
     return mu * (1 - 1e-9)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon for which mu-GDP implies (epsilon, delta)-DP; infinity if ``delta`` is 0."""
     mu, delta = nonnegative("mu", mu), delta_value(delta)
-    if mu == 0 or (delta > 0 and gdp_delta(mu, 0.0) <= delta):
+    if mu == 0 or (delta > 0 and math.exp(_log_gdp_delta(mu, 0.0)) <= delta):
         return 0.0
     if delta == 0:
         return math.inf
     log_target = math.log(delta)
     if mu > _HUGE_MU:
         return (mu**2 / 2 + mu * math.sqrt(-2 * log_target)) * (1 + 1e-12) if mu < 1e150 else math.inf
-    epsilon = _increasing_root(lambda e: log_target - _log_gdp_delta(mu, e))
+    epsilon = _increasing_root(lambda log_epsilon: log_target - _log_gdp_delta(mu, math.exp(log_epsilon)))
     return epsilon * (1 + 1e-10) + 1e-300
 
 
@@ -164,7 +166,7 @@ def zcdp_rho(budget: Budget) -> float:
     """Return the largest rho for which :func:`zcdp_epsilon` certifies the budget, rounded down."""
     if budget.is_pure:
         raise ValueError("zCDP gives no pure epsilon guarantee: set delta > 0")
-    return _increasing_root(lambda r: zcdp_epsilon(r, budget.delta) - budget.epsilon) * (1 - 1e-9)
+    return _increasing_root(lambda log_rho: zcdp_epsilon(math.exp(log_rho), budget.delta) - budget.epsilon) * (1 - 1e-9)
 
 
 def _log_gdp_delta(mu: float, epsilon: float) -> float:
@@ -175,7 +177,13 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
         log_upper = float(log_ndtr(upper))
         return log_upper + math.log(-math.expm1(epsilon + float(log_ndtr(lower)) - log_upper))
     # e^epsilon phi(lower) = phi(upper), so with the scaled function erfcx both terms share one exponential factor.
-    return -upper * upper / 2 + math.log(max(_erfcx_drop(-upper / math.sqrt(2), mu / math.sqrt(2)), 1e-300) / 2)
+    x, width = -upper / math.sqrt(2), mu / math.sqrt(2)
+    if width > 0.1:
+        drop = float(erfcx(x) - erfcx(x + width))
+    else:  # The difference is the integral of -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t) > 0, which does not cancel.
+        t = x + width * (1 + _NODES) / 2
+        drop = float(_WEIGHTS @ (2 / math.sqrt(math.pi) - 2 * t * erfcx(t))) * width / 2
+    return -upper * upper / 2 + math.log(max(drop, 1e-300) / 2)
 
 
 def log_gdp_deltas(mu: NDArray[np.float64], epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -192,22 +200,13 @@ def log_gdp_deltas(mu: NDArray[np.float64], epsilon: NDArray[np.float64]) -> NDA
         return np.asarray(np.where(upper > 1, large, -upper * upper / 2 + np.log(np.maximum(drop, 1e-300) / 2)))
 
 
-def _erfcx_drop(x: float, width: float) -> float:
-    """Return erfcx(x) - erfcx(x + width) for x >= -1, to a relative 1e-12 however small the width."""
-    if width > 0.1:
-        return float(erfcx(x) - erfcx(x + width))
-    # The integral of -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t) > 0, which does not cancel.
-    t = x + width * (1 + _NODES) / 2
-    return float(_WEIGHTS @ (2 / math.sqrt(math.pi) - 2 * t * erfcx(t))) * width / 2
-
-
 def _increasing_root(function: Callable[[float], float]) -> float:
-    """Return the root of an increasing function on (0, inf), searched in log space."""
+    """Return the x > 0 at which an increasing function of log(x) is zero."""
     low = high = 0.0
-    while function(math.exp(low)) > 0:
+    while function(low) > 0:
         low -= 2.0
         if low < -690:
             return 0.0
-    while function(math.exp(high)) < 0:
+    while function(high) < 0:
         high += 2.0
-    return math.exp(float(brentq(lambda u: function(math.exp(u)), low, high, xtol=_ROOT_TOLERANCE, rtol=1e-14)))
+    return math.exp(float(brentq(function, low, high, xtol=_ROOT_TOLERANCE, rtol=1e-14)))

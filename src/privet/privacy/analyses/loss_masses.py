@@ -53,10 +53,10 @@ def fixed_size_losses(sigma: float, rate: float, interval: float) -> LossMasses:
     batch with the one record, with the other and with neither are at most one replacement apart; for a < 1 the same
     holds by symmetry.
     """
-    losses = _grid(float(np.log1p(rate * np.expm1((1 + 2 * _REACH * sigma) / (2 * sigma**2)))), interval)
+    losses = loss_grid(float(np.log1p(rate * np.expm1((1 + 2 * _REACH * sigma) / (2 * sigma**2)))), interval)
     x = 0.5 + sigma**2 * np.log1p(np.expm1(losses) / rate)  # where log(M/Q) takes these values
     above_q = ndtr(-x / sigma)
-    return _connected(losses, (1 - rate) * above_q + rate * ndtr((1 - x) / sigma), above_q)
+    return connect_the_dots(losses, (1 - rate) * above_q + rate * ndtr((1 - x) / sigma), above_q)
 
 
 def mixture_losses(mus: Floats, chances: Floats, interval: float) -> LossMasses:
@@ -70,19 +70,20 @@ def mixture_losses(mus: Floats, chances: Floats, interval: float) -> LossMasses:
     mus, chances = coarser(mus, chances)
     if mus.size == 0:
         return LossMasses(-1, np.array([0.0, 1.0, 0.0]), 0.0)
-    losses = _grid(float(mus.max()) * (float(mus.max()) / 2 + _REACH), interval)
+    losses = loss_grid(float(mus.max()) * (float(mus.max()) / 2 + _REACH), interval)
     above_p, above_q = np.zeros_like(losses), np.zeros_like(losses)
     for mu, chance in zip(mus, chances, strict=True):
         above_p += chance * ndtr(mu / 2 - losses / mu)
         above_q += chance * ndtr(-mu / 2 - losses / mu)
-    return _connected(losses, above_p, above_q)
+    return connect_the_dots(losses, above_p, above_q)
 
 
-def _grid(largest: float, interval: float) -> Floats:
+def loss_grid(largest: float, interval: float) -> Floats:
+    """Return the grid of losses from 0 to just above ``largest``."""
     return np.asarray(interval * np.arange(int(np.ceil(largest / interval)) + 2))
 
 
-def _connected(losses: Floats, above_p: Floats, above_q: Floats) -> LossMasses:
+def connect_the_dots(losses: Floats, above_p: Floats, above_q: Floats) -> LossMasses:
     """Return the masses, given the probability of a loss above each point of a grid from 0 on, under either law.
 
     Each cell's mass is split over its ends so that its mass under both laws is kept, which only raises divergences

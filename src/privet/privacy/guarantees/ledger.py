@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from privet.privacy.budget import Budget
+from privet.privacy.budget import Budget, BudgetLike, as_budget
 from privet.privacy.guarantees.guarantee import Guarantee, check_composable, compose
 
 
@@ -39,15 +39,16 @@ class Ledger:
     ----------
     path : path
         The file, which is created by the first :meth:`spend`.
-    limit : Budget or None
+    limit : Budget, pair (epsilon, delta), or None
         The most that all entries together may spend. It is not stored in the file, but given each time.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limit: Budget | None = None) -> None:
-        if limit is not None and not isinstance(limit, Budget):
-            raise TypeError(f"limit must be a Budget or None, got {limit!r}")
+    def __init__(self, path: str | os.PathLike[str], limit: BudgetLike | None = None) -> None:
         self.path = Path(path)
-        self.limit = limit
+        try:
+            self.limit = None if limit is None else as_budget(limit)
+        except ValueError as error:
+            raise ValueError(f"invalid limit of a ledger: {error}") from error
 
     def spend(self, guarantee: Guarantee, label: str = "") -> Entry:
         """Record a guarantee, or raise :class:`BudgetExceededError` and record nothing."""
@@ -79,7 +80,7 @@ class Ledger:
         if not total.epsilon <= limit.epsilon:
             raise BudgetExceededError(
                 f"{self.path.name}: this release would bring the total to epsilon = {total.epsilon:.4g} at delta = "
-                f"{total.delta:.3g}, above the limit of {limit.epsilon:g}; nothing was booked"
+                f"{total.delta:.3g}, above the limit of {limit.epsilon:g}; nothing was recorded"
             )
 
     @contextmanager
@@ -111,5 +112,5 @@ def _read(file: IO[str], path: Path) -> list[Entry]:
             fields: dict[str, Any] = json.loads(line)
             entries.append(Entry(fields["label"], fields["time"], Guarantee.from_dict(fields["guarantee"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: line {number} is not a ledger entry ({error}); nothing was booked") from error
+            raise ValueError(f"{path}: line {number} is not a ledger entry ({error}); nothing was recorded") from error
     return entries

@@ -78,7 +78,7 @@ class NoiseSource:
 
     def assumption(self) -> Assumption:
         """Return the condition of a guarantee on the source of its randomness."""
-        if self.is_seeded:
+        if self._seed is not None:
             return assumed(
                 "the random seed stays secret, and is used for this run only: whoever knows it, or sees another run "
                 "with the same seed on similar data, can subtract the noise"
