@@ -101,7 +101,7 @@ def page(results: dict[str, Any], name: str, explanation: str) -> str:
         "# Several parties, one model: joint noise and the methods with which it is compared",
         f"Written by `python experiments/multiparty.py{_flag(results)}`: {results['settings']['told']}. "
         f"{results['seconds']} s. epsilon = {results['settings']['epsilon']:g}, delta = "
-        f"{results['settings']['delta']:g}. All private methods are simulated with the exact distribution of their noise.",
+        f"{results['settings']['delta']:g}. All private methods are simulated with the exact noise.",
         "Cells: optimality gap on the training part / loss on the test part, mean ± standard deviation over "
         f"{results['settings']['seeds']} seeds of the noise; in brackets the steps or the lambda during training, and "
         "the epsilon that is really spent at that delta.",
