@@ -299,12 +299,12 @@ def test_bug_is_flagged(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_same_run_without_the_bug_is_not(name):
+def test_the_same_run_without_the_bug_is_not_flagged(name):
     found = without_bug(BUGS[name].scenario)
     assert not found.is_violation, str(found)
 
 
-# ------------------------------------------------------------------------------ what was published: errata (j)
+# ------------------------------------------------------------------------ published claims: docs/corrections.md (j)
 
 ALPHA = 0.1
 
