@@ -42,5 +42,5 @@ def test_an_estimator_is_consistent_and_missing_noise_is_found(monkeypatch):
 
 
 def test_a_seed_is_refused():
-    with pytest.raises(ValueError, match="fresh noise in every fit"):
+    with pytest.raises(ValueError, match="new noise in every fit"):
         audit_estimator(PrivateLogisticRegression(random_state=0))
