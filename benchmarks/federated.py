@@ -1,17 +1,17 @@
-"""Rounds a second of federated learning: ``privet.federated.simulate`` against Flower's own simulation engine.
+"""Rounds per second of federated learning: ``privet.federated.simulate`` against Flower's simulation engine.
 
-The task has the shape of the paper's Table 2: 1000 clients with 60 images of 784 pixels, 50 a round, softmax
-regression, 5 local epochs in batches of 10. privet trains with client-level privacy: its own sampling, running clip,
-secure noise; softmax regression takes one thread. Flower trains without any privacy, by its FedAvg and a plain PyTorch
-loop, in Ray actors of one thread on as many cores as there are. Images are made up, the same for both, and read from
-files by Flower's clients, so that Ray need not carry them.
+The task has the size of the paper's Table 2: 1000 clients with 60 images of 784 pixels each, 50 clients per round,
+softmax regression, and 5 local epochs with batches of 10. privet trains with client-level privacy, including sampling,
+projection after each step and secure noise. Its softmax regression uses one thread. Flower trains without privacy, with
+FedAvg and a plain PyTorch loop, in single-threaded Ray actors on all cores. The images are synthetic and the same for
+both. Flower's clients read them from files, so that Ray does not have to transfer them.
 
-privet's time is that of the whole call, accounting included, and its median over runs before and after Flower's.
-Flower's is taken from the end of its first round on, so that the start of Ray does not count; a few rounds are enough
-to tell its rate. Before the race, the peak of privet's memory is taken with 10,000 clients and 500 a round, all images
-in memory, in a process of its own.
+The time of privet is that of the whole call, including accounting, as the median over runs before and after Flower's.
+The time of Flower starts after its first round, so that the start of Ray is not included; a few rounds suffice to
+measure its rate. Before that, the peak memory of privet is measured in a separate process with 10,000 clients, 500 per
+round, and all images in memory.
 
-Flower lives in an environment of its own, which holds privet too (`make bench` makes it).
+Flower is installed in a separate environment, together with privet (`make bench` creates it).
 
     python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--json]
 """
@@ -43,16 +43,16 @@ CLIENTS, IMAGES, PIXELS, CLASSES = 1000, 60, 784, 10
 PER_ROUND = 50
 EPOCHS, BATCH, LEARNING_RATE = 5, 10, 0.1
 CLIP_NORM, NOISE_MULTIPLIER, DELTA = 0.3, 1.0, 5e-4
-PUBLIC = 2000  # images that belong to no client, to score models on
+PUBLIC = 2000  # images that belong to no client, for evaluation
 
-MANY = 10_000  # clients whose peak of memory is taken
+MANY = 10_000  # number of clients for the memory measurement
 
-TO_REACH = 100.0  # times the rounds a second of Flower
-MEMORY_TO_REACH = 4.0  # GB, with many clients
+TO_REACH = 100.0  # goal, relative to the rounds per second of Flower
+MEMORY_TO_REACH = 4.0  # goal for the peak memory in GB, with many clients
 
 
 def make_images(folder: Path) -> None:
-    """Write images of ten classes, clients' and public ones."""
+    """Write synthetic images of ten classes, for the clients and for evaluation."""
     generator = np.random.default_rng(0)
     n = CLIENTS * IMAGES + PUBLIC
     y = generator.integers(0, CLASSES, n)
@@ -63,13 +63,13 @@ def make_images(folder: Path) -> None:
 
 
 def images(folder: Path) -> tuple[Any, Any]:
-    """Return all images, left on disk until they are looked at."""
+    """Return all images, memory-mapped."""
     X, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "y"))
     return X, y
 
 
 def public_score(folder: Path) -> Any:
-    """Return the function that scores a model."""
+    """Return a function that scores a model on public images."""
     X, y = images(folder)
     return accuracy(np.array(X[-PUBLIC:]), np.array(y[-PUBLIC:]))
 
@@ -85,7 +85,7 @@ def first_model() -> nn.Module:
 
 
 def privet_run(folder: Path, rounds: int) -> tuple[float, float]:
-    """Return rounds a second of a whole simulation, and the accuracy that it reached."""
+    """Return the rounds per second of a simulation, and its accuracy."""
     X, y = (np.array(part) for part in images(folder))
     clients = Partitioned((X, y), [np.arange(IMAGES * client, IMAGES * (client + 1)) for client in range(CLIENTS)])
     begin = time.perf_counter()
@@ -103,7 +103,7 @@ def privet_run(folder: Path, rounds: int) -> tuple[float, float]:
 
 
 def be_many(folder: Path, rounds: int) -> None:
-    """Simulate many clients, their images in memory, and write down the peak of it."""
+    """Simulate many clients with their images in memory, and record the peak memory."""
     n = MANY * IMAGES
     generator = np.random.default_rng(0)
     X, y = generator.random((n, PIXELS), dtype=np.float32), generator.integers(0, CLASSES, n)
@@ -120,13 +120,13 @@ def be_many(folder: Path, rounds: int) -> None:
 
 
 def peak_of_many(folder: Path, rounds: int = 3) -> float:
-    """Return the peak of memory with many clients, in GB, of a process of its own."""
+    """Return the peak memory of a separate process with many clients, in GB."""
     subprocess.run([sys.executable, __file__, "--as-many", str(folder), "--rounds", str(rounds)], check=True)
     return float(json.loads((folder / "peak.json").read_text())) / 1e9
 
 
 def flower_run(folder: Path, rounds: int) -> tuple[float, float]:
-    """Return the same of Flower, which runs in a process of its own and is ended with all that it started."""
+    """Return the same for Flower, which runs in a separate process that is stopped with all its children."""
     command = [sys.executable, __file__, "--as-flower", str(folder), "--flower-rounds", str(rounds)]
     environment = os.environ | {
         "FLWR_HOME": str(folder / "home"),
@@ -144,7 +144,7 @@ def flower_run(folder: Path, rounds: int) -> tuple[float, float]:
 
 
 def be_flower(folder: Path, rounds: int) -> None:
-    """Simulate by Flower, and write down when its rounds ended."""
+    """Run the simulation with Flower, and record the times at which its rounds ended."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -199,7 +199,7 @@ def be_flower(folder: Path, rounds: int) -> None:
 
 
 def plain_training(model: nn.Module, X: Tensor, y: Tensor) -> None:
-    """Train as in any tutorial."""
+    """Train as in a PyTorch tutorial."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     loss = nn.CrossEntropyLoss()
     for _ in range(EPOCHS):
@@ -231,7 +231,7 @@ def main() -> None:
 
 
 def race(folder: Path, told: argparse.Namespace) -> None:
-    """Run both in turn, print their rates, and keep them if that is asked."""
+    """Run both, print their rates, and write them to a file if requested."""
     peak = peak_of_many(folder)
     below = "below" if peak < MEMORY_TO_REACH else "NOT below"
     console.print(f"{MANY} clients: {peak:.2f} GB at the peak; {below} {MEMORY_TO_REACH:.0f}")
@@ -242,7 +242,7 @@ def race(folder: Path, told: argparse.Namespace) -> None:
             "Flower's simulation engine is not installed here: run `make bench`, which makes an environment with it, "
             "or install 'flwr[simulation]==1.41.*' beside privet in an environment of its own"
         )
-        console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds a second")
+        console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds per second")
         return
     flower, flower_accuracy = flower_run(folder, told.flower_rounds)
     own += [privet_run(folder, told.rounds) for _ in range(2)]
@@ -253,8 +253,8 @@ def race(folder: Path, told: argparse.Namespace) -> None:
         ["Flower 1.41, FedAvg in Ray", f"{flower:.4f}", f"{flower_accuracy:.3f} ({1 + told.flower_rounds} rounds)"],
     ]
     print_table(
-        f"{CLIENTS} clients of {IMAGES} images, {PER_ROUND} a round, {EPOCHS} local epochs",
-        ["", "rounds a second", "accuracy"],
+        f"{CLIENTS} clients of {IMAGES} images, {PER_ROUND} per round, {EPOCHS} local epochs",
+        ["", "rounds per second", "accuracy"],
         rows,
     )
     reached = "reached" if ratio >= TO_REACH else "NOT reached"

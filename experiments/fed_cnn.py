@@ -2,29 +2,31 @@
 
 python experiments/fed_cnn.py [--full | --quick] [--runs 2]
 
-THE DATA IS A SUBSET: 20,000 of the paper's 604,388 training images of SVHN, 200 clients of 100 in the place of 2,000
-of 300. Accuracies are to be compared with each other, and not with the paper's.
+THE DATA IS A SUBSET: 20,000 of the paper's 604,388 training images of SVHN. There are 200 clients with 100 images each
+instead of 2,000 clients with 300. Compare accuracies with each other and not with those of the paper.
 
-With a tenth of the clients, the paper's 100 clients a round are half of all, and there is a choice: its noise on a mean
-(z and 100 clients a round, for which epsilon is larger here), or its epsilon (for which nothing would be learnt). Noise
-multipliers are the paper's, and what they cost here is told.
+With a tenth of the clients, the paper's 100 clients per round are half of all clients. One can keep either the paper's
+noise on the mean (the same z and clients per round, which spends a larger epsilon here) or its epsilon (with which
+nothing would be learnt). The noise multipliers are those of the paper, and the tables show the epsilon that they spend
+here.
 
-- Table 3: noise multipliers 2.4, 2.2, 2.0, 1.8, which are the paper's epsilon 2.83 to 4.05 (uniform) and 1.39 to 2.00
-  (Poisson), sigma 0 to 1.5, from weights trained on MNIST beforehand, as public data.
-- Table 5: the orders in which a convolution's weights are smoothed, z = 2.0. The paper calls PyTorch's own order OIWH;
-  it is OIHW, and height and width are exchanged here in all its columns.
-- Table 6: James-Stein and the soft threshold in the place of smoothing, at the noise of Table 3.
-- Figure 6: high noise, z = 3, 3.5, 4, Poisson sampling, local learning rates.
+- Table 3: noise multipliers 2.4, 2.2, 2.0 and 1.8, which correspond to the paper's epsilon of 2.83 to 4.05 (uniform)
+  and 1.39 to 2.00 (Poisson), with sigma from 0 to 1.5. Training starts from weights trained on MNIST as public data.
+- Table 5: the orders in which a convolution's weights are smoothed, at z = 2.0. The paper calls PyTorch's order OIWH,
+  but it is OIHW. Height and width are exchanged here in all columns of the paper.
+- Table 6: James-Stein and soft thresholding instead of smoothing, at the noise of Table 3.
+- Figure 6: high noise (z = 3, 3.5, 4) with Poisson sampling and several local learning rates.
 
---full is the paper's network (3.4 million weights) on 32 x 32 pixels with Table H.7: 100 clients a round, 200 rounds,
-10 epochs of batches of 64, clip 0.3, five seeds; figure 6 begins with random weights.
+--full is the paper's network (3.4 million weights) on 32 x 32 pixels with the settings of Table H.7: 100 clients per
+round, 200 rounds, 10 epochs with batches of 64, clipping norm 0.3 and five seeds. Figure 6 starts from random weights.
 
-The default preset is a network of 22,682 weights on 16 x 16 pixels, fewer rounds, local epochs, and cells of the
-tables. In so few rounds random weights never get beyond the commonest digit, even without noise: figure 6 begins with
-weights trained on MNIST, too. Whether smoothing helps depends on the noise on a mean, z times the clip over the clients
-a round, and a small network is disturbed by it less than the paper's. Trials scored on validation images, with 100, 50,
-20 and 10 clients a round, showed both sides: with 100 a round smoothing costs at z = 3; with 20, noise destroys the
-model either way, later with smoothing. Figure 6 is therefore shown for 50 and for 30 a round; the tables are for 30.
+The default preset has a network of 22,682 weights on 16 x 16 pixels, fewer rounds, fewer local epochs, and only some
+cells of the tables. In so few rounds, a network with random initial weights only learns to predict the most common
+digit, even without noise. Figure 6 therefore also starts from weights trained on MNIST. Whether smoothing helps depends
+on the noise on the mean, which is z times the clipping norm over the number of clients per round, and a small network
+is less sensitive to it than the paper's. Trials on validation images with 100, 50, 20 and 10 clients per round showed
+both cases: with 100, smoothing hurts at z = 3; with 20, the noise destroys the model in any case, but later with
+smoothing. Figure 6 is therefore shown for 50 and 30 clients per round, and the tables for 30.
 """
 
 import time
@@ -36,14 +38,14 @@ from typing import Any
 from fed_cnn_paper import FIGURE6, MULTIPLIERS, ORDERS, RATES, TABLE3, TABLE5, TABLE6
 from fed_cnn_setup import PRESETS, Preset, prepared, scratch, setting
 from fed_data import svhn_images
-from fed_report import Shown, keep, options, result_name, told
+from fed_report import Shown, finding, keep, options, result_name
 from fed_runs import Cell, Task, best_of, gain, repeated
 from matplotlib.figure import Figure
 from support import console, save_figure
 
 from privet.denoise import Denoiser, JamesStein, SoftThreshold
 
-SUBSET = "On a subset of SVHN: 20,000 images, 200 clients of 100; the paper has 604,388 and 2,000 clients."
+SUBSET = "On a subset of SVHN with 20,000 images and 200 clients; the paper has 604,388 images and 2,000 clients."
 DENOISERS: dict[str, Denoiser] = {"James-Stein": JamesStein(), "soft threshold": SoftThreshold()}
 Cells = dict[Any, Cell]
 
@@ -72,7 +74,7 @@ def table3(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
         for z in preset.multipliers:
             best = best_of(mine[z, sigma] for sigma in preset.sigmas if sigma)
             what = f"Table 3, {sampling}, z {z}: best sigma > 0 above sigma = 0"
-            lines.append(told(what, "yes", gain(best, mine[z, 0.0])))
+            lines.append(finding(what, "yes", gain(best, mine[z, 0.0])))
     return cells, tables, lines
 
 
@@ -101,13 +103,13 @@ def table5(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
         means = [cell.accuracy.mean for key, cell in cells.items() if key[1] == sampling]
         apart = f"{max(means) - min(means):.2f} points apart at most"
         paper = [value for row in TABLE5[sampling].values() for value in row]
-        told_of = f"{max(paper) - min(paper):.2f} points apart at most"
-        lines.append(told(f"Table 5, {sampling}: all cells", told_of, apart))
+        paper_range = f"{max(paper) - min(paper):.2f} points apart at most"
+        lines.append(finding(f"Table 5, {sampling}: all cells", paper_range, apart))
     return cells, tables, lines
 
 
 def table6(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
-    """Run Table 6: the other denoisers, to be compared with Table 3."""
+    """Run Table 6, the other denoisers, for comparison with Table 3."""
     cells: Cells = {}
     tables: list[Shown] = []
     for sampling in preset.samplings:
@@ -138,7 +140,7 @@ def figure6(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
                     rounds=preset.high_rounds,
                     local=replace(preset.local, learning_rate=rate),
                 )
-                name = f"Figure 6, {per_round} a round, z {z}, sigma {sigma:g}, local rate {rate}"
+                name = f"Figure 6, {per_round} per round, z {z}, sigma {sigma:g}, local rate {rate}"
                 cell = repeated(name, task, chosen, preset.high_seeds, data.validate)
                 cells["figure 6", per_round, z, sigma, rate] = cell
             paper = [FIGURE6[z][sigma][RATES.index(rate)] for rate in preset.rates]
@@ -147,10 +149,10 @@ def figure6(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
             rows.append([f"{per_round}", f"{z}", f"{sigma:g}", spent, *_pairs(zip(paper, mine, strict=True))])
         for rate in preset.rates:
             without, smooth = (cells["figure 6", per_round, z, sigma, rate] for sigma in (0.0, 1.0))
-            what = f"Figure 6, {per_round} a round, z {z}, local rate {rate}: smoothing above none"
-            lines.append(told(what, "yes", gain(smooth, without)))
+            what = f"Figure 6, {per_round} per round, z {z}, local rate {rate}: smoothing above none"
+            lines.append(finding(what, "yes", gain(smooth, without)))
     heads = [text for rate in preset.rates for text in (f"rate {rate}: paper", "privet")]
-    columns = ["clients a round", "z", "sigma", "epsilon here", *heads]
+    columns = ["clients per round", "z", "sigma", "epsilon here", *heads]
     return cells, [Shown("Table H.11 (figure 6), Poisson: test accuracy, %", columns, rows).print()], lines
 
 
@@ -167,7 +169,7 @@ def _pairs(found: Iterable[tuple[float, Cell]]) -> list[str]:
 
 
 def plot(cells: Cells, name: str) -> None:
-    """Draw figure 6: validation accuracy by round, a panel for each noise."""
+    """Draw figure 6: validation accuracy by round, one panel per noise multiplier."""
     kinds = list(dict.fromkeys(key[1:3] for key in cells))
     wide = len({z for _, z in kinds})
     figure = Figure(figsize=(4.5 * wide, 3.4 * len(kinds) / wide), layout="constrained")
@@ -177,7 +179,7 @@ def plot(cells: Cells, name: str) -> None:
             if (per_round, z) == kind:
                 style = "-" if sigma else ":"
                 panel.plot(range(1, len(cell.curve) + 1), cell.curve, style, label=f"sigma {sigma:g}, rate {rate}")
-        panel.set(title=f"z = {kind[1]}, {kind[0]} clients a round", xlabel="round", ylabel="validation accuracy, %")
+        panel.set(title=f"z = {kind[1]}, {kind[0]} clients per round", xlabel="round", ylabel="validation accuracy, %")
         panel.legend(fontsize=7)
     figure.suptitle(f"Figure 6: high noise. {SUBSET}", fontsize=8)
     save_figure(figure, name)
@@ -187,7 +189,7 @@ def plot(cells: Cells, name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = PRESETS[chosen.configuration]
     if chosen.runs is not None:

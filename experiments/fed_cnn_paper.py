@@ -1,4 +1,4 @@
-"""Tables 3, 5, 6 and H.11 of the DP-Fed-LS paper as printed: test accuracy of its CNN on SVHN, per cent."""
+"""Tables 3, 5, 6 and H.11 of the DP-Fed-LS paper as printed: the test accuracy of its CNN on SVHN, in per cent."""
 
 MULTIPLIERS = (2.4, 2.2, 2.0, 1.8)
 TABLE3 = {  # test accuracy, %: by sigma, for each noise multiplier
@@ -16,7 +16,7 @@ TABLE3 = {  # test accuracy, %: by sigma, for each noise multiplier
     },
 }
 ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
-TABLE5 = {  # in the order of ORDERS, the paper's names for height and width exchanged
+TABLE5 = {  # in the order of ORDERS, with the paper's names for height and width exchanged
     "uniform": {
         0.5: (82.94, 82.91, 83.25, 83.20),
         1.0: (83.19, 82.92, 83.66, 83.54),
@@ -33,7 +33,7 @@ TABLE6 = {
     "poisson": {"James-Stein": (35.61, 36.25, 37.01, 38.81), "soft threshold": (17.05, 16.55, 17.84, 18.17)},
 }
 RATES = (0.025, 0.05, 0.1, 0.125)
-FIGURE6 = {  # by noise multiplier and sigma, for each local learning rate; its third row says z = 3.0 for 4.0
+FIGURE6 = {  # by noise multiplier and sigma, for each local learning rate; the paper misprints the last z as 3.0
     3.0: {0.0: (72.14, 70.11, 64.88, 59.99), 1.0: (75.77, 76.02, 74.33, 71.29)},
     3.5: {0.0: (66.46, 66.14, 56.48, 51.98), 1.0: (72.80, 73.08, 68.46, 64.16)},
     4.0: {0.0: (63.51, 58.06, 51.16, 41.12), 1.0: (68.01, 66.80, 61.31, 55.85)},

@@ -1,4 +1,4 @@
-"""Networks, sizes and first weights of experiments/fed_cnn.py."""
+"""Networks, sizes and initial weights of experiments/fed_cnn.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ THEIRS = LocalTraining(0.1, batch_size=64, epochs=10, decay=0.99, weight_decay=4
 
 @dataclass(frozen=True)
 class Preset:
-    """Network, sizes, and which cells of the tables are run."""
+    """Network, sizes, and the cells of the tables that are run."""
 
     network: Callable[[], nn.Module] = paper_cnn
     side: int = 32
@@ -42,12 +42,12 @@ class Preset:
 
     @property
     def in_words(self) -> str:
-        """What is run."""
+        """A description of what is run."""
         return (
             f"{self.network.__name__}, {self.side} x {self.side} pixels, {self.n_clients} clients, local epochs "
-            f"{self.local.epochs}; tables: {self.clients_per_round} a round, {self.rounds} rounds, {len(self.seeds)} "
+            f"{self.local.epochs}; tables: {self.clients_per_round} per round, {self.rounds} rounds, {len(self.seeds)} "
             f"seeds; figure 6: {self.high_rounds} rounds, {len(self.high_seeds)} seeds, "
-            f"{'weights trained on MNIST beforehand' if self.is_high_pretrained else 'random first weights'}"
+            f"{'weights trained on MNIST' if self.is_high_pretrained else 'random initial weights'}"
         )
 
 
@@ -97,13 +97,13 @@ PRESETS = {
 
 
 def scratch(preset: Preset) -> Task:
-    """Return SVHN with the network's own first weights."""
+    """Return the task on SVHN with random initial weights."""
     data = svhn_images(preset.n, preset.side)
     return Task(preset.network, data.clients, data.test)
 
 
 def prepared(preset: Preset) -> Task:
-    """Return SVHN with weights that were trained on MNIST, without privacy, the same for all seeds."""
+    """Return the task on SVHN with weights pretrained on MNIST without privacy, the same for all seeds."""
     data = svhn_images(preset.n, preset.side)
     return Task(lambda: pretrained(preset.network, preset.side, preset.pretraining), data.clients, data.test)
 
@@ -124,7 +124,7 @@ def pretrained(network: Callable[[], nn.Module], side: int, n: int) -> nn.Module
 
 
 def setting(preset: Preset, sampling: str, multiplier: float) -> Setting:
-    """Return the setting of a noise multiplier, without a denoiser."""
+    """Return the setting for a noise multiplier, without a denoiser."""
     return Setting(
         preset.n_clients,
         preset.clients_per_round,

@@ -1,8 +1,8 @@
 """The data and networks of the federated experiments.
 
-- MNIST: 50,000 training images to clients, the other 10,000 for validation, as in the paper.
-- SVHN: a subset, 20,000 of the paper's 604,388 training images, 5,000 test images (half of them for validation).
-- Shakespeare's plays: a client is a role; its text is cut chronologically, 70 % / 10 % / 20 %.
+- MNIST: 50,000 training images for the clients and the other 10,000 for validation, as in the paper.
+- SVHN: a subset with 20,000 of the paper's 604,388 training images and 5,000 test images, half of them for validation.
+- Shakespeare's plays: a client is a role, whose text is split chronologically into 70 % / 10 % / 20 %.
 """
 
 import gzip
@@ -28,7 +28,7 @@ PLAYS = "shakespeare_plays.jsonl.gz"
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples to train on, to tune on, and to test with."""
+    """Examples for training, validation and test."""
 
     X: Tensor
     y: Tensor
@@ -38,15 +38,15 @@ class Examples:
     y_test: Tensor
 
     def clients(self, number: int, seed: int) -> Partitioned:
-        """Return clients with equal parts of a random order."""
+        """Return clients with random examples, in parts of equal size."""
         return Partitioned((self.X, self.y), iid(len(self.y), number, np.random.default_rng(seed)))
 
     def validate(self, model: nn.Module) -> float:
-        """Return the accuracy on the validation part, in per cent."""
+        """Return the accuracy on the validation set, in per cent."""
         return 100 * accuracy(self.X_validation, self.y_validation)(model)
 
     def test(self, model: nn.Module) -> float:
-        """Return the accuracy on the test part, in per cent."""
+        """Return the accuracy on the test set, in per cent."""
         return 100 * accuracy(self.X_test, self.y_test)(model)
 
 
@@ -55,7 +55,7 @@ class Examples:
 
 @lru_cache(maxsize=1)
 def mnist_pixels(n: int = 50_000, n_validation: int = 10_000) -> Examples:
-    """Return images as 784 pixels from 0 to 1; validation images are the last of the training images."""
+    """Return MNIST with 784 pixels from 0 to 1 per image. The last training images are for validation."""
     training, test = (part.tensors for part in images(MNIST, "from_zero_to_one", 60_000))
     X, X_test = training[0].flatten(1), test[0].flatten(1)
     y, last = training[1], slice(60_000 - n_validation, 60_000)
@@ -64,7 +64,7 @@ def mnist_pixels(n: int = 50_000, n_validation: int = 10_000) -> Examples:
 
 @lru_cache(maxsize=2)
 def svhn_images(n: int, side: int = 32) -> Examples:
-    """Return the first ``n`` images, pixels from -1 to 1; a side of 16 takes means of 2 x 2 pixels."""
+    """Return SVHN with the first ``n`` training images and pixels from -1 to 1. ``side=16`` averages 2 x 2 pixels."""
     (X, y), (X_test, y_test) = (part.tensors for part in images(SVHN, "from_minus_one", n))
     if side != X.shape[-1]:
         X, X_test = (functional.avg_pool2d(each, X.shape[-1] // side) for each in (X, X_test))
@@ -73,9 +73,9 @@ def svhn_images(n: int, side: int = 32) -> Examples:
 
 
 def mnist_in_colour(n: int, side: int) -> tuple[Tensor, Tensor]:
-    """Return MNIST as images of SVHN's shape and scale, to train on beforehand: it stands for public data.
+    """Return MNIST images with the shape and scale of SVHN, as public data for pretraining.
 
-    House numbers are dark on bright as often as bright on dark, so that digits and grounds get random colours.
+    House numbers are dark on bright as often as bright on dark. Digits and backgrounds therefore get random colours.
     """
     (X, y), _ = (part.tensors for part in images(MNIST, "from_zero_to_one", n, 1))
     shapes = functional.avg_pool2d(functional.pad(X, (2, 2, 2, 2)), 32 // side)
@@ -88,7 +88,7 @@ def mnist_in_colour(n: int, side: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Roles:
-    """The texts of roles as numbers, one row an example: characters, then the one that follows."""
+    """The texts of roles as numbers, one example per row: a sequence of characters, and the next character."""
 
     training: Partitioned
     validation: tuple[Tensor, Tensor]
@@ -100,7 +100,7 @@ class Roles:
 
 
 def role_texts() -> dict[str, str]:
-    """Return what each role says, in reading order; a role is a speaker in a play."""
+    """Return the text of each role in reading order. A role is a speaker in a play."""
     texts: dict[str, list[str]] = {}
     with gzip.open(data_file(PLAYS), "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -111,9 +111,9 @@ def role_texts() -> dict[str, str]:
 
 
 def windows(text: NDArray[np.int64], length: int, most: int) -> NDArray[np.int64]:
-    """Return all windows of ``length`` + 1 characters, at most so many of them, evenly spread.
+    """Return windows of ``length`` + 1 characters: all of them, or ``most`` that are evenly spread.
 
-    Those are the middles of equal stretches: the last window of a text would end with a full stop more often than not.
+    The latter start in the middle of equal intervals, because the last window of a text often ends with a full stop.
     """
     starts = np.arange(len(text) - length)
     if len(starts) > most:
@@ -122,21 +122,21 @@ def windows(text: NDArray[np.int64], length: int, most: int) -> NDArray[np.int64
 
 
 def roles_of(texts: dict[str, str], length: int, least: int, most: int, n_clients: int | None = None) -> Roles:
-    """Return clients of the roles with at least ``least`` examples, each with at most ``most`` to train on.
+    """Return the roles with at least ``least`` examples as clients, each with at most ``most`` training examples.
 
     Parameters
     ----------
     texts : dict
-        Of each role.
+        The text of each role.
     length : int
-        Characters that are seen before one is told.
+        Number of characters from which the next one is predicted.
     least : int
-        Roles with fewer windows in all are left out.
+        Roles with fewer windows are left out.
     most : int
-        Examples of a role that are kept to train on, evenly spread over its text; a tenth as many for validation and
-        for test.
+        Largest number of training examples of a role, evenly spread over its text. Validation and test sets have a
+        tenth as many.
     n_clients : int or None
-        How many roles are kept, in the order of ``texts``; None keeps all.
+        Number of roles to keep, in the order of ``texts``; None keeps all.
     """
     alphabet = sorted(set("".join(texts.values())))
     number = {character: place for place, character in enumerate(alphabet)}
@@ -167,7 +167,7 @@ def _split(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
 
 
 def softmax_regression() -> nn.Module:
-    """Return logistic regression of ten classes at zero."""
+    """Return logistic regression for ten classes, with zero weights."""
     model = nn.Linear(784, 10)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
@@ -180,7 +180,7 @@ def paper_cnn() -> nn.Module:
 
 
 def small_cnn() -> nn.Module:
-    """Return a CNN of the same kind for 16 x 16 pixels: 22,682 weights."""
+    """Return a similar CNN for 16 x 16 pixels, with 22,682 weights."""
     return _cnn(16, (8, 16), (64, 32))
 
 
@@ -194,7 +194,7 @@ def _cnn(side: int, channels: tuple[int, int], units: tuple[int, int]) -> nn.Mod
 
 
 class CharacterLSTM(nn.Module):
-    """The paper's LSTM for the plays: characters in, scores of the next one out."""
+    """The paper's LSTM for the plays, which takes characters and returns scores of the next one."""
 
     def __init__(self, n_characters: int, units: int = 256, layers: int = 2, embedding: int = 8) -> None:
         super().__init__()

@@ -2,15 +2,15 @@
 
 python experiments/fed_frequency.py [--full | --quick]
 
-Federated averaging without privacy. After some of the rounds the mean of the clients' updates is looked at, layer by
+This is federated averaging without privacy. After some rounds, the mean of the clients' updates is analysed layer by
 layer: its weights are read as one cycle, in PyTorch's order, and Fourier transformed. Laplacian smoothing keeps low
-frequencies and damps high ones, so that it helps where the signal lies in the low ones; noise lies in all alike. The
-paper has log-log plots, which fall off at high frequencies. Here two numbers are told as well, each beside that of
-white noise: the share of the energy in the lowest tenth of the frequencies (noise: about 10 %), and the slope of
-log magnitude over log frequency (noise: about 0).
+frequencies and damps high ones, so it helps if the signal lies in low frequencies, while noise lies in all of them
+equally. The paper shows log-log plots, which fall off at high frequencies. Here two numbers are added, each next to
+that of white noise: the share of the energy in the lowest tenth of the frequencies (about 10 % for noise), and the
+slope of log magnitude over log frequency (about 0 for noise).
 
-- The CNN of figure 2 on the subset of SVHN, trained on MNIST beforehand: the first convolution and the first full layer
-  in rounds 1, 50, 100, 200 (--full, the paper's network), or 1, 5, 10, 20 of the small network (the default preset).
+- The CNN of figure 2 on the subset of SVHN, pretrained on MNIST: the first convolution and the first linear layer, in
+  rounds 1, 50, 100 and 200 (--full, the paper's network) or 1, 5, 10 and 20 of the small network (the default preset).
 - Logistic regression on MNIST, which the paper does not show: rounds 1 and 10 of its settings.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from fed_cnn_setup import pretrained
 from fed_data import mnist_pixels, paper_cnn, small_cnn, softmax_regression, svhn_images
-from fed_report import Shown, keep, options, result_name, told, yes
+from fed_report import Shown, finding, keep, options, result_name, yes
 from fed_runs import Setting, Task, without_privacy
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ THEIRS = LocalTraining(0.1, batch_size=64, epochs=10, decay=0.99, weight_decay=4
 
 @dataclass(frozen=True)
 class Preset:
-    """Network, sizes, and the rounds that are looked at."""
+    """Network, sizes, and the rounds that are analysed."""
 
     network: Callable[[], nn.Module] = paper_cnn
     side: int = 32
@@ -91,19 +91,19 @@ class Spectrum:
 
     @property
     def low_share(self) -> float:
-        """Share of the energy in the lowest tenth of the frequencies, that of the mean left out."""
+        """Share of the energy in the lowest tenth of the frequencies, without frequency 0."""
         energy = self.magnitudes**2
         return float(energy[: max(1, len(energy) // 10)].sum() / energy.sum())
 
     @property
     def slope(self) -> float:
-        """Slope of log magnitude over log frequency, each octave weighing the same."""
+        """Slope of log magnitude over log frequency, with equal weight for each octave."""
         frequencies = np.arange(1, len(self.magnitudes) + 1)
         logs = np.log(self.magnitudes + 1e-300)
         return float(np.polyfit(np.log(frequencies), logs, 1, w=frequencies**-0.5)[0])
 
     def summary(self) -> dict[str, Any]:
-        """Return the two numbers, of the update and of noise."""
+        """Return both numbers for the update and for noise."""
         noise = self.of_noise()
         return {
             "task": self.task,
@@ -122,7 +122,7 @@ class Spectrum:
 
 
 def magnitudes_of(layer: NDArray[Any]) -> Floats:
-    """Return the magnitudes of a layer's Fourier coefficients, without that of its mean."""
+    """Return the magnitudes of a layer's Fourier coefficients, without frequency 0."""
     flat = np.asarray(layer, dtype=np.float64).ravel()
     return np.asarray(np.abs(np.fft.rfft(flat))[1:] / np.sqrt(len(flat)))
 
@@ -156,7 +156,7 @@ LAYERS = {"0.weight": "first convolution", "7.weight": "first full layer", "weig
 
 
 def table(found: Sequence[Spectrum]) -> Shown:
-    """Return the two numbers of each spectrum beside those of noise."""
+    """Return both numbers of each spectrum, next to those of noise."""
     rows = []
     for each in found:
         noise = each.of_noise()
@@ -176,20 +176,20 @@ def table(found: Sequence[Spectrum]) -> Shown:
 
 
 def findings(found: Sequence[Spectrum]) -> list[str]:
-    """Say for each layer whether its signal lies in low frequencies."""
+    """Return for each layer a line that says whether its signal lies in low frequencies."""
     lines = []
     for task, layer in dict.fromkeys((each.task, each.layer) for each in found):
         mine = [each for each in found if (each.task, each.layer) == (task, layer)]
         low = all(each.low_share > each.of_noise().low_share for each in mine)
         falls = all(each.slope < each.of_noise().slope for each in mine)
         paper = "yes" if task == "CNN" else "not shown"
-        lines.append(told(f"{task}, {LAYERS[layer]}: more in low frequencies than noise", paper, yes(low)))
-        lines.append(told(f"{task}, {LAYERS[layer]}: magnitudes fall off with the frequency", paper, yes(falls)))
+        lines.append(finding(f"{task}, {LAYERS[layer]}: more in low frequencies than noise", paper, yes(low)))
+        lines.append(finding(f"{task}, {LAYERS[layer]}: magnitudes fall off with the frequency", paper, yes(falls)))
     return lines
 
 
 def plot(found: Sequence[Spectrum], name: str) -> None:
-    """Draw log-log spectra, averaged over bands, a panel for each layer; noise is dotted."""
+    """Draw log-log spectra, averaged over bands, with one panel per layer and dotted noise."""
     kinds = list(dict.fromkeys((each.task, each.layer) for each in found))
     figure = Figure(figsize=(4.5 * len(kinds), 3.8), layout="constrained")
     for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
@@ -208,20 +208,20 @@ def plot(found: Sequence[Spectrum], name: str) -> None:
 
 
 def banded(magnitudes: Floats, bands: int = 40) -> tuple[Floats, Floats]:
-    """Return root mean squares over bands of equal width on a logarithmic scale, and their middles."""
+    """Return root mean squares over bands of equal width on a logarithmic scale, and their midpoints."""
     edges = np.unique(np.geomspace(1, len(magnitudes) + 1, bands + 1).astype(np.int64))
     levels = [np.sqrt(np.mean(magnitudes[a - 1 : b - 1] ** 2)) for a, b in pairwise(edges)]
     return np.sqrt(edges[:-1] * (edges[1:] - 1.0)), np.array(levels)
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = PRESETS[chosen.configuration]
     begin = time.perf_counter()
     ran = (
         f"Configuration {chosen.configuration}: {preset.network.__name__}, {preset.n_clients} clients, "
-        f"{preset.clients_per_round} a round, local epochs {preset.local.epochs}, rounds "
+        f"{preset.clients_per_round} per round, local epochs {preset.local.epochs}, rounds "
         f"{', '.join(map(str, preset.rounds))}; one seed"
     )
     console.print(ran)

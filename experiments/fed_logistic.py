@@ -2,20 +2,21 @@
 
 python experiments/fed_logistic.py [--preset | --quick] [--runs 5]
 
-MNIST, 50,000 training images to 1000 clients (uniform sampling, replace-one) or 500 (Poisson, add-or-remove), epsilon
-6 to 9, delta N^-1.1 for each client.
+The 50,000 training images of MNIST are split among 1000 clients (uniform sampling, replace-one) or 500 clients (Poisson
+sampling, add-or-remove). Epsilon is 6 to 9, and delta is N^-1.1 for N clients.
 
-- With accountant noise: settings of our own, found by some 45 trainings at epsilon 6, scored on the 10,000 validation
-  images that are left of the training images, and fixed before the runs that are shown; the test images chose nothing.
-  No budget pays for the search, as none does in the paper. A quarter of the clients take part in a round in the place
-  of 5 %; a client takes five steps on all its images at once in the place of 25 on ten; the clip is 1.5 in the place of
-  0.4; the last half of the models is averaged. There is no smoothing: at this noise it made no difference.
-- With the paper's noise, that of Theorems 1 and 2 as printed, and all its settings (Table H.7), for sigma 0 to 3. Under
-  Poisson sampling the divisor is fixed (errata (k)). What this noise really costs is told by the accountant: 0.8 to 2.1
-  where the theorems say 6 to 9.
+- Noise from the accountant, with our own settings. They were chosen by about 45 trainings at epsilon 6 on 10,000
+  validation images, which are training images that no client has, and fixed before the runs shown. The test images were
+  not used for any choice. As in the paper, the search is not charged to the budget. A quarter of the clients take part
+  in a round instead of 5 %. A client takes five steps on all its images instead of 25 steps on ten images. The clipping
+  norm is 1.5 instead of 0.4. The second half of the models is averaged. There is no smoothing, because it made no
+  difference at this noise.
+- Noise of the paper, from Theorems 1 and 2 as printed, with all its settings (Table H.7) and sigma from 0 to 3. With
+  Poisson sampling the divisor is fixed: docs/corrections.md (k). According to the accountant, this noise spends an
+  epsilon of 0.8 to 2.1, where the theorems state 6 to 9.
 
-Without an option all is run with five seeds, which is the paper's full configuration. --preset has two seeds; --quick
-is for tests.
+Without options, everything is run with five seeds, the full configuration of the paper. --preset has two seeds, and
+--quick is for tests.
 """
 
 import time
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fed_data import Examples, mnist_pixels, softmax_regression
-from fed_report import Shown, keep, options, result_name, told, yes
+from fed_report import Shown, finding, keep, options, result_name, yes
 from fed_runs import Cell, Setting, Task, best_of, gain, repeated
 from matplotlib.figure import Figure
 from support import console, save_figure
@@ -65,7 +66,7 @@ OURS = Setting(
 
 @dataclass(frozen=True)
 class Preset:
-    """How much is run."""
+    """The size of the experiment."""
 
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     epsilons: tuple[float, ...] = EPSILONS
@@ -86,7 +87,7 @@ PRESETS = {
 
 
 def ours(sampling: str, epsilon: float, preset: Preset) -> Setting:
-    """Return the setting of our own for a budget, with the accountant's noise: a quarter of the clients a round."""
+    """Return our own setting for a budget, with noise from the accountant and a quarter of the clients per round."""
     n = CLIENTS[sampling]
     return replace(
         OURS,
@@ -109,7 +110,7 @@ def theirs(sampling: str, epsilon: float, sigma: float, preset: Preset) -> Setti
 
 
 class Watch:
-    """Scores a model on validation images, and keeps its loss on the first training images, for figure 3."""
+    """Scores models on validation images, and records their losses on the first training images for figure 3."""
 
     def __init__(self, data: Examples) -> None:
         self._data = data
@@ -125,7 +126,7 @@ class Watch:
 
 
 def with_accountant(task: Task, preset: Preset) -> tuple[list[Shown], list[str], list[dict[str, Any]]]:
-    """Run our own settings; return tables, findings and rows."""
+    """Run our own settings, and return tables, findings and rows."""
     tables, lines, kept = [], [], []
     for sampling in preset.samplings:
         rows: list[list[str]] = []
@@ -147,10 +148,10 @@ def with_accountant(task: Task, preset: Preset) -> tuple[list[Shown], list[str],
             )
             what = f"{sampling}, epsilon {epsilon:g}: best of the column"
             above = yes(cell.accuracy.mean > best)
-            lines.append(told(what, f"{best:.2f}", f"{cell.accuracy.show(2)} (above: {above})"))
+            lines.append(finding(what, f"{best:.2f}", f"{cell.accuracy.show(2)} (above: {above})"))
             kept.append({"part": "accountant", "sampling": sampling, "budget": epsilon, "paper_best": best, **found})
-        columns = ["epsilon", "paper, its best", "privet", "epsilon spent", "noise multiplier", "seconds a run"]
-        title = f"Table 2, {sampling}, accountant noise, settings of our own: test accuracy, %"
+        columns = ["epsilon", "paper, best", "privet", "epsilon spent", "noise multiplier", "seconds per run"]
+        title = f"Table 2, {sampling}, accountant noise, our own settings: test accuracy, %"
         tables.append(Shown(title, columns, rows).print())
     return tables, lines, kept
 
@@ -158,7 +159,7 @@ def with_accountant(task: Task, preset: Preset) -> tuple[list[Shown], list[str],
 def with_theorems(
     task: Task, data: Examples, preset: Preset
 ) -> tuple[list[Shown], list[str], list[dict[str, Any]], dict[tuple[str, float], tuple[list[float], list[float]]]]:
-    """Run the paper's settings with its noise; return tables, findings, rows and curves at epsilon 7."""
+    """Run the paper's settings with its noise, and return tables, findings, rows and curves at epsilon 7."""
     tables, lines, kept = [], [], []
     curves: dict[tuple[str, float], tuple[list[float], list[float]]] = {}
     drawn = 7.0 if 7.0 in preset.epsilons else preset.epsilons[0]
@@ -181,7 +182,7 @@ def with_theorems(
 
 
 def _mean_of(values: list[float], runs: int) -> list[float]:
-    """Return the mean over runs of values that came one run after the other."""
+    """Return the mean over runs of values that are stored one run after another."""
     length = len(values) // runs
     return [sum(values[place::length]) / runs for place in range(length)]
 
@@ -201,19 +202,19 @@ def _theorem_table(sampling: str, cells: dict[tuple[float, float], Cell], preset
 
 
 def smoothing_lines(sampling: str, cells: dict[tuple[float, float], Cell], preset: Preset) -> list[str]:
-    """Say for each budget whether smoothing helps."""
+    """Return for each budget a line that says whether smoothing helps."""
     lines = []
     for epsilon in preset.epsilons:
         place = EPSILONS.index(epsilon)
         plain, *smoothed = (PAPER[sampling][sigma][place] for sigma in preset.sigmas)
         paper = f"{yes(max(smoothed) > plain)} ({max(smoothed):.2f} against {plain:.2f})"
         here = gain(best_of(cells[epsilon, sigma] for sigma in preset.sigmas if sigma), cells[epsilon, 0.0])
-        lines.append(told(f"{sampling}, epsilon {epsilon:g}: best sigma > 0 above sigma = 0", paper, here))
+        lines.append(finding(f"{sampling}, epsilon {epsilon:g}: best sigma > 0 above sigma = 0", paper, here))
     return lines
 
 
 def plot(curves: dict[tuple[str, float], tuple[list[float], list[float]]], name: str) -> None:
-    """Draw figure 3: training loss and validation accuracy of both samplings."""
+    """Draw figure 3: training loss and validation accuracy for both kinds of sampling."""
     samplings = list(dict.fromkeys(sampling for sampling, _ in curves))
     figure = Figure(figsize=(9, 3.6 * len(samplings)), layout="constrained")
     panels = figure.subplots(len(samplings), 2, squeeze=False)
@@ -234,7 +235,7 @@ def plot(curves: dict[tuple[str, float], tuple[list[float], list[float]]], name:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments, default="full")
     preset = PRESETS[chosen.configuration]
     if chosen.runs is not None:

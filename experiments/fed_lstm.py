@@ -2,16 +2,18 @@
 
 python experiments/fed_lstm.py [--full | --quick] [--runs 2]
 
-A client is a role, its data what it says: clients differ in size and in style. An example is a run of characters, and
-the task to tell the next one. Roles with fewer than 100 examples are left out; a role's text is cut chronologically
-into 70 % for training, 10 % for validation and 20 % for test. The edition is another than the paper's: some 1,100 roles
-stay where the paper has 975, so that delta is a little smaller.
+A client is a role of a play, and its data is the text of the role, so clients differ in size and style. An example is a
+sequence of characters, and the task is to predict the next one. Roles with fewer than 100 examples are left out. The
+text of a role is split chronologically into 70 % for training, 10 % for validation and 20 % for test. The edition
+differs from the paper's: about 1,100 roles remain where the paper has 975, so delta is slightly smaller.
 
-Noise multipliers 1.4, 1.2, 1.0, 0.8 are the paper's epsilon 17.69 to 39.90 (uniform) and 8.23 to 20.92 (Poisson).
+Noise multipliers 1.4, 1.2, 1.0 and 0.8 correspond to the paper's epsilon of 17.69 to 39.90 (uniform) and 8.23 to 20.92
+(Poisson).
 
---full is the paper's: 80 characters, two LSTM layers of 256, all examples, 100 rounds of a fifth of the roles, 5 epochs
-of batches of 50, local rate 1.47, clip 5, five seeds. The default preset sees 10 characters by one layer of 64, has at
-most 100 examples a role, 30 rounds of a tenth of the roles, clip 1.5, and fewer cells of the table.
+--full is the configuration of the paper: 80 characters, two LSTM layers with 256 units, all examples, 100 rounds with a
+fifth of the roles, 5 epochs with batches of 50, local learning rate 1.47, clipping norm 5 and five seeds. The default
+preset has 10 characters, one layer with 64 units, at most 100 examples per role, 30 rounds with a tenth of the roles,
+clipping norm 1.5, and fewer cells of the table.
 """
 
 import time
@@ -21,7 +23,7 @@ from typing import Any
 
 import torch
 from fed_data import CharacterLSTM, Roles, role_texts, roles_of
-from fed_report import Shown, keep, options, result_name, told
+from fed_report import Shown, finding, keep, options, result_name
 from fed_runs import Cell, Setting, Task, best_of, gain, repeated, trained_without_privacy
 from matplotlib.figure import Figure
 from support import console, save_figure
@@ -51,7 +53,7 @@ THEIRS = LocalTraining(1.47, batch_size=50, epochs=5, decay=0.99, weight_decay=4
 
 @dataclass(frozen=True)
 class Preset:
-    """Network, sizes, and which cells of the table are run."""
+    """Network, sizes, and the cells of the table that are run."""
 
     length: int = 80
     units: int = 256
@@ -70,11 +72,11 @@ class Preset:
 
     @property
     def in_words(self) -> str:
-        """What is run."""
+        """A description of what is run."""
         return (
-            f"{self.share:.0%} of them a round, {self.rounds} rounds, at most {self.most:,} examples of {self.length} "
-            f"characters each, {self.layers} LSTM layers of {self.units}, local epochs {self.local.epochs}, clip "
-            f"{self.clip_norm:g}, {len(self.seeds)} seeds"
+            f"{self.share:.0%} of them per round, {self.rounds} rounds, at most {self.most:,} examples of "
+            f"{self.length} characters each, {self.layers} LSTM layers of {self.units}, local epochs "
+            f"{self.local.epochs}, clip {self.clip_norm:g}, {len(self.seeds)} seeds"
         )
 
 
@@ -112,7 +114,7 @@ PRESETS = {
 
 
 def task_of(roles: Roles, preset: Preset) -> Task:
-    """Return the roles as a task; who is a client does not depend on the seed."""
+    """Return the roles as a task. The clients do not depend on the seed."""
 
     def test(model: nn.Module) -> float:
         return 100 * accuracy(*roles.test)(model)
@@ -126,7 +128,7 @@ def task_of(roles: Roles, preset: Preset) -> Task:
 
 
 def setting(preset: Preset, roles: Roles, sampling: str, multiplier: float) -> Setting:
-    """Return the setting of a noise multiplier, without smoothing."""
+    """Return the setting for a noise multiplier, without smoothing."""
     return Setting(
         len(roles),
         max(1, round(preset.share * len(roles))),
@@ -139,7 +141,7 @@ def setting(preset: Preset, roles: Roles, sampling: str, multiplier: float) -> S
 
 
 def commonest(parts: tuple[Tensor, Tensor]) -> float:
-    """Return the accuracy of always telling the commonest character of a part, in per cent."""
+    """Return the accuracy of always predicting the most common character, in per cent."""
     counts = torch.bincount(parts[1])
     return 100 * float(counts.max() / counts.sum())
 
@@ -160,7 +162,7 @@ def table4(task: Task, roles: Roles, preset: Preset) -> tuple[dict[Any, Cell], l
                 cells[sampling, z, sigma] = repeated(name, task, chosen, preset.seeds, watch)
             best = best_of(cells[sampling, z, sigma] for sigma in preset.sigmas if sigma)
             what = f"Table 4, {sampling}, z {z}: best sigma > 0 above sigma = 0"
-            lines.append(told(what, "yes", gain(best, cells[sampling, z, 0.0])))
+            lines.append(finding(what, "yes", gain(best, cells[sampling, z, 0.0])))
         rows = [
             [f"{sigma:g}"]
             + [
@@ -193,7 +195,7 @@ def plot(cells: dict[Any, Cell], name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = PRESETS[chosen.configuration]
     if chosen.runs is not None:
@@ -206,8 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     cells, tables, lines = table4(task, roles, preset)
     plain = setting(preset, roles, preset.samplings[0], preset.multipliers[0])
     reference = task.test(trained_without_privacy(task, plain, 1))
-    lines.append(told("without noise and clip, one run", "not told", f"{reference:.2f} %"))
-    lines.append(told("always the commonest character", "not told", f"{commonest(roles.test):.2f} %"))
+    lines.append(finding("without noise and clipping, one run", "not stated", f"{reference:.2f} %"))
+    lines.append(finding("always the most common character", "not stated", f"{commonest(roles.test):.2f} %"))
     name = result_name("fed_lstm", chosen.configuration)
     results = keep(
         name,

@@ -2,17 +2,17 @@
 
 python experiments/fed_membership.py [--full | --quick] [--runs 2]
 
-A CNN, trained on MNIST beforehand, is trained on SVHN without privacy, by DP-Fed, and by DP-Fed-LS (sigma 1), at noise
-multipliers 1.8 and 2.2. Then the threshold attack (Yeom et al.) tells images of clients from others by their loss: AUC
-0.5 is guessing. The attack is on single images, though whole clients are protected; it bounds no epsilon. The paper has
-its areas as a picture only.
+A CNN, pretrained on MNIST, is trained on SVHN without privacy, by DP-Fed, and by DP-Fed-LS (sigma 1), at noise
+multipliers 1.8 and 2.2. The threshold attack (Yeom et al.) then distinguishes images of clients from other images by
+their loss. An AUC of 0.5 means guessing. The attack is on single images, although entire clients are protected, and it
+does not give a bound on epsilon. The paper shows its areas only as a picture.
 
-THE DATA IS A SUBSET: the paper has 64,000 images at 500 clients, a fifth of them a round, and attacks with 10,000
-training and 10,000 test images. SVHN's test images are a little different from its training images, which an attack
-takes for membership: a first run, with test images, found an AUC of 0.518 (0.506 to 0.529) for a model that was all
-noise. So the others are training images here that no client has. --full is the paper's network on 16,000 images at 125
-clients (of as many images as in the paper), 200 rounds, attacked with 4,000 others. The default preset has a small
-network on 16 x 16 pixels, 100 clients of 50 images, and 50 rounds.
+THE DATA IS A SUBSET: the paper has 64,000 images for 500 clients, a fifth of which take part in a round, and attacks
+with 10,000 training and 10,000 test images. The test images of SVHN differ slightly from its training images, which an
+attack mistakes for membership: with test images, a model that was pure noise had an AUC of 0.518 (0.506 to 0.529).
+Therefore the other images here are training images that no client has. --full is the paper's network on 16,000 images
+for 125 clients (with as many images per client as in the paper), 200 rounds, and an attack with 4,000 other images. The
+default preset has a small network on 16 x 16 pixels, 100 clients with 50 images each, and 50 rounds.
 """
 
 import time
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from fed_cnn_setup import pretrained
 from fed_data import Examples, paper_cnn, small_cnn, svhn_images
-from fed_report import Shown, keep, options, result_name, told, yes
+from fed_report import Shown, finding, keep, options, result_name, yes
 from fed_runs import Setting, Task, train, trained_without_privacy
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ THEIRS = LocalTraining(0.1, batch_size=64, epochs=10, decay=0.99, weight_decay=4
 
 @dataclass(frozen=True)
 class Preset:
-    """Network, sizes, and which models are attacked."""
+    """Network, sizes, and the models that are attacked."""
 
     network: Callable[[], nn.Module] = paper_cnn
     side: int = 32
@@ -95,7 +95,7 @@ PRESETS = {
 
 
 def losses(model: nn.Module, X: Tensor, y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return minus the loss of each image, in double precision: in single, many losses would round to the same."""
+    """Return the negative loss of each image in double precision. In single precision, many losses would be equal."""
     with torch.no_grad():
         scores = torch.cat([model(part) for part in X.split(2000)]).double()
     return np.asarray(-functional.cross_entropy(scores, torch.from_numpy(y), reduction="none"))
@@ -103,7 +103,7 @@ def losses(model: nn.Module, X: Tensor, y: NDArray[Any]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Populace:
-    """Images of clients, and as many of the same population that no client has."""
+    """Images of clients, and as many images of the same population that no client has."""
 
     members: Examples
     X_out: Tensor
@@ -111,21 +111,21 @@ class Populace:
 
     @classmethod
     def of(cls, preset: Preset) -> "Populace":
-        """Deal SVHN's training images at random: its test images are a little different, which an attack would see."""
+        """Split the training images of SVHN at random. Its test images differ, which an attack would notice."""
         whole = svhn_images(preset.n + preset.attacked, preset.side)
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(whole.y)))
         ins, outs = order[: preset.n], order[preset.n :]
         return cls(replace(whole, X=whole.X[ins], y=whole.y[ins]), whole.X[outs], whole.y[outs])
 
     def attack(self, model: nn.Module) -> Membership:
-        """Attack a model by as many members as others."""
+        """Attack a model with equally many members and other images."""
         size = min(len(self.members.y), len(self.y_out))
         X, y = self.members.X[:size], self.members.y[:size].numpy()
         return membership(model, X, y, self.X_out[:size], self.y_out[:size].numpy(), score=losses)
 
 
 def setting(preset: Preset, sampling: str, multiplier: float) -> Setting:
-    """Return the setting of a noise multiplier, without smoothing."""
+    """Return the setting for a noise multiplier, without smoothing."""
     per_round = max(1, round(preset.share * preset.n_clients))
     return Setting(
         preset.n_clients,
@@ -140,7 +140,7 @@ def setting(preset: Preset, sampling: str, multiplier: float) -> Setting:
 
 @dataclass(frozen=True)
 class Attacks:
-    """Repeated trainings of one kind and the attacks on them."""
+    """Repeated trainings of one kind, and the attacks on them."""
 
     name: str
     paper: float
@@ -150,18 +150,18 @@ class Attacks:
 
     @property
     def auc(self) -> Spread:
-        """The areas."""
+        """The areas under the ROC curves."""
         return Spread.of([each.auc for each in self.found])
 
     def row(self) -> list[str]:
-        """Return the cells of a table."""
+        """Return the row of a table."""
         low, high = self.found[0].auc_interval
         spent = "none" if np.isinf(self.epsilon) else f"{self.epsilon:.3g}"
         accuracy = Spread.of(self.accuracies).show(2)
         return [self.name, spent, f"{self.paper:.2f}", accuracy, self.auc.show(4), f"{low:.3f} to {high:.3f}"]
 
     def summary(self) -> dict[str, Any]:
-        """Return what is kept of it."""
+        """Return what is written to the results file."""
         first = {key: value for key, value in self.found[0].to_dict().items() if key not in ("fpr", "tpr")}
         return {
             "model": self.name,
@@ -174,7 +174,7 @@ class Attacks:
 
 
 def models(task: Task, data: Populace, preset: Preset) -> list[Attacks]:
-    """Train and attack all models; the first is without privacy."""
+    """Train and attack all models. The first is trained without privacy."""
     first, z = preset.cases[0]
     plain = [trained_without_privacy(task, setting(preset, first, z), seed) for seed in preset.seeds]
     found = [
@@ -205,11 +205,11 @@ def models(task: Task, data: Populace, preset: Preset) -> list[Attacks]:
 
 
 def compared(found: Sequence[Attacks]) -> list[str]:
-    """Say how the areas compare."""
+    """Return lines that compare the areas."""
     plain, *private = found
     most = max(each.auc.mean for each in private)
     lines = [
-        told(
+        finding(
             "private models leak less than the one without privacy",
             "yes",
             f"{yes(most < plain.auc.mean)} (AUC at most {most:.3f} against {plain.auc.mean:.3f})",
@@ -218,7 +218,9 @@ def compared(found: Sequence[Attacks]) -> list[str]:
     for without, smooth in zip(private[::2], private[1::2], strict=True):
         verdict = yes(smooth.auc.mean <= without.auc.mean)
         figures = f"{smooth.auc.mean:.4f} against {without.auc.mean:.4f}"
-        lines.append(told(f"{smooth.name} leaks no more than sigma 0", "it may even less", f"{verdict} ({figures})"))
+        lines.append(
+            finding(f"{smooth.name} leaks no more than sigma 0", "it may leak even less", f"{verdict} ({figures})")
+        )
     return lines
 
 
@@ -237,7 +239,7 @@ def plot(found: Sequence[Attacks], name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = PRESETS[chosen.configuration]
     if chosen.runs is not None:
@@ -245,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     begin = time.perf_counter()
     ran = (
         f"Configuration {chosen.configuration}: {preset.network.__name__}, {preset.n} images at {preset.n_clients} "
-        f"clients, {preset.share:.0%} a round, {preset.rounds} rounds, local epochs {preset.local.epochs}, "
+        f"clients, {preset.share:.0%} per round, {preset.rounds} rounds, local epochs {preset.local.epochs}, "
         f"{len(preset.seeds)} seeds"
     )
     console.print(f"{SUBSET}\n{ran}")

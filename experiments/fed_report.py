@@ -1,8 +1,8 @@
-"""Tables, findings and options of the federated experiments, and the page of all: docs/results/federated.md.
+"""Tables, findings and command-line options of the federated experiments, and the page docs/results/federated.md.
 
 python experiments/fed_report.py
 
-The page is made of the results that lie in docs/results, whatever configuration they are of, and says which it is.
+The page is generated from the results in docs/results, and states the configuration of each.
 """
 
 import argparse
@@ -15,96 +15,99 @@ from typing import Any
 import support
 from support import console, print_table, write_results
 
-EXPERIMENTS = {  # title, and what must be known to read the tables
+EXPERIMENTS = {  # title, and notes that explain the tables
     "fed_logistic": (
         "Logistic regression on MNIST: Table 2, figure 3",
-        "Settings of our own were found on validation images taken from the training images, at epsilon 6, and fixed "
-        "before these runs; the test images chose nothing. The paper's noise is that of its Theorems 1 and 2 as "
-        "printed. It costs a fraction of the epsilon that they state: see the rows of what is spent. Why accuracies "
-        "with that noise are above the paper's is not known; first weights are zero here, and the paper's not told.",
+        "Our own settings were chosen at epsilon 6 on validation images taken from the training images, and fixed "
+        "before these runs. The test images were not used for any choice. The paper's noise is that of its Theorems 1 "
+        "and 2 as printed. It spends only a fraction of the stated epsilon, as the rows 'epsilon spent' show. It is "
+        "not known why accuracies with this noise are above those of the paper. Initial weights are zero here; the "
+        "paper does not state its own.",
     ),
     "fed_cnn": (
         "A CNN on SVHN: Tables 3, 5, 6, H.11 (figure 6)",
-        "A subset and, by default, a small network that begins with weights trained on MNIST, also in figure 6, where "
-        "the paper begins with random ones. The numbers of clients a round were chosen by trials of one seed. "
-        "Validation accuracy without and with smoothing (sigma 1): 100 a round, z = 3, 10 rounds: 47.2, 45.6; 50 a "
-        "round, 30 rounds, z = 3: 54.5, 51.1, z = 4: 47.2, 48.7; 20 a round, z = 3: 12.4, 26.9, z = 4: 9.6, 13.9; 10 a "
-        "round, z = 3: 9.7, 11.6. Smoothing helps where the noise on a mean is large, and costs where it is not.",
+        "The data is a subset. By default a small network starts from weights trained on MNIST, also in figure 6, "
+        "where the paper starts from random weights. The numbers of clients per round were chosen by trials with one "
+        "seed. Validation accuracy without and with smoothing (sigma 1) was 47.2 and 45.6 with 100 clients per round, "
+        "z = 3 and 10 rounds. With 30 rounds it was, for 50 clients per round, 54.5 and 51.1 at z = 3, 47.2 and 48.7 "
+        "at z = 4; for 20 clients per round, 12.4 and 26.9 at z = 3, 9.6 and 13.9 at z = 4; for 10 clients per round, "
+        "9.7 and 11.6 at z = 3. Smoothing helps if the noise on the mean is large, and hurts otherwise.",
     ),
     "fed_lstm": (
         "An LSTM on Shakespeare's plays: Table 4",
-        "Another edition than the paper's, with other roles; by default a small network that sees few characters. Its "
-        "accuracies are to be compared with that of the commonest character and of training without noise.",
+        "The edition differs from the paper's and has other roles. By default the network is small and sees few "
+        "characters. Compare its accuracies with that of the most common character and of training without noise.",
     ),
     "fed_membership": (
         "Membership attacks: figure 7, Table H.12",
-        "The paper has the areas as a picture only. Attacks bound no epsilon.",
+        "The paper shows the areas only as a picture. The attacks do not give a bound on epsilon.",
     ),
     "fed_frequency": (
         "Spectra of mean updates: figure 2",
-        "Training without noise and clip. The paper has plots, which fall off at high frequencies.",
+        "Training is without noise and clipping. The paper shows plots that fall off at high frequencies.",
     ),
 }
 OPENING = """# Federated learning with client-level privacy: the paper's tables and privet's
 
-"Differentially Private Federated Learning with Laplacian Smoothing" (DP-Fed-LS). Written by
-`python experiments/fed_report.py` from the results of the experiments beside it. Paper and privet stand side by side;
-where the data or the configuration is smaller than the paper's, columns are to be compared with each other, not with
-the paper. ± is the standard deviation over seeds; one seed has none. Epsilons are certified by accountant, for a whole
-client: against exchange of a client under uniform sampling, against adding or removing one under Poisson sampling."""
+The paper is "Differentially Private Federated Learning with Laplacian Smoothing" (DP-Fed-LS). This page is generated by
+`python experiments/fed_report.py` from the results of the experiments in this folder. Results of the paper and of
+privet are shown side by side. Where the data or the configuration is smaller than in the paper, compare the columns
+with each other and not with the paper. ± is the standard deviation over seeds. Epsilons are computed by an accountant
+for an entire client: under replacement of a client with uniform sampling, and under addition or removal of a client
+with Poisson sampling."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for the screen and for the page."""
+    """A table that is printed and shown on the page."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
 
     def print(self) -> "Shown":
-        """Print it, and return it."""
+        """Print the table, and return it."""
         print_table(self.title, self.columns, self.rows)
         return self
 
 
-def told(what: str, paper: str, privet: str) -> str:
-    """Return, and print, a line that says what the paper found and what was found here."""
+def finding(what: str, paper: str, privet: str) -> str:
+    """Print and return a line that compares a result of the paper with ours."""
     line = f"{what}: paper {paper}; privet {privet}"
     console.print(line, markup=False)
     return line
 
 
 def yes(found: bool) -> str:
-    """Return a truth as a word."""
+    """Return "yes" or "no"."""
     return "yes" if found else "no"
 
 
 def options(description: str | None, arguments: Sequence[str] | None, default: str = "preset") -> argparse.Namespace:
-    """Return ``configuration``, one of full, preset and quick, and ``runs``, None where it is not given."""
+    """Return ``configuration``, one of full, preset and quick, and ``runs``, None if it is not given."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     kinds = parser.add_mutually_exclusive_group()
     for kind, meaning in {
         "full": "the paper's configuration",
-        "preset": "what ends within 25 minutes on two cores",
-        "quick": "seconds, for tests",
+        "preset": "takes up to 25 minutes on two cores",
+        "quick": "takes seconds, for tests",
     }.items():
         shown = f"{meaning} (the default)" if kind == default else meaning
         kinds.add_argument(f"--{kind}", dest="configuration", action="store_const", const=kind, help=shown)
-    parser.add_argument("--runs", type=int, help="trainings of each setting")
+    parser.add_argument("--runs", type=int, help="number of trainings per setting")
     chosen = parser.parse_args(arguments)
     chosen.configuration = chosen.configuration or default
     return chosen
 
 
 def result_name(experiment: str, configuration: str) -> str:
-    """Return the name of the files of results: that of the experiment is kept for what the page shows."""
+    """Return the name of the results files. The plain name is reserved for the configuration that the page shows."""
     shown = "full" if experiment == "fed_logistic" else "preset"
     return experiment if configuration == shown else f"{experiment}_{configuration}"
 
 
 def keep(name: str, tables: Sequence[Shown], **content: Any) -> dict[str, Any]:
-    """Write results, and return them."""
+    """Write the results to a file, and return them."""
     results = {**content, "tables": [vars(table) for table in tables]}
     write_results(name, results)
     return results
@@ -114,7 +117,7 @@ def keep(name: str, tables: Sequence[Shown], **content: Any) -> dict[str, Any]:
 
 
 def page(folder: Path) -> str:
-    """Return the page of all results in a folder."""
+    """Return the page with all results in a folder."""
     sections = [OPENING]
     for name, (title, note) in EXPERIMENTS.items():
         file = folder / f"{name}.json"
@@ -127,8 +130,8 @@ def page(folder: Path) -> str:
 
 
 def section(title: str, note: str, name: str, results: dict[str, Any], has_figure: bool) -> str:
-    """Return the part of one experiment."""
-    ran = f"`python experiments/{name}.py`. {results['ran']}. {results['seconds']} s in all, on a busy machine."
+    """Return the section of one experiment."""
+    ran = f"`python experiments/{name}.py`. {results['ran']}. It took {results['seconds']} s on a busy machine."
     parts = [f"## {title}", ran, note]
     if "subset" in results:
         parts.append(results["subset"])

@@ -1,9 +1,9 @@
-"""What the federated experiments share: a setting, its training, repeated trainings, and the tables that they make.
+"""Shared code of the federated experiments: settings, trainings, and repeated trainings.
 
-A :class:`Setting` says all of a training but its data and its seed; a :class:`Task` is the data and the network. The
-seed decides first weights, who is a client of what, who is sampled, and the noise; settings that share a seed share
-these, so that their difference is theirs. delta is N^-1.1 for N clients, as in the paper. The test part is looked at
-once, when a training has ended.
+A :class:`Setting` determines a training up to its data and its seed. A :class:`Task` consists of the data and the
+network. The seed determines the initial weights, the assignment of examples to clients, the sampling and the noise.
+Settings are compared with the same seeds. As in the paper, delta is N^-1.1 for N clients. The test set is used once,
+after a training.
 """
 
 import time
@@ -30,23 +30,23 @@ Score = Callable[[nn.Module], float]
 
 @dataclass(frozen=True)
 class Setting:
-    """A federated training; its noise is given by exactly one of the budget and the multiplier.
+    """A federated training. Its noise is given either by the budget or by the noise multiplier.
 
     Attributes
     ----------
     n_clients, clients_per_round, rounds, clip_norm, sampling, local, order
         As in :func:`privet.federated.simulate`.
     epsilon : float or None
-        The budget, for which the accountant finds the noise.
+        The budget, for which an accountant finds the noise.
     is_by_theorem : bool
-        Take the noise for ``epsilon`` from Theorem 1 or 2 of the paper, as printed (``rounded_order=False``: after
-        the repair of errata (h) two budgets of the paper have no noise that meets the conditions).
+        Whether to take the noise for ``epsilon`` from Theorem 1 or 2 of the paper, as printed. (With the correction of
+        docs/corrections.md (h), no noise meets the side conditions for two budgets of the paper.)
     noise_multiplier : float or None
-        The noise itself, z of the paper.
+        The noise multiplier, called z in the paper.
     denoiser : Denoiser or None
-        On the server.
+        The denoiser of the server.
     tail_share : float or None
-        Put out the average of this share of the global models, the last ones; None puts out the last one.
+        Share of the last global models that are averaged; None takes the last model.
     """
 
     n_clients: int
@@ -64,13 +64,13 @@ class Setting:
 
     @property
     def delta(self) -> float:
-        """The paper's delta."""
+        """The delta of the paper."""
         return float(self.n_clients**-1.1)
 
     def plan(self) -> GradientPlan:
-        """Return sampling, bound, noise and rounds."""
+        """Return the plan of the training."""
         if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError("a setting has a budget or a noise multiplier: give one of the two")
+            raise ValueError("Give either epsilon or noise_multiplier.")
         if self.noise_multiplier is not None:
             sampler = (
                 FixedSize(self.clients_per_round, self.n_clients)
@@ -90,13 +90,13 @@ class Setting:
         return paper_plan(budget, **given, rounded_order=False) if self.is_by_theorem else client_plan(budget, **given)
 
     def smoothed(self, sigma: float) -> "Setting":
-        """Return the same with Laplacian smoothing; sigma 0 is none."""
+        """Return the setting with Laplacian smoothing, or without a denoiser if sigma is 0."""
         return replace(self, denoiser=LaplacianSmoothing(sigma) if sigma else None)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Data and network; ``clients`` is given their number and a seed, ``test`` returns per cent of a trained model."""
+    """Data and network. ``clients`` takes their number and a seed; ``test`` returns the test accuracy in per cent."""
 
     network: Callable[[], nn.Module]
     clients: Callable[[int, int], Clients]
@@ -106,7 +106,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Test accuracy in per cent, what ``watch`` returned after each round, what was spent, and processor time."""
+    """The outcome of a training: test accuracy in per cent, score after each round, epsilon, noise, time and model."""
 
     accuracy: float
     curve: list[float]
@@ -117,13 +117,13 @@ class Outcome:
 
 
 def begun(task: Task, seed: int) -> nn.Module:
-    """Return the network with the first weights of a seed."""
+    """Return the network with the initial weights of a seed."""
     torch.manual_seed(seed)
     return task.network()
 
 
 def train(task: Task, setting: Setting, seed: int, watch: Score | None = None) -> Outcome:
-    """Train once."""
+    """Return the outcome of one training."""
     begin = time.perf_counter()
     result = simulate(
         begun(task, seed),
@@ -152,22 +152,22 @@ def train(task: Task, setting: Setting, seed: int, watch: Score | None = None) -
 
 @dataclass(frozen=True)
 class Cell:
-    """Repeated trainings of a setting, the cell of a table."""
+    """Repeated trainings of one setting, which form a cell of a table."""
 
     outcomes: tuple[Outcome, ...]
 
     @property
     def accuracy(self) -> Spread:
-        """Test accuracy, per cent."""
+        """Test accuracy in per cent."""
         return Spread.of([outcome.accuracy for outcome in self.outcomes])
 
     @property
     def curve(self) -> list[float]:
-        """The mean of what was watched."""
+        """Mean score after each round."""
         return [float(value) for value in np.mean([outcome.curve for outcome in self.outcomes], axis=0)]
 
     def summary(self) -> dict[str, Any]:
-        """Return what is kept of it."""
+        """Return what is written to the results file."""
         first = self.outcomes[0]
         return {
             "accuracy": asdict(self.accuracy),
@@ -179,7 +179,7 @@ class Cell:
 
 
 def gain(smoothed: Cell, plain: Cell) -> str:
-    """Return whether one is above the other, in words, with the difference of trainings that share a seed."""
+    """Return a text that says whether smoothing improves accuracy, with the mean difference over common seeds."""
     pairs = zip(smoothed.outcomes, plain.outcomes, strict=True)
     apart = Spread.of([one.accuracy - other.accuracy for one, other in pairs])
     error = f", standard error {apart.std / apart.runs**0.5:.2f}" if apart.runs > 1 else ", one seed"
@@ -188,16 +188,16 @@ def gain(smoothed: Cell, plain: Cell) -> str:
 
 
 def best_of(cells: Iterable[Cell]) -> Cell:
-    """Return the cell with the best mean, which flatters it a little where it is the best of several."""
+    """Return the cell with the best mean, which is slightly optimistic if there are several cells."""
     return max(cells, key=lambda cell: cell.accuracy.mean)
 
 
 def repeated(name: str, task: Task, setting: Setting, seeds: Sequence[int], watch: Score | None = None) -> Cell:
-    """Train with each seed, and say how it went."""
+    """Train with each seed, and print a summary."""
     cell = Cell(tuple(train(task, setting, seed, watch) for seed in seeds))
     kept = cell.summary()
     console.print(
-        f"{name}: {cell.accuracy.show(2)} %, epsilon {kept['epsilon']:.3g}, {kept['seconds_a_run']:.1f} s a run",
+        f"{name}: {cell.accuracy.show(2)} %, epsilon {kept['epsilon']:.3g}, {kept['seconds_a_run']:.1f} s per run",
         markup=False,
     )
     return cell
@@ -206,10 +206,10 @@ def repeated(name: str, task: Task, setting: Setting, seeds: Sequence[int], watc
 def without_privacy(
     task: Task, setting: Setting, seed: int, rounds: int | None = None
 ) -> Iterator[tuple[int, Weights, Weights]]:
-    """Average clients' updates without clip and without noise: yield the round, the mean update and the new model.
+    """Run federated averaging without privacy, and yield the round, the mean update and the new model.
 
-    The setting's clients, sizes and local training, uniform sampling; its noise, denoiser and output rule stay out.
-    This protects nobody. It is what private training is compared with.
+    It uses the clients, sizes and local training of the setting with uniform sampling, but no clipping, noise, denoiser
+    or average. It is the baseline for private training.
     """
     generator = np.random.default_rng(seed)
     model = begun(task, seed)
@@ -232,16 +232,16 @@ def without_privacy(
 
 
 def _mean(answers: Iterator[Answer]) -> Weights:
-    """Return the mean of updates; one that failed is an error of the experiment."""
+    """Return the mean of the updates, and raise if a client failed."""
     updates = []
     for _, answer in answers:
         if not isinstance(answer, dict):
-            raise RuntimeError(f"a client did not train: {answer!r}")
+            raise RuntimeError(f"A client failed to train: {answer!r}")
         updates.append(answer)
     return {name: np.mean([update[name] for update in updates], axis=0) for name in updates[0]}
 
 
 def trained_without_privacy(task: Task, setting: Setting, seed: int) -> nn.Module:
-    """Return the model of the last of those rounds."""
+    """Return the model after the last round without privacy."""
     *_, (_, _, weights) = without_privacy(task, setting, seed)
     return with_weights(begun(task, seed), weights)

@@ -232,7 +232,7 @@ def test_options_describe_a_table_without_a_schema_file(folder: Path) -> None:
     assert (folder / "model.privet.json").exists()
 
 
-def test_the_model_file_holds_guarantee_and_no_seed_nor_rows(folder: Path) -> None:
+def test_the_model_file_contains_the_guarantee_but_no_seed_and_no_rows(folder: Path) -> None:
     privet(*FIT, "--seed", 271828, "-o", "m.json", cwd=folder)
     text = (folder / "m.json").read_text()
     fields = json.loads(text)
@@ -241,7 +241,7 @@ def test_the_model_file_holds_guarantee_and_no_seed_nor_rows(folder: Path) -> No
     assert len(text) < 5000
 
 
-def test_a_seed_repeats_a_run_and_is_told_in_the_first_line(folder: Path) -> None:
+def test_a_seed_repeats_a_run_and_is_named_in_the_first_line(folder: Path) -> None:
     first = privet(*FIT, "--seed", 1, "-o", "a.json", cwd=folder)
     privet(*FIT, "--seed", 1, "-o", "b.json", cwd=folder)
     privet(*FIT, "-o", "c.json", cwd=folder)
@@ -250,14 +250,14 @@ def test_a_seed_repeats_a_run_and_is_told_in_the_first_line(folder: Path) -> Non
     assert "provided that" in first.stdout.splitlines()[1]
 
 
-def test_pure_epsilon(folder: Path) -> None:
+def test_delta_0_gives_pure_epsilon(folder: Path) -> None:
     result = privet(*FIT, "--delta", 0, "--epsilon", 2, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "(2, 0)-differential privacy" in result.stdout
     assert "K-norm" in result.stdout
 
 
-def test_the_ledger_books_and_its_limit_refuses(folder: Path) -> None:
+def test_the_ledger_records_and_its_limit_is_enforced(folder: Path) -> None:
     booked = (*FIT, "--epsilon", 1, "--delta", 1e-6, "--ledger", "l.jsonl", "--limit", 1.6)
     assert privet(*booked, cwd=folder).returncode == 0
     assert privet(*booked, "-o", "second.json", cwd=folder).returncode == 0  # sqrt(2) times, not twice
@@ -288,7 +288,7 @@ def test_files_that_cannot_be_written_are_found_before_anything_is_spent(
     assert not (folder / "m.json").exists()
 
 
-def test_a_plan_with_a_large_budget_settles() -> None:
+def test_plan_works_with_a_large_budget() -> None:
     result = privet("plan", "--n", 100, "--batch-size", 1, "--epochs", 2, "--epsilon", 16, "--delta", 0.0125)
     assert result.returncode == 0, result.stderr
     assert "Poisson" in result.stdout

@@ -1,8 +1,9 @@
-"""Audits of deep networks: tiny ones, with or without one more example whose gradient is as long as the clip allows.
+"""Audits of tiny deep networks, with or without one more example whose gradient is as long as clipping allows.
 
-The loss is what the last layer says, times a target: an example with target zero pulls at nothing, and one with a large
-target pulls with all that the clip leaves of it, in a direction that the attacker knows. At rate 1 a claim is Gaussian,
-which few runs measure well; a run of a network takes thousands of times as long as one of its sums.
+The loss is the output of the last layer times a target. An example with target zero has no gradient, and one with a
+large target has a gradient of the clipping norm, in a direction that the attacker knows. At sampling rate 1, the
+guarantee is Gaussian, and few runs measure it well. That matters because a run of a network takes thousands of times as
+long as one of a sum.
 """
 
 import inspect
@@ -26,7 +27,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.plans import GradientPlan, Poisson, RecursivePlan
 from privet.privacy import Guarantee, NoiseSource
 
-STILL = 1e-3  # a step so short that gradients keep their direction
+STILL = 1e-3  # A step so short that gradients keep their direction.
 FAR = 1e4
 Pair = tuple[TensorDataset, TensorDataset]
 
@@ -44,19 +45,19 @@ def entries_of(module: Any) -> set[str]:
 
 
 def kinds_of(base: type[GradientEstimator]) -> set[type[GradientEstimator]]:
-    """Return all kinds of an estimate that can be made, however far down."""
+    """Return all concrete subclasses of a gradient estimator, at any depth."""
     below = set().union(*(kinds_of(kind) for kind in base.__subclasses__()))
     return below if inspect.isabstract(base) else below | {base}
 
 
 def trainings_of(entries: Iterable[str], kinds: Iterable[type[GradientEstimator]]) -> set[Key]:
-    """Return what must have a scenario: each way to prepare a training, with each kind of estimate."""
+    """Return what must have a scenario: each way to prepare a training, with each gradient estimator."""
     names = [kind.__name__ for kind in kinds]
     return {(entry, name) for entry in entries for name in names}
 
 
 def required() -> set[Key]:
-    """Return the same of the package, found by looking."""
+    """Return what must have a scenario in this package, found by inspection."""
     kinds = [kind for kind in kinds_of(GradientEstimator) if kind.__module__.startswith("privet.")]
     return trainings_of(entries_of(deep), kinds)
 
@@ -65,12 +66,12 @@ def required() -> set[Key]:
 
 
 def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return a loss whose gradient is the output's, times the target."""
+    """Return a loss whose gradient is that of the output times the target."""
     return outputs[:, 0] * targets
 
 
 def steeper_off_zero(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return a loss whose gradient is the longer the farther the output is from zero, on either side.
+    """Return a loss whose gradient grows with the distance of the output from zero, on both sides.
 
     Wherever a first step from zero leads, gradients grow by it: their difference has their direction.
     """
@@ -79,7 +80,10 @@ def steeper_off_zero(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def one_more(others: int = 2, *, width: int = 1, value: float = 1.0, pull: float = 0.0) -> Pair:
-    """Return examples without and with one more, whose gradient is beyond the clip; the others' are ``pull`` long."""
+    """Return examples without and with one more, whose gradient exceeds the clipping norm.
+
+    The gradients of the others have length ``pull``.
+    """
     X = torch.full((others + 1, width), value, dtype=torch.float64)
     y = torch.full((others + 1,), pull, dtype=torch.float64)
     y[-1] = FAR
@@ -97,12 +101,12 @@ def two_layers() -> nn.Module:
 
 
 def chain(length: int) -> nn.Module:
-    """Return layers of one unit each, one after the other: at weights of 1 their gradients are all alike."""
+    """Return consecutive layers of one unit each, whose gradients are equal if all weights are 1."""
     return nn.Sequential(*(linear() for _ in range(length)))
 
 
 class TwoPlaces(nn.Module):
-    """The difference of two entries of a table, in single precision, each times what an example says."""
+    """The difference of two entries of a table in single precision, each multiplied by a factor of the example."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,12 +117,12 @@ class TwoPlaces(nn.Module):
 
 
 def whole(outputs: Tensor, _: Tensor) -> Tensor:
-    """Return a loss that is the output."""
+    """Return the output itself as the loss."""
     return outputs
 
 
 def cancelling() -> Pair:
-    """Return examples without and with one whose two places pull at one row by millions, but for thousands."""
+    """Return examples without and with one whose two positions have huge gradients in one row, which nearly cancel."""
     rows, factors = torch.zeros((3, 2), dtype=torch.long), torch.zeros((3, 2))
     factors[-1] = torch.tensor([-16797968.0, 16794448.0])
     tensors = (rows, factors, torch.zeros(3))
@@ -145,7 +149,7 @@ class Training:
     options: dict[str, Any] = field(default_factory=dict)
 
     def prepared(self, model: nn.Module, dataset: TensorDataset, public_n: int, seed: int) -> PrivateTraining:
-        """Return a training that is about to begin, of a model as it is."""
+        """Return a training of a model before its first step."""
         optimizer = self.optimizer(model.parameters(), lr=self.lr)
         if self.plan is None:
             fields = {"budget": BUDGET, "epochs": self.steps, "batch_size": public_n, "public_n": public_n}
@@ -170,23 +174,23 @@ class Training:
                 random_state=seed,
                 **self.options,
             )
-        private._layout = selfcheck.as_given  # the check of the first batch is no release, and takes as long as a step
+        private._layout = selfcheck.as_given  # Skip the check of the first batch, which takes as long as a step.
         return private
 
     def begun(self) -> nn.Module:
-        """Return the model at its first weights."""
+        """Return the model with its initial weights."""
         model = self.model()
         self.begin(model)
         return model
 
     @torch.no_grad()
     def begin(self, model: nn.Module) -> None:
-        """Bring a model back to its first weights."""
+        """Reset a model to its initial weights."""
         for parameter in model.parameters():
             parameter.fill_(self.start)
 
     def moves(self, private: PrivateTraining) -> NDArray[np.float64]:
-        """Train, and return what each step did to the weights, in units of the learning rate."""
+        """Train, and return the change of the weights in each step, in units of the learning rate."""
         weights = [_flat(private.model)]
         for batch in private.batches():
             private.step(*batch)
@@ -194,12 +198,12 @@ class Training:
         return -np.diff(weights, axis=0) / self.lr
 
     def about(self, pair: Pair) -> tuple[Key, Guarantee]:
-        """Return what a training is one of, and what it promises."""
+        """Return the key of the training's scenario, and its guarantee."""
         private = self.prepared(self.begun(), pair[0], len(pair[0]), 0)
         return (deep.make_private.__name__, type(private._estimator).__name__), private.guarantee
 
     def direction(self, pair: Pair) -> NDArray[np.float64]:
-        """Return where the last example's gradient points at the first weights, of length 1."""
+        """Return the direction of the last example's gradient at the initial weights, as a unit vector."""
         model = self.begun()
         *inputs, target = (tensor[-1:] for tensor in pair[1].tensors)
         self.loss(model(*inputs), target).sum().backward()
@@ -207,7 +211,7 @@ class Training:
         return gradient / np.linalg.norm(gradient)
 
     def mechanism(self, pair: Pair) -> Callable[[Any, NoiseSource], NDArray[np.float64]]:
-        """Return one run after the other: the moves of all steps."""
+        """Return a mechanism whose runs return the changes of the weights in all steps."""
         model, public_n = self.begun(), len(pair[0])
 
         def run(dataset: TensorDataset, source: NoiseSource) -> NDArray[np.float64]:
@@ -223,7 +227,7 @@ def _flat(model: nn.Module) -> NDArray[np.float64]:
 
 
 def without_memory(moves: NDArray[np.float64], refresh: float) -> NDArray[np.float64]:
-    """Return every noisy mean of recursive momentum, the memory of those before it taken off."""
+    """Return every noisy mean of recursive momentum, without the remembered estimate."""
     return np.vstack([moves[:1], moves[1:] - (1 - refresh) * moves[:-1]])
 
 
@@ -231,7 +235,7 @@ def without_memory(moves: NDArray[np.float64], refresh: float) -> NDArray[np.flo
 
 
 class Threads:
-    """What stands in for ``torch.distributed``: processes that are threads of this one, each with a rank."""
+    """A replacement for ``torch.distributed`` whose processes are threads, each with a rank."""
 
     ReduceOp = torch.distributed.ReduceOp
 
@@ -240,7 +244,7 @@ class Threads:
         self._sent: dict[int, Tensor] = {}
 
     def run(self, work: Callable[[int], Any]) -> list[Any]:
-        """Return what each process makes of its rank."""
+        """Run a function of the rank in each process, and return the results."""
         made: dict[int, Any] = {}
 
         def one(rank: int) -> None:
@@ -274,21 +278,21 @@ class Threads:
         return self._size
 
     def reduce(self, tensor: Tensor, dst: int) -> None:
-        """Add up in one process."""
+        """Sum tensors of all processes in one process."""
         self._exchange(tensor)
         if self.get_rank() == dst:
             tensor.copy_(sum(self._sent.values()))
         self._barrier.wait()
 
     def all_reduce(self, tensor: Tensor, op: Any) -> None:
-        """Leave the largest in all."""
+        """Put the largest value into the tensors of all processes."""
         assert op is self.ReduceOp.MAX
         self._exchange(tensor)
         tensor.copy_(torch.stack(list(self._sent.values())).amax(0))
         self._barrier.wait()
 
     def broadcast(self, tensor: Tensor, src: int) -> None:
-        """Send from one process to all."""
+        """Copy the tensor of one process to all."""
         self._exchange(tensor)
         tensor.copy_(self._sent[src])
         self._barrier.wait()
@@ -299,7 +303,7 @@ class Threads:
 
 
 def in_two_processes(training: Training, pair: Pair) -> Callable[[Any, NoiseSource], NDArray[np.float64]]:
-    """Return one run after the other: the moves in both processes."""
+    """Return a mechanism whose runs return the changes of the weights in both processes."""
     models, public_n = [training.begun() for _ in range(2)], len(pair[0])
 
     def run(dataset: TensorDataset, source: NoiseSource) -> NDArray[np.float64]:
@@ -328,7 +332,7 @@ def _scenario(
     run: Callable[[Any, NoiseSource], NDArray[np.float64]] | None = None,
     runs: int = 300,
 ) -> Scenario:
-    """Return an audit; if not told otherwise, of what each step moves in the direction of the last example."""
+    """Return an audit, by default of the change in the direction of the last example in each step."""
     about, guarantee = training.about(pair)
     direction = training.direction(pair)
     see = seen or (lambda moves: moves @ direction)
@@ -338,7 +342,7 @@ def _scenario(
 
 
 def _adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Return Adam with so large an epsilon that the lengths of gradients show."""
+    """Return Adam with an epsilon so large that its steps depend on the lengths of gradients."""
     return torch.optim.Adam(parameters, lr=lr, eps=1.0)
 
 
@@ -346,7 +350,7 @@ REFRESH = 0.8
 
 
 def recursive_training(difference_norm: float = CLIP / 2) -> Training:
-    """Return DP-SRM in two steps from zero, the second of which sees a difference beyond its clip."""
+    """Return two steps of DP-SRM from zero, the second of which has a difference beyond its clipping norm."""
     momentum = RecursiveMomentum(difference_norm, REFRESH)
     return Training(linear, 0.0, 2, steeper_off_zero, lr=1.0, options={"momentum": momentum})
 

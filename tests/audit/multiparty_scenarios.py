@@ -208,7 +208,7 @@ def all_rounded_at_once(d: int = 64) -> Joint:
     """Return Grad-P on a lattice so coarse that rounding moves every coordinate as far as the record does.
 
     A record's gradient is 0.5001 steps long in every coordinate, or as long in the other direction: the record moves
-    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move alike, and add them up.
+    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move equally, and add them up.
     """
     pair = spread(diagonal(d))
     fine = descent(pair).plan

@@ -69,7 +69,7 @@ def test_binomial_tail(successes, chance):
 # ------------------------------------------------------------------------------------------------------- error rates
 
 
-def test_turning_the_roles_twice_changes_nothing():
+def test_exchanging_the_datasets_twice_changes_nothing():
     rates = Rates(30, 4, 100, 80)
     assert rates.turned() == Rates(76, 70, 80, 100)
     assert rates.turned().turned() == rates
@@ -89,14 +89,14 @@ def test_the_worst_release_of_an_epsilon_and_delta_gives_its_epsilon(epsilon, de
     assert epsilon_from_rates(exact(tpr, fpr), delta, 0.95) == pytest.approx(epsilon, rel=1e-3)
 
 
-def test_either_direction_is_enough():
+def test_a_difference_in_either_direction_raises_the_bound():
     tpr, fpr = 1 - 0.001, 0.5  # "second" says little; "first" says a lot
     assert epsilon_from_rates(exact(tpr, fpr), 0.0, 0.95) == pytest.approx(math.log(500), rel=1e-2)
     assert epsilon_from_rates(exact(fpr, 1 - tpr), 0.0, 0.95) == pytest.approx(math.log(500), rel=1e-2)
 
 
 @pytest.mark.parametrize("rates", [Rates(50, 50, 100, 100), Rates(0, 100, 100, 100), Rates(0, 0, 10, 10)])
-def test_a_test_that_knows_nothing_proves_nothing(rates):
+def test_rates_of_a_random_test_prove_nothing(rates):
     assert mu_from_rates(rates, 0.95) == 0
     assert epsilon_from_rates(rates, 0.3, 0.95) <= 10  # a wrong test, turned round, may prove something
 
@@ -155,7 +155,7 @@ def test_no_score_of_a_gaussian_pair_promises_more_than_its_mu(mu, threshold, po
     assert math.sqrt(math.log1p(t**2)) <= mu * (1 + 1e-6)
 
 
-def test_scores_without_spread_tell_all_or_nothing():
+def test_constant_scores_prove_everything_or_nothing():
     same = np.ones(10)
     assert standardised_distance(same, same)[0] == 0
     assert mu_from_scores(same, same, 0.95) == 0

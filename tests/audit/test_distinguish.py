@@ -33,20 +33,20 @@ def gaussians(mu, runs, seed, d=1):
 
 
 @pytest.mark.parametrize(("mu", "runs", "d"), [(0.26, 1000, 1), (0.26, 300, 5), (0.7, 1000, 1), (2.5, 1000, 3)])
-def test_the_right_gaussian_mechanism_is_rarely_accused(mu, runs, d):
+def test_the_correct_gaussian_mechanism_is_rarely_flagged(mu, runs, d):
     guarantee = claim(GaussianRelease(mu))
     alarms = sum(from_outputs(*gaussians(mu, runs, seed, d), guarantee=guarantee).is_violation for seed in range(400))
     assert alarms <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
 
-def test_a_mechanism_that_gives_hardly_anything_away_is_rarely_accused():
+def test_a_mechanism_that_reveals_almost_nothing_is_rarely_flagged():
     mu = 0.01
     guarantee = claim(GaussianRelease(mu))
     alarms = sum(from_outputs(*gaussians(mu, 1000, seed), guarantee=guarantee).is_violation for seed in range(400))
     assert alarms <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
 
-def test_the_right_laplace_mechanism_is_rarely_accused():
+def test_the_correct_laplace_mechanism_is_rarely_flagged():
     guarantee, alarms = claim(PureRelease(1.0), 0.0), 0
     for seed in range(200):
         firsts, seconds = np.random.default_rng(seed).laplace(size=(2, 600))
@@ -54,7 +54,7 @@ def test_the_right_laplace_mechanism_is_rarely_accused():
     assert alarms <= 200 * 0.05
 
 
-def test_the_right_sampled_mechanism_is_rarely_accused():
+def test_the_correct_sampled_mechanism_is_rarely_flagged():
     guarantee = claim(PoissonGaussian(1.0, 0.3, 1), adjacency=Adjacency.ADD_OR_REMOVE)
     alarms = 0
     for seed in range(60):
@@ -67,7 +67,7 @@ def test_the_right_sampled_mechanism_is_rarely_accused():
 # ------------------------------------------------------------------------------------------------------------- power
 
 
-def test_the_gaussian_mechanism_is_measured_to_nine_tenths():
+def test_the_bound_reaches_90_percent_for_the_gaussian_mechanism():
     budget = Budget(1.0, DELTA)
     mu = 1 / gaussian_sigma(1.0, budget)
     assert mu == pytest.approx(gdp_mu(budget), rel=1e-6)
@@ -84,7 +84,7 @@ def test_gaussians_are_measured_at_all_budgets(mu):
     assert 0.75 * gdp_epsilon(mu, DELTA) <= audit.lower_bound <= 1.02 * gdp_epsilon(mu, DELTA)
 
 
-def test_noisy_descent_on_the_worst_pair_is_measured_to_eight_tenths():
+def test_the_bound_reaches_80_percent_for_noisy_descent_on_the_worst_pair():
     plan = GradientPlan.for_budget(Budget(2.0, DELTA), sampler=FullBatch(), steps=3, clip_norm=0.05)
     first, second = (Problem(Logistic(), L2(0.0), BoundedRows(X, 1.0), y.astype(float)) for X, y in label_flip(2, 1))
 
@@ -174,7 +174,7 @@ def test_a_seeded_game_repeats_itself_and_an_unseeded_one_does_not():
     assert distinguish(noisy_sum, [0.0], [1.0], **options) != seeded[0]
 
 
-def test_the_game_tells_of_its_progress_and_takes_datasets_in_turn():
+def test_progress_is_reported_and_datasets_alternate():
     seen, told = [], []
 
     def mechanism(data, source):
@@ -189,7 +189,7 @@ def test_the_game_tells_of_its_progress_and_takes_datasets_in_turn():
     assert audit.runs == 100
 
 
-def test_the_game_agrees_with_its_outputs():
+def test_distinguish_and_from_outputs_agree():
     guarantee = claim(GaussianRelease(1.0))
     played = distinguish(noisy_sum, [0.0], [1.0], guarantee=guarantee, runs=300, source=NoiseSource(5), name="sum")
     source = NoiseSource(5)
@@ -219,7 +219,7 @@ def test_too_few_or_empty_outputs_are_refused(outputs):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_outputs_that_are_no_numbers_are_refused(bad):
+def test_non_finite_outputs_are_refused(bad):
     firsts, seconds = gaussians(1.0, 200, 0)
     seconds[77] = bad
     with pytest.raises(ValueError, match="NaN or infinity"):
@@ -235,7 +235,7 @@ def test_impossible_confidence_is_refused(confidence):
 # ---------------------------------------------------------------------------------------------------------- reports
 
 
-def test_what_it_says():
+def test_the_report_names_claim_bound_and_runs():
     audit = from_outputs(*gaussians(1.0, 1000, 0), guarantee=claim(GaussianRelease(1.0)), name="a sum")
     assert audit.verdict == "consistent"
     text = str(audit)
@@ -252,7 +252,7 @@ def test_a_violation_is_spelled_out():
     assert f"{audit.claimed:.4g} is claimed" in str(audit)
 
 
-def test_it_can_be_written_down():
+def test_a_result_can_be_written_as_json():
     audit = from_outputs(*gaussians(1.0, 1000, 0), guarantee=claim(GaussianRelease(1.0)), name="a sum")
     fields = json.loads(json.dumps(audit.to_dict(), allow_nan=False))
     assert fields["name"] == "a sum"
@@ -262,13 +262,13 @@ def test_it_can_be_written_down():
     assert fields["runs"] == 1000
 
 
-def test_infinite_bounds_can_be_written_down():
+def test_infinite_bounds_become_none_in_json():
     audit = Distinguished(1.0, DELTA, math.inf, 0.95, 100, "error rates", 1.0, 0.0)
     assert audit.is_violation
     assert json.loads(json.dumps(audit.to_dict(), allow_nan=False))["lower_bound"] is None
 
 
-def test_a_summary_has_one_line_an_audit():
+def test_a_summary_has_one_line_per_audit():
     audit = from_outputs(*gaussians(1.0, 200, 0), guarantee=claim(GaussianRelease(1.0)))
     lines = summary({"one": audit, "another": audit}).splitlines()
     assert [line.split()[0] for line in lines] == ["one", "another"]

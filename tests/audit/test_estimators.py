@@ -27,7 +27,7 @@ def test_the_pair_that_flips_a_support_is_balanced_but_for_one_row():
     assert y.tolist() == [1.0] * 11
 
 
-def test_an_estimator_is_consistent_with_its_claim_and_noise_that_is_dropped_is_found(monkeypatch):
+def test_an_estimator_is_consistent_and_missing_noise_is_found(monkeypatch):
     model = PrivateLogisticRegression(1.0, 1e-5, method="gradient", max_iter=5)
     done = []
     right = audit_estimator(
@@ -42,5 +42,5 @@ def test_an_estimator_is_consistent_with_its_claim_and_noise_that_is_dropped_is_
 
 
 def test_a_seed_is_refused():
-    with pytest.raises(ValueError, match="fresh noise in every fit"):
+    with pytest.raises(ValueError, match="new noise in every fit"):
         audit_estimator(PrivateLogisticRegression(random_state=0))

@@ -83,7 +83,7 @@ def test_interval_covers_the_true_area_as_often_as_it_says(shift, n):
     ("ins", "outs", "auc"),
     [([2.0] * 30, [1.0] * 20, 1.0), ([1.0] * 20, [2.0] * 30, 0.0), ([3.0] * 20, [3.0] * 30, 0.5), ([1.0], [0.0], 1.0)],
 )
-def test_where_nothing_varies_the_interval_still_has_a_width(ins, outs, auc):
+def test_the_interval_has_a_positive_width_even_for_constant_scores(ins, outs, auc):
     found = attack_on(ins, outs)
     low, high = found.auc_interval
     assert found.auc == auc
@@ -91,7 +91,7 @@ def test_where_nothing_varies_the_interval_still_has_a_width(ins, outs, auc):
     assert high - low > 0.25
 
 
-def test_nothing_is_found_at_a_rate_below_one_non_member():
+def test_no_member_is_found_at_a_rate_below_one_non_member():
     found = attack_on([1.0, 2.0, 3.0, 4.0], [2.5, 0.0])
     assert found.tpr_at(0.001) == 0.5  # 3 and 4 are above all others
     assert found.tpr_at(0.5) == 1.0
@@ -113,7 +113,7 @@ def test_order_is_that_of_the_log_loss(classes):
     assert membership(model, X, y, X_out, y_out).auc == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_score_of_ones_own_is_used():
+def test_a_given_score_is_used():
     X, y, X_out, y_out = table()
     model = LogisticRegression(C=1e6).fit(X, y)
     right = membership(model, X, y, X_out, y_out, score=lambda fitted, rows, labels: fitted.predict(rows) == labels)
@@ -122,7 +122,7 @@ def test_a_score_of_ones_own_is_used():
 
 
 @pytest.mark.parametrize("model", [LinearSVC(C=1e3), KNeighborsClassifier(1), DecisionTreeClassifier()], ids=repr)
-def test_models_that_learn_by_heart_are_caught(model):
+def test_models_that_memorise_their_rows_are_caught(model):
     X, y, X_out, y_out = table()
     found = membership(model.fit(X, y), X, y, X_out, y_out)
     assert found.auc > 0.65
@@ -130,7 +130,7 @@ def test_models_that_learn_by_heart_are_caught(model):
     assert "tells members from non-members" in str(found)
 
 
-def test_hard_labels_and_regressions():
+def test_hard_labels_and_regressions_can_be_attacked():
     X, y, X_out, y_out = table()
 
     class Hard:
@@ -146,7 +146,7 @@ def test_hard_labels_and_regressions():
     assert found.auc > 0.9
 
 
-def test_pandas_sparse_text_labels_and_pipelines():
+def test_frames_sparse_rows_text_labels_and_pipelines_can_be_attacked():
     X, y, X_out, y_out = table()
     words = np.array(["no", "yes"])
     plain = membership(LogisticRegression(C=1e6).fit(X, y), X, y, X_out, y_out)

@@ -68,13 +68,13 @@ SMALL = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)]
 @pytest.mark.parametrize(("m", "r"), SMALL)
 @pytest.mark.parametrize("epsilon", [0.3, 1.5])
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
-def test_the_p_value_is_the_worst_chance_of_all_mechanisms(m, r, epsilon, delta):
+def test_the_p_value_is_the_largest_probability_over_all_mechanisms(m, r, epsilon, delta):
     for v in range(1, r + 1):
         assert worst_chance(m, r, v, epsilon, delta) == pytest.approx(p_value(v, r, m, epsilon, delta), abs=1e-9)
 
 
 @pytest.mark.parametrize(("m", "r"), SMALL)
-def test_where_delta_is_large_no_mechanism_exceeds_it(m, r):
+def test_no_mechanism_exceeds_the_p_value_for_large_delta(m, r):
     for v, epsilon in itertools.product(range(1, r + 1), [0.3, 1.5]):
         assert worst_chance(m, r, v, epsilon, 0.2) <= p_value(v, r, m, epsilon, 0.2) + 1e-9
 
@@ -86,7 +86,7 @@ def published(v, r, m, epsilon, delta):
     return law.sf(v - 1) + 2 * m * delta * np.max((law.sf(v - i - 1) - law.sf(v - 1)) / i)
 
 
-def test_the_published_term_for_delta_fails_for_few_right_guesses():
+def test_the_published_term_for_delta_fails_for_few_correct_guesses():
     """Two coins, symmetric: both guesses right, one, none. The excess of delta goes to where it saves a wrong pair."""
     epsilon, delta = 1.5, 0.05
     both = (1 + np.exp(-epsilon) * delta) / (1 + np.exp(-epsilon)) ** 2
@@ -112,7 +112,7 @@ def test_the_papers_own_figures_are_improved_on(v, r, m, delta, printed):
 
 @pytest.mark.parametrize("m", [100, 5000])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_where_it_counts_the_exact_term_is_the_smaller(m, epsilon):
+def test_the_exact_term_is_smaller_for_typical_audits(m, epsilon):
     for r in (m, m // 4):
         v = min(r, int(stats.binom.isf(0.05, r, 1 / (1 + np.exp(-epsilon)))) + 1)
         least = p_value(v, r, m, epsilon, 0.0)
@@ -176,14 +176,14 @@ def test_the_bound_is_valid_where_coins_are_revealed_with_chance_delta():
 
 @pytest.mark.parametrize(("epsilon", "share"), [(0.5, 0.7), (1.0, 0.85), (2.0, 0.9), (4.0, 0.85)])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_most_of_epsilon_is_found_where_answers_are_randomised(epsilon, share, delta):
+def test_most_of_epsilon_is_found_for_randomised_response(epsilon, share, delta):
     coins, scores = randomised_response(10_000, epsilon, np.random.default_rng(3))
     found = one_run(scores, coins, delta=delta, claimed=epsilon)
     assert share * epsilon < found.lower_bound <= epsilon
     assert found.verdict == "consistent"
 
 
-def test_abstaining_helps_where_most_scores_say_little():
+def test_abstaining_helps_if_most_scores_are_uninformative():
     rng = np.random.default_rng(4)
     coins = rng.random(10_000) < 0.5
     scores = rng.normal(size=10_000) + np.where(coins, 1, -1)
@@ -193,7 +193,7 @@ def test_abstaining_helps_where_most_scores_say_little():
     assert few.tried == 7
 
 
-def test_scores_that_know_nothing_prove_nothing():
+def test_random_scores_prove_nothing():
     rng = np.random.default_rng(5)
     found = one_run(rng.normal(size=500), rng.random(500) < 0.5, delta=1e-5, claimed=0.1)
     assert found.lower_bound == 0
@@ -201,7 +201,7 @@ def test_scores_that_know_nothing_prove_nothing():
     assert one_run(np.zeros(500), rng.random(500) < 0.5, delta=1e-5).lower_bound == 0
 
 
-def test_a_model_that_tells_all_is_found_out_to_the_last_canary():
+def test_a_model_that_reveals_everything_gives_the_largest_possible_bound():
     coins = np.random.default_rng(6).random(1000) < 0.5
     found = one_run(coins.astype(float), coins, delta=0.0, guesses=None, claimed=1.0)
     assert (found.correct, found.guesses, found.tried) == (1000, 1000, 5)
@@ -223,7 +223,7 @@ def test_guesses_are_split_as_asked():
 # ------------------------------------------------------------------------------------------------- canaries
 
 
-def test_canaries_are_of_full_norm_at_right_angles_and_their_coins_fair():
+def test_canaries_are_orthogonal_with_full_norm_and_fair_coins():
     made = canaries(1000, norm=2.0, source=NoiseSource(0))
     gram = (made.rows @ made.rows.T).toarray()
     np.testing.assert_array_equal(gram, 4 * np.eye(1000))
@@ -235,7 +235,7 @@ def test_canaries_are_of_full_norm_at_right_angles_and_their_coins_fair():
 
 
 @pytest.mark.parametrize("counterpart", ["opposite", "zero"])
-def test_turning_a_coin_over_replaces_one_record(counterpart):
+def test_flipping_a_coin_replaces_one_record(counterpart):
     made = canaries(40, counterpart=counterpart, labels=["a", "b", "c"], source=NoiseSource(1))
     rows, labels = made.table()
     coins = made.included.copy()
@@ -246,7 +246,7 @@ def test_turning_a_coin_over_replaces_one_record(counterpart):
     assert rows.shape == other[0].shape == (40, 40)
 
 
-def test_where_nothing_takes_their_place_those_out_are_left_out():
+def test_canaries_without_counterpart_are_left_out():
     made = canaries(40, counterpart="nothing", source=NoiseSource(1))
     rows, labels = made.table()
     assert rows.shape == (made.included.sum(), 40)
@@ -272,7 +272,7 @@ PRIVATE = [
 
 @pytest.mark.parametrize("counterpart", ["opposite", "zero"])
 @pytest.mark.parametrize("kind", PRIVATE)
-def test_private_models_are_consistent_with_what_they_claim(kind, counterpart):
+def test_private_models_are_consistent_with_their_claims(kind, counterpart):
     X, y = data()
     for epsilon in (0.5, 4.0):
         found = one_run_linear(kind(epsilon), X, y, number=500, counterpart=counterpart, confidence=0.9999)
@@ -313,7 +313,7 @@ def test_too_little_noise_is_caught():
     assert not one_run_linear(model, X, y, number=1000, source=NoiseSource(0)).is_violation
 
 
-def test_an_opposite_shows_more_than_a_row_of_zeros():
+def test_an_opposite_counterpart_shows_more_than_a_row_of_zeros():
     X, y = data()
     model = PrivateLogisticRegression(8.0, 1e-6, fit_intercept=False, random_state=0)
     bounds = [
@@ -323,7 +323,7 @@ def test_an_opposite_shows_more_than_a_row_of_zeros():
     assert bounds[0] > 1.5 * bounds[1] > 0
 
 
-def test_several_classes_text_labels_and_sparse_rows():
+def test_several_classes_text_labels_and_sparse_rows_can_be_audited():
     X, y = data(classes=3)
     words = np.array(["low", "mid", "top"])[y]
     for counterpart in ("opposite", "zero"):
@@ -336,7 +336,7 @@ def test_several_classes_text_labels_and_sparse_rows():
         ).is_violation
 
 
-def test_another_delta_is_held_against_the_epsilon_there():
+def test_another_delta_is_compared_with_the_epsilon_at_that_delta():
     X, y = data()
     found = one_run_linear(PrivateLogisticRegression(2.0, 1e-6), X, y, number=100, delta=1e-3)
     assert found.delta == 1e-3
@@ -368,7 +368,7 @@ def test_bad_input_is_refused_by_name(change, message):
         one_run(fields.pop("scores"), fields.pop("included"), **fields)
 
 
-def test_counts_that_cannot_be_are_refused():
+def test_impossible_counts_are_refused():
     with pytest.raises(ValueError, match="need 0 <= correct <= guesses <= canaries"):
         p_value(5, 4, 10, 1.0, 0.0)
     with pytest.raises(ValueError, match="need 0 <= correct <= guesses <= canaries"):
@@ -385,12 +385,12 @@ def test_counts_that_cannot_be_are_refused():
         ({"counterpart": "half"}, "counterpart must be"),
     ],
 )
-def test_canaries_that_cannot_be_are_refused(change, message):
+def test_impossible_canaries_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         canaries(**{"number": 10, **change})
 
 
-def test_what_cannot_be_audited_is_refused():
+def test_models_that_cannot_be_audited_are_refused():
     X, y = data()
     with pytest.raises(ValueError, match="has no guarantee"):
         one_run_linear(LogisticRegression(), X, y, number=20)
@@ -404,7 +404,7 @@ def test_what_cannot_be_audited_is_refused():
         one_run_linear(LogisticRegression(), X * np.nan, y, number=20, delta=1e-5)
 
 
-def test_an_exchange_is_two_steps_under_add_or_remove():
+def test_counterparts_are_refused_under_add_or_remove():
     class Promised(LogisticRegression):
         def fit(self, X, y):
             super().fit(X, y)
@@ -418,7 +418,7 @@ def test_an_exchange_is_two_steps_under_add_or_remove():
     assert one_run_linear(Promised(C=1e6), X, y, number=500, counterpart="nothing").is_violation
 
 
-def test_a_result_goes_into_json():
+def test_a_result_can_be_written_as_json():
     found = OneRun(0.5, 1e-5, 0.95, 100, 50, 40, 3, 1.0, "model")
     fields = json.loads(json.dumps(found.to_dict()))
     assert fields["lower_bound"] == 0.5

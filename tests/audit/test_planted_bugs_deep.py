@@ -1,6 +1,7 @@
 """Privacy bugs of deep networks, planted one at a time: each is flagged, and the same training without it is not.
 
-As in ``test_planted_bugs.py``; the trainings are those that ``deep_scenarios.py`` makes, all moves of which are seen.
+The tests work like ``test_planted_bugs.py``. The trainings are those of ``deep_scenarios.py``, and the attacker sees
+the change of the weights in every step.
 """
 
 import math
@@ -56,22 +57,22 @@ def game(training: Training, pair: Pair, *, see: Callable[[Any], Any] = np.ravel
 
 
 def one_layer() -> Game:
-    """One weight, one step, one part an example."""
+    """One weight and one step, with each example processed separately."""
     return game(Training(linear, options={"max_batch": 1}), one_more(1))
 
 
 def bias_alone() -> Game:
-    """Inputs of zero: the example pulls at the bias alone."""
+    """Inputs are zero, so the example has a gradient in the bias alone."""
     return game(Training(lambda: linear(bias=True)), one_more(1, value=0.0))
 
 
 def four_layers() -> Game:
-    """Four weights, at each of which the example pulls alike."""
+    """Four weights, in each of which the example has the same gradient."""
     return game(Training(lambda: chain(4)), one_more(1))
 
 
 def four_times() -> Game:
-    """One weight, used four times."""
+    """One weight that is used four times."""
 
     def model() -> nn.Module:
         return nn.Sequential(*[linear()] * 4)
@@ -80,12 +81,12 @@ def four_times() -> Game:
 
 
 def against() -> Game:
-    """One example pulls one way, and the one that is added the other; eight weights show the size of the noise."""
+    """The added example has the opposite gradient of the other one. Eight weights show the size of the noise."""
     return game(Training(lambda: linear(8)), one_more(1, width=8, pull=-1.0), runs=200)
 
 
 def poisson() -> Game:
-    """One example in two batches of half of the data; the attacker also looks at the difference of the noisy sums."""
+    """One example in two batches of half of the data. The attacker also sees the difference of the noisy sums."""
     plan = GradientPlan(Poisson(0.5), 2, CLIP, 2.0, public_n=2)
     return game(
         Training(linear, plan=plan), one_more(), see=lambda moves: np.append(moves, moves[0] - moves[1]), runs=200
@@ -93,17 +94,17 @@ def poisson() -> Game:
 
 
 def rare() -> Game:
-    """Two batches of a tenth of the data."""
+    """Two batches, each with a tenth of the data."""
     return game(Training(linear, plan=GradientPlan(Poisson(0.1), 2, CLIP, 1.0, public_n=1)), one_more(1), runs=250)
 
 
 def recursive() -> Game:
-    """Two steps, the second with a difference beyond its clip, which is small; the memory is taken off."""
+    """Two steps, the second with a difference beyond its small clipping norm. The remembered estimate is subtracted."""
     return game(recursive_training(CLIP / 20), one_more(1), see=lambda moves: without_memory(moves, REFRESH))
 
 
 def two_processes() -> Game:
-    """The example is the second process's; what both processes end with is released."""
+    """The example belongs to the second process, and the final weights of both processes are released."""
     pair, training = one_more(1), Training(linear)
     return game(training, pair, run=in_two_processes(training, pair))
 
@@ -112,7 +113,7 @@ def two_processes() -> Game:
 
 
 def clipped_by(monkeypatch, clipped_sum):
-    """Clip and add up in another way."""
+    """Replace how gradients are clipped and summed."""
 
     def add(self, clip_norm, slots):
         for parameter, total in clipped_sum(self, clip_norm).items():
@@ -134,7 +135,7 @@ def noise_halved(monkeypatch):
 
 @planted(against)
 def noise_added_before_the_clip(monkeypatch):
-    """An example's gradient is noised and then clipped: of a long one nothing is left of the noise."""
+    """The gradient of each example gets noise and is then clipped, which removes the noise from a long gradient."""
     clipped_sum = BatchGradients.clipped_sum
     source = torch.Generator().manual_seed(0)
 
@@ -214,7 +215,7 @@ def each_layer_clipped_by_itself(monkeypatch):
 
 @dataclass(frozen=True)
 class Apart(Direct):
-    """Uses of one layer, whose norms are taken one by one."""
+    """Several uses of one layer, whose norms are computed separately."""
 
     squares: Any = None
 

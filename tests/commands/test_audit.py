@@ -94,7 +94,7 @@ def test_bad_arguments_are_refused_in_one_line(arguments, message):
     assert message in str(done.exception)
 
 
-def test_pairs_of_rows_prove_what_they_show():
+def test_paired_rows_refute_a_claim_only_if_they_differ():
     guarantee = Guarantee.of(GaussianRelease(0.3), Adjacency.REPLACE_ONE, 1e-6, released="weights")
     rng = np.random.default_rng(1)
     same = paired(rng.standard_normal(500), rng.standard_normal(700), guarantee)

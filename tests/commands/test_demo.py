@@ -18,7 +18,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, str, Path]:
     return scores, console.export_text(), output
 
 
-def test_the_table_is_the_one_described() -> None:
+def test_the_table_has_the_declared_columns() -> None:
     records = demo.load_records()
     assert len(records) == 20_190
     assert set(records["visits"]) == {"one or none", "more than one"}
@@ -34,7 +34,7 @@ def test_accuracy_grows_with_the_budget_and_beats_guessing(ran: tuple[dict, str,
     assert scores[4.0, "output"].mean > 0.58
 
 
-def test_it_says_what_was_promised(ran: tuple[dict, str, Path]) -> None:
+def test_the_guarantee_is_printed(ran: tuple[dict, str, Path]) -> None:
     _, text, _ = ran
     for phrase in ("no privacy", "guessing", "over 3 seeds", "(replace-one).", "Released:", "Enforced:"):
         assert phrase in text

@@ -26,14 +26,14 @@ NUMBERS = TableSchema((Numeric("x", 0, 1),), NumericTarget("y", -100, 300))
         ("huber", NUMBERS, PrivateHuberRegressor),
     ],
 )
-def test_each_name_is_an_estimator_with_the_settings_given(model, schema, kind):
+def test_each_model_name_gives_its_estimator_with_the_given_settings(model, schema, kind):
     estimator = fit.make_estimator(model, schema, epsilon=3.0, alpha=0.5, clip_norm=0.1)
     assert type(estimator) is kind
     assert (estimator.epsilon, estimator.alpha, estimator.clip_norm) == (3.0, 0.5, 0.1)
     TableModel(schema, estimator)  # they match
 
 
-def test_auto_is_for_classes_while_there_is_no_target():
+def test_auto_chooses_a_classifier_if_no_target_is_declared():
     assert type(fit.make_estimator("auto", TableSchema(CLASSES.features))) is PrivateLogisticRegression
 
 
@@ -54,7 +54,7 @@ def test_the_threshold_is_in_the_units_of_the_target():
         ("huber", float("inf"), "threshold must be finite"),
     ],
 )
-def test_an_impossible_wish_is_refused(model, threshold, cause):
+def test_impossible_settings_are_refused(model, threshold, cause):
     with pytest.raises(ValueError, match=cause):
         fit.make_estimator(model, NUMBERS, threshold=threshold)
 
@@ -71,7 +71,7 @@ def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, monkeypa
         )
 
 
-def test_what_is_printed_and_written_is_the_model(tmp_path: Path):
+def test_the_guarantee_is_printed_and_the_model_is_saved(tmp_path: Path):
     rng = np.random.default_rng(0)
     x = rng.uniform(size=500)
     pd.DataFrame({"x": x, "y": 400 * x - 100, "other": 1}).to_csv(tmp_path / "t.csv", index=False)

@@ -42,7 +42,7 @@ def test_closed_forms_that_do_not_hold_say_which_condition_fails(rows: list[Row]
     assert row.remark == "order condition fails"
 
 
-def test_closed_forms_that_hold_over_protect() -> None:
+def test_closed_forms_that_hold_need_more_noise_than_accountants() -> None:
     rows = list(compare(500, Budget(8.0, 1e-3), epochs=2, batch_size=25))
     for adjacency, sampling, form, best in (
         (Adjacency.ADD_OR_REMOVE, "Poisson", "DP-Fed-LS Thm 2", "PLD"),
@@ -54,7 +54,7 @@ def test_closed_forms_that_hold_over_protect() -> None:
         assert closed.epsilon < 8.0
 
 
-def test_given_noise_every_analysis_says_its_epsilon() -> None:
+def test_every_analysis_reports_its_epsilon_at_a_given_noise() -> None:
     rows = list(compare(50_000, BUDGET, epochs=20, batch_size=256, noise_multiplier=1.0))
     assert {row.noise_multiplier for row in rows} == {1.0}
     pld, rdp = (find(rows, "Poisson", name, Adjacency.ADD_OR_REMOVE).epsilon for name in ("PLD", "RDP"))

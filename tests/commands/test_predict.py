@@ -33,19 +33,19 @@ def run(folder: Path, model: str, frame: pd.DataFrame, *, probabilities: bool = 
     return pd.read_csv(io.StringIO(console.file.getvalue()))
 
 
-def test_numbers_stand_in_a_column_of_that_name_and_lose_no_digit(folder):
+def test_predicted_numbers_are_written_with_full_precision(folder):
     written = run(folder, "number.json", FRAME[["x"]])
     assert list(written) == ["prediction"]
     assert written["prediction"].tolist() == TableModel.load(folder / "number.json").predict(FRAME).tolist()
 
 
-def test_levels_stand_in_the_column_of_the_target(folder):
+def test_predicted_levels_are_in_the_column_of_the_target(folder):
     written = run(folder, "word.json", FRAME[["x"]], probabilities=True)
     assert list(written) == ["word", "probability=late", "probability=early"]
     assert (written["word"] == FRAME["word"]).mean() > 0.8
 
 
-def test_the_error_of_numbers_is_that_of_the_table_as_it_stands(folder, capsys):
+def test_the_error_uses_the_targets_without_clipping(folder, capsys):
     wild = FRAME.assign(number=FRAME["number"].where(FRAME.index > 0, 40_000))  # far beyond the bounds
     written = run(folder, "number.json", wild, score=True)
     error = np.abs(written["prediction"] - wild["number"]).mean()
@@ -55,14 +55,14 @@ def test_the_error_of_numbers_is_that_of_the_table_as_it_stands(folder, capsys):
     assert "not private" in line
 
 
-def test_the_accuracy_of_classes(folder, capsys):
+def test_score_prints_the_accuracy_of_classes(folder, capsys):
     written = run(folder, "word.json", FRAME, score=True)
     share = (written["word"] == FRAME["word"]).mean()
     assert f"accuracy {share:.4f} on 200 rows" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["number.json", "word.json"])
-def test_a_score_needs_the_target(folder, model):
+def test_score_requires_the_target_column(folder, model):
     with pytest.raises(ValueError, match="no column"):
         run(folder, model, FRAME[["x"]], score=True)
 

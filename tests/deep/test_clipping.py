@@ -1,4 +1,4 @@
-"""Layer rules against vmap, over random shapes; shared, unused and frozen parameters; refusals."""
+"""Gradient rules compared with vmap over random shapes; shared, unused and frozen parameters; rejected layers."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ def squares(outputs, targets):
 
 
 def by_vmap(model, inputs, targets, loss):
-    """Every example's gradient, written out by torch itself."""
+    """Return the gradient of every example, as torch computes it."""
     values = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
 
     def one(values, example, target):
@@ -54,7 +54,7 @@ def check(model, inputs, loss=squares, targets=None, tolerance=1e-5):
     st.integers(1, 6),
     st.booleans(),
 )
-def test_linear(batch, places, p, q, bias):
+def test_linear_matches_vmap(batch, places, p, q, bias):
     torch.manual_seed(batch + p)
     check(nn.Linear(p, q, bias=bias), torch.randn(batch, *places, p))
 
@@ -72,7 +72,7 @@ def test_linear(batch, places, p, q, bias):
     st.sampled_from(["zeros", "reflect", "circular", "replicate"]),
     st.booleans(),
 )
-def test_convolutions(dimensions, batch, p, q, kernel, stride, padding, dilation, mode, bias):
+def test_convolutions_match_vmap(dimensions, batch, p, q, kernel, stride, padding, dilation, mode, bias):
     torch.manual_seed(dimensions)
     groups = 2 if batch % 2 else 1
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
@@ -90,21 +90,23 @@ def test_convolutions(dimensions, batch, p, q, kernel, stride, padding, dilation
     check(layer, torch.randn(batch, p * groups, *range(6, 6 + dimensions)))
 
 
-def test_same_padding_and_long_kernels():
+def test_same_padding_and_long_kernels_match_vmap():
     check(nn.Conv2d(2, 3, (3, 2), padding="same", dilation=2), torch.randn(3, 2, 7, 6))
     check(nn.Conv1d(1, 40, 5), torch.randn(2, 1, 9))
-    check(nn.Conv2d(8, 8, 3), torch.randn(2, 8, 4, 4))  # more channels than places: products of places
+    check(
+        nn.Conv2d(8, 8, 3), torch.randn(2, 8, 4, 4)
+    )  # With more channels than positions, inner products of positions are used.
 
 
 @pytest.mark.parametrize("padding", [None, 0])
-def test_embeddings_with_repeated_words(padding):
+def test_embeddings_with_repeated_words_match_vmap(padding):
     model = nn.Sequential(nn.Embedding(7, 4, padding_idx=padding), nn.Flatten(), nn.Linear(20, 3))
     check(model, torch.randint(0, 7, (6, 5)))
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_normalisations(affine):
-    """In double precision: normalised outputs leave gradients that nearly cancel."""
+def test_normalisations_match_vmap(affine):
+    """The test uses double precision, because the gradients of normalised outputs nearly cancel."""
     front = nn.Conv2d(2, 4, 3)
     for layer in (nn.GroupNorm(2, 4, affine=affine), nn.InstanceNorm2d(4, affine=affine)):
         check(nn.Sequential(front, layer).double(), torch.randn(3, 2, 6, 6).double(), targets=torch.ones(3).double())
@@ -114,7 +116,7 @@ def test_normalisations(affine):
 
 
 class Twice(nn.Module):
-    """One layer used twice, one whose output the loss does not see, and one never used."""
+    """A model with one layer that is used twice, one whose output the loss ignores, and one that is never used."""
 
     def __init__(self):
         super().__init__()
@@ -125,7 +127,7 @@ class Twice(nn.Module):
         return self.inner(torch.tanh(self.inner(x)))
 
 
-def test_a_layer_used_twice_and_layers_not_used():
+def test_layers_that_are_used_twice_or_not_at_all_match_vmap():
     model = Twice()
     check(model, torch.randn(5, 4))
     check(model, torch.randn(5, 3, 4))
@@ -133,7 +135,7 @@ def test_a_layer_used_twice_and_layers_not_used():
 
 
 class Tied(nn.Module):
-    """An embedding whose table is also the last layer's weight."""
+    """A model whose embedding table is also the weight of the last layer."""
 
     def __init__(self):
         super().__init__()
@@ -144,12 +146,12 @@ class Tied(nn.Module):
         return self.last(torch.tanh(self.table(words).mean(1)))
 
 
-def test_tied_weights():
+def test_tied_weights_match_vmap():
     check(Tied(), torch.randint(0, 9, (5, 6)))
 
 
 class Scale(nn.Module):
-    """A layer that no rule knows."""
+    """A layer without a rule."""
 
     def __init__(self):
         super().__init__()
@@ -159,14 +161,14 @@ class Scale(nn.Module):
         return x * self.factor + self.factor.sum()
 
 
-def test_a_layer_without_a_rule_gets_the_general_one():
+def test_a_layer_without_a_rule_uses_the_general_rule():
     model = nn.Sequential(nn.Linear(4, 3), Scale(), nn.Linear(3, 2))
     assert not has_rule(model[1])
     check(model, torch.randn(5, 4))
 
 
 class Other(nn.Linear):
-    """A subclass that computes something else: the rule of its parent would be wrong."""
+    """A subclass that computes something else, so that the rule of its parent would be wrong."""
 
     def forward(self, x):
         return super().forward(x) * 2
@@ -177,7 +179,7 @@ def test_a_subclass_does_not_inherit_a_rule():
     check(nn.Sequential(Other(4, 3), nn.Linear(3, 2)), torch.randn(5, 4))
 
 
-def test_frozen_layers_are_left_out():
+def test_frozen_layers_have_no_gradients():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     check(model, torch.randn(5, 4))
@@ -186,7 +188,7 @@ def test_frozen_layers_are_left_out():
     assert [parameter.requires_grad for parameter in model.parameters()] == [False, False, True, True]
 
 
-def test_cross_entropy_of_the_papers_network():
+def test_cross_entropy_of_the_papers_network_matches_vmap():
     model = nn.Sequential(
         nn.Conv2d(1, 16, 8, 2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2), nn.Tanh(),
         nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
@@ -195,13 +197,13 @@ def test_cross_entropy_of_the_papers_network():
     check(model, torch.randn(9, 1, 28, 28), loss, torch.randint(0, 10, (9,)))
 
 
-def test_clipped_examples_have_at_most_the_norm_of_the_clip():
+def test_clipping_bounds_the_norm_of_each_example():
     model, inputs = nn.Linear(3, 2), torch.randn(1, 3) * 1e4
     total = batch_gradients(model, squares, (inputs,), torch.zeros(1)).clipped_sum(0.5)
     assert float(torch.cat([value.flatten() for value in total.values()]).norm()) <= 0.5 * (1 + 1e-6)
 
 
-def test_an_example_without_a_finite_gradient_counts_as_nothing():
+def test_an_example_with_a_gradient_that_is_not_finite_contributes_zero():
     model = nn.Linear(3, 2)
     inputs = torch.randn(4, 3)
     clean = batch_gradients(model, squares, (inputs[:3],), torch.zeros(3)).clipped_sum(1.0)
@@ -211,7 +213,7 @@ def test_an_example_without_a_finite_gradient_counts_as_nothing():
         torch.testing.assert_close(dirty[parameter], value)
 
 
-def test_parameters_and_hooks_are_left_as_they_were():
+def test_parameters_and_hooks_are_restored():
     model = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="one value per example"):
         batch_gradients(model, lambda outputs, targets: outputs.mean(), (torch.randn(4, 3),), torch.zeros(4))
@@ -220,7 +222,7 @@ def test_parameters_and_hooks_are_left_as_they_were():
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.SyncBatchNorm(3)])
-def test_layers_that_mix_examples_are_refused_with_what_to_use_instead(layer):
+def test_layers_that_mix_examples_are_rejected_with_an_alternative(layer):
     with pytest.raises(ValueError, match=r"nn.GroupNorm"):
         layers_of(nn.Sequential(nn.Linear(3, 3), layer))
 
@@ -228,25 +230,25 @@ def test_layers_that_mix_examples_are_refused_with_what_to_use_instead(layer):
 @pytest.mark.parametrize(
     "layer", [nn.Embedding(4, 2, scale_grad_by_freq=True), nn.Embedding(4, 2, max_norm=1.0)], ids=["frequency", "norm"]
 )
-def test_embeddings_that_look_at_the_whole_batch_are_refused(layer):
+def test_embeddings_that_use_the_whole_batch_are_rejected(layer):
     with pytest.raises(ValueError, match="all examples at once"):
         batch_gradients(layer, squares, (torch.randint(0, 4, (3, 2)),), torch.zeros(3))
 
 
-def test_other_faults_are_named():
+def test_other_unsupported_settings_are_rejected():
     running = nn.Sequential(nn.Conv1d(2, 2, 1), nn.InstanceNorm1d(2, affine=True, track_running_stats=True))
     with pytest.raises(ValueError, match="track_running_stats"):
         batch_gradients(running, squares, (torch.randn(3, 2, 4),), torch.zeros(3))
 
 
 def test_outputs_may_be_changed_in_place():
-    """As in plain training: a gradient belongs to a place in the graph, not to a tensor."""
+    """As in ordinary training, a gradient belongs to a place in the graph, not to a tensor."""
     layers = (nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2), nn.Hardtanh(inplace=True))
     check(nn.Sequential(*layers), torch.randn(4, 3))
 
 
 class WritesOver(nn.Module):
-    """What a layer was given is changed after it."""
+    """A model that changes the input of a layer after the layer was called."""
 
     def __init__(self):
         super().__init__()
@@ -259,14 +261,14 @@ class WritesOver(nn.Module):
         return out + hidden[:, :2]
 
 
-def test_inputs_that_are_changed_in_place_are_refused():
+def test_inputs_that_are_changed_in_place_are_rejected():
     with pytest.raises(ValueError, match="changed in place"):
         batch_gradients(WritesOver(), squares, (torch.randn(3, 3),), torch.zeros(3))
 
 
 @pytest.mark.parametrize("moved", [0.1, 1e-3])
-def test_differences_of_gradients_at_two_points(moved):
-    """Norms and clipped sums of g - h, also where the two nearly cancel."""
+def test_differences_of_gradients_at_two_points_match_vmap(moved):
+    """Norms and clipped sums of g - h are compared, also where the two gradients nearly cancel."""
     for model, inputs in (
         (nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), torch.randn(5, 4)),
         (nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 7)), torch.randn(5, 2, 9)),
@@ -302,14 +304,14 @@ def _double(inputs):
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 4, 4), (2, 8, 9, 9)])
-def test_memory_formats(shape):
-    """Channels may be last in memory, of inputs and of output gradients."""
+def test_memory_formats_do_not_change_gradients(shape):
+    """Inputs and output gradients may have their channels last in memory."""
     model = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.Tanh(), nn.Conv2d(16, 9, 2, stride=2, groups=1))
     check(model, torch.randn(shape).to(memory_format=torch.channels_last))
 
 
-def test_a_norm_is_never_lost_to_cancellation():
-    """Places that cancel leave a sum which the rounding of large terms could hide: the clip must hold all the same."""
+def test_clipping_holds_when_large_terms_cancel():
+    """The sum of cancelling positions may be smaller than the rounding of large terms. Clipping must still hold."""
     torch.manual_seed(0)
     model = nn.Linear(64, 64, bias=False)
     one = torch.randn(64, 1, 64) * 1e3

@@ -1,4 +1,4 @@
-"""DP-SRM: against per-example autograd, the bound on one example, its noise, its accounting."""
+"""DP-SRM: comparison with per-example autograd, the bound on one example, its noise, and its accounting."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from privet.privacy import Budget  # noqa: E402
 DELTA = 1e-5
 C1, C2, GAMMA = 0.5, 0.05, 0.3
 NEGLIGIBLE = 1e-6
-"""A noise multiplier for which nobody would ask for a guarantee."""
+"""A noise multiplier so small that the noise can be neglected."""
 
 
 def data(n=60, d=5):
@@ -54,7 +54,7 @@ def flat(tensors):
 
 
 def gradient(model, x, y):
-    """Return the gradient of one example, in the plainest way."""
+    """Return the gradient of one example, as autograd computes it."""
     loss = nn.functional.cross_entropy(model(x[None]), y[None])
     return flat(torch.autograd.grad(loss, list(model.parameters())))
 
@@ -73,7 +73,7 @@ def at_point(point, x, y):
 # -------------------------------------------------------------------------------------------------- what is computed
 
 
-def test_six_steps_are_those_of_the_algorithm_in_its_plainest_form():
+def test_six_steps_match_a_direct_implementation_of_the_algorithm():
     private = prepared()
     point = flat(private.model.parameters())
     before, estimate = None, None
@@ -89,7 +89,7 @@ def test_six_steps_are_those_of_the_algorithm_in_its_plainest_form():
                 some_binding += float(change.norm()) > C2
                 total += GAMMA * clipped(here, C1) + (1 - GAMMA) * clipped(change, C2)
         remembered = 0 if estimate is None else (1 - GAMMA) * estimate
-        estimate = total / 30 + remembered  # the expected size, not that of the batch
+        estimate = total / 30 + remembered  # The divisor is the expected size, not that of the batch.
         before, point = point, point - 0.5 * estimate
         private.step(X, y)
         torch.testing.assert_close(flat(private.model.parameters()), point, rtol=1e-4, atol=2e-5)
@@ -97,7 +97,7 @@ def test_six_steps_are_those_of_the_algorithm_in_its_plainest_form():
     assert some_binding > 10
 
 
-def test_a_first_batch_of_its_own_size_is_divided_by_that_size():
+def test_the_first_sum_is_divided_by_the_size_of_the_first_batch():
     private = prepared(recursive(first_rate=1.0))
     X, y = next(batches := private.batches())
     assert len(y) == 60
@@ -115,7 +115,7 @@ def after_one_step(**options):
 
 @pytest.mark.parametrize("size", [0.001, 1.0, 1e4])
 @pytest.mark.parametrize("refresh", [0.0, 0.3, 1.0])
-def test_no_example_adds_more_than_the_plan_says(refresh, size):
+def test_no_example_contributes_more_than_the_plan_accounts_for(refresh, size):
     private = after_one_step(plan=recursive(refresh=refresh), lr=20.0)
     X, y = private.dataset.tensors
     extreme = torch.randn(1, 5, generator=torch.Generator().manual_seed(2)) * size
@@ -134,7 +134,7 @@ def test_the_first_sum_is_bounded_by_c1():
     assert float(alone.norm()) == pytest.approx(C1, rel=1e-4)
 
 
-def test_an_example_that_is_not_finite_adds_nothing():
+def test_an_example_that_is_not_finite_contributes_zero():
     private = after_one_step()
     X, y = private.dataset.tensors
     without, _ = private._total((X[1:],), y[1:])
@@ -144,7 +144,7 @@ def test_an_example_that_is_not_finite_adds_nothing():
     torch.testing.assert_close(with_it, without)
 
 
-def test_refreshing_all_is_noisy_gradient_descent():
+def test_refresh_of_one_is_noisy_gradient_descent():
     noise = 0.7
     descent = prepared(GradientPlan(Poisson(0.5), 6, C1, noise, public_n=60))
     momentum = prepared(recursive(noise=noise, refresh=1.0))
@@ -155,7 +155,7 @@ def test_refreshing_all_is_noisy_gradient_descent():
 
 
 @pytest.mark.parametrize("max_batch", [1, 7, 1000])
-def test_parts_of_a_batch_add_up(max_batch):
+def test_max_batch_does_not_change_the_result(max_batch):
     whole, parts = prepared(), prepared(max_batch=max_batch)
     for private in (whole, parts):
         for batch in private.batches():
@@ -164,8 +164,8 @@ def test_parts_of_a_batch_add_up(max_batch):
 
 
 @pytest.mark.parametrize("max_batch", [None, 7])
-def test_both_points_see_the_same_dropout(max_batch):
-    """At a learning rate of zero the points are one: with other masks the gradients would differ all the same."""
+def test_both_points_use_the_same_dropout_masks(max_batch):
+    """With learning rate zero both points are the same, so the gradients differ only if the masks do."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 2))
     private = prepared(recursive(refresh=0.0), model, lr=0.0, max_batch=max_batch)
@@ -176,10 +176,10 @@ def test_both_points_see_the_same_dropout(max_batch):
     assert float(total.norm()) == 0
     drawn = torch.get_rng_state()
     private._total((X,), y)
-    assert not torch.equal(drawn, torch.get_rng_state())  # and the next batch sees other masks
+    assert not torch.equal(drawn, torch.get_rng_state())  # The next batch gets other masks.
 
 
-def test_an_empty_batch_keeps_what_is_remembered():
+def test_an_empty_batch_keeps_the_estimate():
     private = prepared(recursive(steps=40, rate=0.01, first_rate=0.5), lr=0.1)
     sizes, previous = [], None
     for X, y in private.batches():
@@ -191,8 +191,8 @@ def test_an_empty_batch_keeps_what_is_remembered():
     assert 0 in sizes
 
 
-def test_gradients_that_somebody_zeroes_are_not_the_memory():
-    """Some zero gradients in place between steps, and some optimizers write over them."""
+def test_zeroing_gradients_does_not_change_the_estimate():
+    """Some users zero gradients in place between steps, and some optimizers overwrite them."""
     plain, zeroed = prepared(), prepared()
     for batch in plain.batches():
         plain.step(*batch)
@@ -203,7 +203,7 @@ def test_gradients_that_somebody_zeroes_are_not_the_memory():
 
 
 @pytest.mark.parametrize("max_move", [1e-3, 0.05])
-def test_no_step_moves_further_than_it_may(max_move):
+def test_no_step_moves_further_than_max_move(max_move):
     private = prepared(recursive(noise=1.0), max_move=max_move, lr=2.0)
     moves = []
     for batch in private.batches():
@@ -214,7 +214,7 @@ def test_no_step_moves_further_than_it_may(max_move):
     assert max(moves) == pytest.approx(max_move, rel=1e-2)
 
 
-def test_a_wide_limit_changes_nothing():
+def test_a_large_max_move_changes_nothing():
     free, wide = prepared(), prepared(max_move=1e6)
     for private in (free, wide):
         for batch in private.batches():
@@ -226,7 +226,7 @@ def test_a_wide_limit_changes_nothing():
 
 
 def test_the_noise_on_first_and_later_sums_is_that_of_the_plan():
-    """Zero inputs and no bias: the gradients that the optimizer gets are noise, and what is remembered of it."""
+    """With zero inputs and no bias, the optimizer receives noise and the remembered estimate alone."""
     dataset = TensorDataset(torch.zeros(60, 100), torch.zeros(60).long())
     model = nn.Linear(100, 100, bias=False)
     plan = recursive(steps=3, noise=2.0, first_noise=5.0, rate=0.25, first_rate=0.5)
@@ -242,7 +242,7 @@ def test_the_noise_on_first_and_later_sums_is_that_of_the_plan():
     assert float((third - (1 - GAMMA) * second).std()) == pytest.approx(later, rel=0.05)
 
 
-def test_the_guarantee_counts_the_steps_made():
+def test_the_guarantee_covers_the_steps_made():
     private = prepared(recursive(steps=5, noise=2.0, first_noise=3.0, rate=0.1, first_rate=0.3))
     plan = private.plan
     whole = plan.guarantee(DELTA).epsilon
@@ -259,7 +259,7 @@ def test_the_guarantee_counts_the_steps_made():
     assert f"{plan.contribution_norm:.6g} to a later one" in private.guarantee.statement(verbose=True)
 
 
-def test_a_budget_is_kept_with_a_larger_first_batch():
+def test_the_budget_holds_with_a_larger_first_batch():
     dataset = data(200)
     model = network()
     private = make_private(
@@ -280,7 +280,7 @@ def test_a_budget_is_kept_with_a_larger_first_batch():
     assert private.plan.first.rate == 0.5
 
 
-def test_impossible_settings_are_refused():
+def test_impossible_settings_are_rejected():
     for settings, match in [
         ({"refresh": 1.5, "difference_norm": 0.1}, "refresh"),
         ({"refresh": 0.5, "difference_norm": 0.0}, "difference_norm"),

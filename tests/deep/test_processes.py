@@ -1,4 +1,4 @@
-"""Training in several processes: real ones, over gloo. They are started once, and tell all that is asked."""
+"""Training in several real processes over gloo. They are started once, and report what all tests need."""
 
 import json
 import math
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Numbered(Dataset):
-    """Examples that say who they are, and have no gradients: zeros for inputs."""
+    """Examples that record which of them are read. Their inputs are zero, so that they have no gradients."""
 
     def __len__(self):
         return N
@@ -86,7 +86,7 @@ def recursive_plan(noise, rate=1.0):
 
 
 def silent(seed):
-    """Train a model that has no gradients; tell who was drawn, and the noise."""
+    """Train a model without gradients, and return which examples were drawn and the noise."""
     model = nn.Linear(100, 40, bias=False)
     with torch.no_grad():
         model.weight.zero_()
@@ -102,9 +102,9 @@ def silent(seed):
 
 
 def everything(rank, folder):
-    """Tell all that two processes can."""
+    """Return a report of everything that the tests check, from one of two processes."""
     told = {"seeded": silent(1), "unseeded": silent(None)}
-    private = prepared(gradient_plan(steps=20), network(seed=rank))  # begins with other weights in each
+    private = prepared(gradient_plan(steps=20), network(seed=rank))  # The processes begin with different weights.
     told["alike"] = finish(private)
     told["guarantee"] = [private.guarantee.epsilon, private.guarantee.statement(verbose=True)]
     told["exact"] = finish(prepared(gradient_plan(1e-6, steps=5, rate=1.0)))
@@ -123,7 +123,7 @@ def everything(rank, folder):
         *torch.cat([each.detach().flatten() for each in turned.parameters()]).tolist(),
         *turned.place.tolist(),
     ]
-    few = TensorDataset(*(each[:1] for each in data().tensors))  # the second process has nothing to draw
+    few = TensorDataset(*(each[:1] for each in data().tensors))  # The second process has no examples.
     told["few"] = finish(prepared(gradient_plan(steps=5), dataset=few))
     try:
         prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))
@@ -140,7 +140,7 @@ def everything(rank, folder):
         private.step(*next(batches))
     private.save(folder / "run", {"written by": rank})
     told["saved"] = weights(private)
-    private.step(*next(batches))  # lost, and spent
+    private.step(*next(batches))  # This step is lost but spent.
     return told
 
 
@@ -156,11 +156,11 @@ def resumed(folder):
 
 
 def run(rank, folder):
-    """Join the other process, and write down what is to be told."""
+    """Join the other process, and write the report of this one to a file."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2)
     told = everything(rank, folder)
-    distributed.barrier()  # the first has written its file, and let go of it
+    distributed.barrier()  # Wait until the first process has written and closed its file.
     told["resumed"] = resumed(folder)
     (folder / f"{rank}.json").write_text(json.dumps(told))
     distributed.barrier()
@@ -172,7 +172,7 @@ def run(rank, folder):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """Start two processes; return what they tell."""
+    """Start two processes, and return their reports."""
     folder = tmp_path_factory.mktemp("processes")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     started = [subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment) for rank in (0, 1)]
@@ -184,7 +184,7 @@ def told(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
-def test_both_end_with_the_same_weights(told):
+def test_both_processes_end_with_the_same_weights(told):
     one, other = told
     for name in ("alike", "exact", "recursive", "parts", "wrapped", "turned", "few", "saved"):
         assert one[name] == other[name], name
@@ -192,7 +192,7 @@ def test_both_end_with_the_same_weights(told):
         assert one[name]["weights"] == other[name]["weights"]
 
 
-def test_they_begin_with_the_buffers_of_the_first(told):
+def test_both_processes_begin_with_the_buffers_of_the_first(told):
     assert [each["turned"][-2:] for each in told] == [[0.0, 0.0]] * 2
 
 
@@ -205,7 +205,7 @@ def test_noise_is_added_once(told, name):
 
 
 @pytest.mark.parametrize("name", ["seeded", "unseeded"])
-def test_the_shares_are_one_poisson_batch(told, name):
+def test_the_shares_together_are_one_poisson_batch(told, name):
     drawn = [one + other for one, other in zip(*(each[name]["batches"] for each in told), strict=True)]
     assert len(drawn) == STEPS
     assert all(len(set(batch)) == len(batch) for batch in drawn)
@@ -218,43 +218,43 @@ def test_the_shares_are_one_poisson_batch(told, name):
     spread = math.sqrt(STEPS * RATE * (1 - RATE))
     assert all(abs(often[number] - STEPS * RATE) < 4.5 * spread for number in range(N))
     one, other = ([len(batch) for batch in each[name]["batches"]] for each in told)
-    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(STEPS)  # two streams, not one twice
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(STEPS)  # The two streams are independent.
 
 
 @pytest.mark.parametrize(
     ("name", "plan"), [("exact", gradient_plan(1e-6, 5, 1.0)), ("recursive", recursive_plan(1e-6))]
 )
-def test_sums_are_those_of_one_process(told, name, plan):
-    """All examples in every batch, and next to no noise: nothing is left to chance."""
+def test_sums_equal_those_of_one_process(told, name, plan):
+    """With all examples in every batch and negligible noise, the result is not random."""
     alone = finish(prepared(plan))
     np.testing.assert_allclose(told[0][name], alone, rtol=1e-3, atol=1e-4)
 
 
-def test_parts_and_the_wrapper_for_several_processes_change_nothing(told):
+def test_max_batch_and_the_distributed_wrapper_change_nothing(told):
     assert not told[0]["is_wrapped"]
     np.testing.assert_allclose(told[0]["wrapped"], told[0]["exact"], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(told[0]["parts"], told[0]["exact"], rtol=1e-3, atol=1e-4)
 
 
-def test_the_guarantee_is_that_of_one_process(told):
+def test_the_guarantee_equals_that_of_one_process(told):
     alone = prepared(gradient_plan(steps=20)).guarantee
     for each in told:
         assert each["guarantee"] == [alone.epsilon, alone.statement(verbose=True)]
 
 
-def test_other_samplers_are_refused(told):
+def test_other_samplers_than_poisson_are_rejected(told):
     for each in told:
         assert "cannot be split among processes" in each["refused"]
-    prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # alone it may
+    prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # In one process it is allowed.
 
 
 @pytest.mark.parametrize("name", ["plans", "models"])
-def test_different_settings_are_refused_in_both(told, name):
+def test_different_settings_are_rejected_in_both_processes(told, name):
     for each in told:
         assert "with the same arguments" in each[f"different {name}"]
 
 
-def test_both_resume_what_the_first_saved(told):
+def test_both_processes_resume_what_the_first_saved(told):
     both = [each["resumed"] for each in told]
     for each in both:
         assert each["extra"] == {"written by": 0}
@@ -265,7 +265,7 @@ def test_both_resume_what_the_first_saved(told):
     assert both[0]["end"] == both[1]["end"]
 
 
-def test_shares_are_a_partition():
+def test_shares_partition_the_examples():
     for size in (1, 2, 3, 7):
         shares = np.concatenate([Processes(rank, size).share(N) for rank in range(size)])
         assert sorted(shares) == list(range(N))

@@ -1,6 +1,6 @@
-"""Save and resume: what comes back, what a killed process has spent, and files that must not be believed.
+"""Save and resume: what is restored, what a killed process has spent, and files that must not be trusted.
 
-Killed processes are real: the end of this file is the program that is killed.
+The tests kill real processes. Their program is at the end of this file.
 """
 
 import copy
@@ -49,7 +49,7 @@ def adam(parameters):
 
 
 def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.float32, seed=None):
-    """Return a training of a plan that needs no search for its noise."""
+    """Return a training with a given noise multiplier, which needs no calibration."""
     X = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)  # of the weights
     model = (network() if model is None else model).to(dtype)
@@ -68,7 +68,7 @@ def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.f
 
 
 def make(private, steps):
-    """Make some steps and leave the rest."""
+    """Take some steps, and leave the rest."""
     for _, batch in zip(range(steps), private.batches(), strict=False):
         private.step(*batch)
 
@@ -78,7 +78,7 @@ def finish(private):
 
 
 def saved(path, steps=3, planned=12, extra=None, **options):
-    """Return a training that was saved after some steps, and has let go of its journal."""
+    """Return a training that was saved after some steps, and has released its journal."""
     private = prepared(steps=planned, **options)
     make(private, steps)
     private.save(path, extra)
@@ -121,7 +121,7 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("kind", ["fresh", "recursive"])
 @pytest.mark.parametrize("optimizer", [sgd, adam])
-def test_weights_optimizer_estimate_and_steps_come_back(tmp_path, kind, optimizer):
+def test_weights_optimizer_estimate_and_steps_are_restored(tmp_path, kind, optimizer):
     before = saved(tmp_path / "run", steps=5, kind=kind, optimizer=optimizer)
     after = prepared(kind=kind, optimizer=optimizer)
     with torch.no_grad():
@@ -135,8 +135,8 @@ def test_weights_optimizer_estimate_and_steps_come_back(tmp_path, kind, optimize
     assert after.guarantee.epsilon == plan_of(kind, 12).guarantee(DELTA).epsilon
 
 
-def test_the_step_after_a_resume_is_the_step_that_would_have_been(tmp_path):
-    """But for noise and batch: so both trainings are given the same sum, and must make the same weights of it."""
+def test_the_step_after_a_resume_equals_the_step_without_it(tmp_path):
+    """Noise and batch differ, so both trainings are given the same sum and must compute the same weights from it."""
     before = prepared(kind="recursive", optimizer=adam)
     make(before, 4)
     before.save(tmp_path / "run")
@@ -161,7 +161,7 @@ def test_the_step_after_a_resume_is_the_step_that_would_have_been(tmp_path):
         lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
     ],
 )
-def test_a_schedule_goes_on_where_it_was(tmp_path, schedule):
+def test_a_schedule_continues_where_it_stopped(tmp_path, schedule):
     def advance(scheduler):
         scheduler.step(*((1.0,) if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else ()))
 
@@ -177,12 +177,12 @@ def test_a_schedule_goes_on_where_it_was(tmp_path, schedule):
     again.load_state_dict(after.resume(tmp_path / "run")["schedule"])
     for _ in range(4):
         for private, each in ((before, scheduler), (after, again)):
-            private.optimizer.step()  # torch wants a step before a schedule's; there are no gradients
+            private.optimizer.step()  # torch expects this before a step of the schedule.
             advance(each)
         assert after.optimizer.param_groups[0]["lr"] == before.optimizer.param_groups[0]["lr"]
 
 
-def test_any_nesting_of_plain_values_comes_back(tmp_path):
+def test_any_nesting_of_plain_values_is_restored(tmp_path):
     state = {
         "text": "é\x00\ud800 {'tensor': 't0'}",
         "numbers": [0, -1, 1 << 80, 0.1, -0.0, float("inf"), True, None],
@@ -198,10 +198,10 @@ def test_any_nesting_of_plain_values_comes_back(tmp_path):
     checkpoint.write(tmp_path / "state", {"not a number": float("nan"), "size": torch.Size([2, 3])})
     found = checkpoint.read(tmp_path / "state")
     assert np.isnan(found["not a number"])
-    assert found["size"] == (2, 3)  # what can be written can be read
+    assert found["size"] == (2, 3)  # What can be written can be read.
 
 
-def test_what_cannot_be_saved_is_said_when_saving_and_the_old_file_stays(tmp_path):
+def test_saving_an_unsupported_value_raises_and_keeps_the_old_file(tmp_path):
     private = prepared()
     private.save(tmp_path / "run", "first")
     with pytest.raises(TypeError, match="A function cannot be saved"):
@@ -228,7 +228,7 @@ def frozen():
 
 @pytest.mark.parametrize(("model", "dtype"), [(network, torch.bfloat16), (network, torch.float64), (Tied, None)])
 @pytest.mark.parametrize("kind", ["fresh", "recursive"])
-def test_other_precisions_and_tied_weights(tmp_path, model, dtype, kind):
+def test_other_precisions_and_tied_weights_are_restored(tmp_path, model, dtype, kind):
     options = {"kind": kind, "dtype": dtype or torch.float32, "optimizer": adam}
     before = saved(tmp_path / "run", model=model(), **options)
     after = prepared(model=model(), **options)
@@ -239,7 +239,7 @@ def test_other_precisions_and_tied_weights(tmp_path, model, dtype, kind):
         assert after.model.first.weight is after.model.second.weight
 
 
-def test_frozen_layers_are_saved_too(tmp_path):
+def test_frozen_layers_are_restored(tmp_path):
     model = frozen()
     with torch.no_grad():
         model[0].weight.fill_(7.0)
@@ -250,7 +250,7 @@ def test_frozen_layers_are_saved_too(tmp_path):
     assert bool((after.model[0].weight == 7).all())
 
 
-def test_a_save_through_a_link_writes_where_the_journal_is(tmp_path):
+def test_saving_through_a_link_writes_beside_the_journal(tmp_path):
     (tmp_path / "runs").mkdir()
     first = saved(tmp_path / "runs" / "run")
     (tmp_path / "latest").symlink_to(tmp_path / "runs" / "run")
@@ -265,7 +265,7 @@ def test_a_save_through_a_link_writes_where_the_journal_is(tmp_path):
     assert (tmp_path / "latest").is_symlink()
 
 
-def test_changed_parameters_are_remembered(tmp_path):
+def test_the_assumption_about_changed_parameters_is_restored(tmp_path):
     private = prepared()
     with torch.no_grad():
         private.model[0].weight.add_(1)
@@ -282,7 +282,7 @@ def test_changed_parameters_are_remembered(tmp_path):
 
 
 def noises(private, steps):
-    """Return what each step adds to the weights of a model that has no gradients: noise and nothing else."""
+    """Return what each step adds to the weights of a model without gradients, which is noise alone."""
     found, weight = [], private.model.weight
     for _, batch in zip(range(steps), private.batches(), strict=False):
         before = weight.detach().clone()
@@ -292,7 +292,7 @@ def noises(private, steps):
 
 
 def silent(seed):
-    """Return a seeded training that has no gradients: zero inputs and no bias."""
+    """Return a seeded training without gradients: its inputs are zero, and it has no bias."""
     model = nn.Linear(5, 2, bias=False)
     private = prepared(model=model, optimizer=lambda given: torch.optim.SGD(given, lr=1.0), seed=seed)
     private.dataset = TensorDataset(torch.zeros(100, 5), torch.zeros(100).long())
@@ -302,19 +302,19 @@ def silent(seed):
     return private
 
 
-def test_a_seeded_run_that_is_resumed_repeats_no_noise(tmp_path):
-    """Noise that is used twice can be subtracted: the difference of two releases would be the data's own."""
+def test_a_seeded_run_that_is_resumed_does_not_repeat_noise(tmp_path):
+    """Noise that is used twice can be subtracted: the difference of two releases would have no noise."""
     everything = noises(silent(seed=3), 12)
     before = silent(seed=3)
     batches = before.batches()
     for _ in range(5):
         before.step(*next(batches))
     before.save(tmp_path / "run")
-    for _ in range(2):  # lost, and spent
+    for _ in range(2):  # These steps are lost but spent.
         before.step(*next(batches))
     before._files.close()
     lives = [everything]
-    for _ in range(2):  # twice from the same file: each life has steps to lose
+    for _ in range(2):  # Resume twice from the same file.
         private = silent(seed=3)
         private.resume(tmp_path / "run")
         lives.append(noises(private, 2))
@@ -356,8 +356,8 @@ def test_the_generator_is_not_in_the_file(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- journal
 
 
-def assert_refused_untouched(path, error, match, **options):
-    """A refused resume must leave nothing of the file: weights of it without what they cost would be free."""
+def assert_rejected_untouched(path, error, match, **options):
+    """A rejected resume must restore nothing, because weights without their spent steps would be free."""
     private = prepared(**options)
     before = copy.deepcopy(state_of(private))
     with pytest.raises(error, match=match):
@@ -367,29 +367,29 @@ def assert_refused_untouched(path, error, match, **options):
     assert not private._files.has_journal
 
 
-def test_a_missing_journal_is_refused(tmp_path):
-    """And not as a missing file: who starts anew on a FileNotFoundError would start anew on a spent budget."""
+def test_a_missing_journal_is_rejected(tmp_path):
+    """The error is not a FileNotFoundError: a caller who then starts again would spend the budget twice."""
     saved(tmp_path / "run")
     journal_of(tmp_path / "run").unlink()
-    assert_refused_untouched(tmp_path / "run", ValueError, "the journal of this run, is missing")
+    assert_rejected_untouched(tmp_path / "run", ValueError, "the journal of this run, is missing")
     assert not list(tmp_path.glob("*.journal"))
 
 
-def test_a_file_that_was_moved_without_its_journal_is_refused(tmp_path):
+def test_a_file_that_was_moved_without_its_journal_is_rejected(tmp_path):
     saved(tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").rename(tmp_path / "elsewhere" / "run")
-    assert_refused_untouched(tmp_path / "elsewhere" / "run", ValueError, "the journal of this run, is missing")
+    assert_rejected_untouched(tmp_path / "elsewhere" / "run", ValueError, "the journal of this run, is missing")
 
 
-def test_a_journal_that_is_too_short_is_refused(tmp_path):
+def test_a_journal_that_is_too_short_is_rejected(tmp_path):
     saved(tmp_path / "run", steps=4)
     os.truncate(journal_of(tmp_path / "run"), 3)
-    assert_refused_untouched(tmp_path / "run", ValueError, "counts 3 steps, but the saved file has spent 4")
+    assert_rejected_untouched(tmp_path / "run", ValueError, "counts 3 steps, but the saved file has spent 4")
 
 
 def test_all_files_of_a_run_share_its_journal(tmp_path):
-    """An old file of a longer run gives its weights, and not its steps back."""
+    """Resuming from an old file of a longer run restores its weights, but does not give back spent steps."""
     private = prepared()
     batches = private.batches()
     private.save(tmp_path / "old")
@@ -405,7 +405,7 @@ def test_all_files_of_a_run_share_its_journal(tmp_path):
 
 
 def test_files_in_several_folders_share_the_journal(tmp_path):
-    """With one each, the steps of who resumes in one folder would be unknown in the other."""
+    """With one journal per folder, steps after a resume in one folder would be unknown in the other."""
     one, other = tmp_path / "one" / "run", tmp_path / "other" / "run"
     for path in (one, other):
         path.parent.mkdir()
@@ -423,36 +423,36 @@ def test_files_in_several_folders_share_the_journal(tmp_path):
         make(private, 3)
         private._files.close()
     tmp_path.joinpath("one").rename(tmp_path / "moved")
-    assert_refused_untouched(other, ValueError, "the journal of this run, is missing")
+    assert_rejected_untouched(other, ValueError, "the journal of this run, is missing")
     tmp_path.joinpath("moved").rename(tmp_path / "one")
     prepared().resume(other)
 
 
-def test_a_file_cannot_name_another_file_for_a_journal(tmp_path):
-    """It is written to: a stranger's file must not choose which."""
+def test_a_file_cannot_name_an_arbitrary_file_as_its_journal(tmp_path):
+    """The journal is written to, so an untrusted file must not choose which file that is."""
     path, victim = tmp_path / "run", tmp_path / "victim.journal"
     saved(path)
     victim.write_bytes(b"x" * 100)
     state = checkpoint.read(path)
     (tmp_path / "privet-").mkdir()
     checkpoint.write(path, state | {"run": "/../victim"})
-    assert_refused_untouched(path, ValueError, "does not name its run")
+    assert_rejected_untouched(path, ValueError, "does not name its run")
     assert victim.read_bytes() == b"x" * 100
 
 
-def test_another_object_of_this_process_must_go_first(tmp_path):
-    """As in a notebook: the training that was saved is refused while it lives, and can be resumed when it is gone."""
+def test_a_run_is_resumed_only_after_its_previous_object_is_gone(tmp_path):
+    """In a notebook, a saved training cannot be resumed while its object exists, and can be once it is deleted."""
     private = prepared()
     make(private, 2)
     private.save(tmp_path / "run")
-    assert_refused_untouched(tmp_path / "run", RuntimeError, "in use")
+    assert_rejected_untouched(tmp_path / "run", RuntimeError, "in use")
     del private
     again = prepared()
     again.resume(tmp_path / "run")
     assert again.steps_spent == 2
 
 
-def test_resume_comes_before_the_first_batch(tmp_path):
+def test_resume_after_the_first_batch_is_rejected(tmp_path):
     saved(tmp_path / "run")
     private = prepared()
     make(private, 1)
@@ -469,8 +469,8 @@ def test_a_finished_training_has_no_batches_left(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-def test_recursive_momentum_that_lost_its_first_step_is_bounded_like_the_later_ones(tmp_path, lost):
-    """The noise of a later step is made for less than C1: nothing is remembered, and yet C1 is too much."""
+def test_recursive_momentum_without_its_first_step_has_the_bound_of_later_steps(tmp_path, lost):
+    """The noise of a later step is made for less than C1, so even without memory C1 would be too much."""
     before = prepared(kind="recursive")
     before.save(tmp_path / "run")
     make(before, lost)
@@ -485,8 +485,8 @@ def test_recursive_momentum_that_lost_its_first_step_is_bounded_like_the_later_o
 
 
 @pytest.mark.parametrize("kind", ["fresh", "recursive"])
-def test_a_step_that_fails_is_spent_and_the_next_has_its_own_bound(kind):
-    """Otherwise bound and noise of recursive momentum would belong to different steps from then on."""
+def test_a_failed_step_is_spent_and_the_next_step_has_its_own_bound(kind):
+    """Otherwise, the bound and the noise of recursive momentum would belong to different steps from then on."""
     private = prepared(kind=kind)
     batches = private.batches()
     X, y = next(batches)
@@ -514,7 +514,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("place", ["header", "t0", "pickle", "torch"])
-def test_a_file_with_a_pickle_in_it_executes_nothing(tmp_path, place):
+def test_a_file_that_contains_a_pickle_executes_nothing(tmp_path, place):
     path, sprung = tmp_path / "run", tmp_path / "sprung"
     saved(path)
     trap = np.empty((), dtype=object)
@@ -528,13 +528,13 @@ def test_a_file_with_a_pickle_in_it_executes_nothing(tmp_path, place):
             kept = dict(arrays)
         with path.open("wb") as file:
             np.savez(file, **(kept | {place: trap}))
-    assert_refused_untouched(path, ValueError, "was not written by PrivateTraining.save")
+    assert_rejected_untouched(path, ValueError, "was not written by PrivateTraining.save")
     assert not sprung.exists()
-    pickle.loads(pickle.dumps(Trap(sprung)))  # it would have
+    pickle.loads(pickle.dumps(Trap(sprung)))  # Unpickling would have created the file.
     assert sprung.exists()
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path):
+def test_damaged_and_foreign_files_are_rejected(tmp_path):
     path = tmp_path / "run"
     saved(path)
     whole = path.read_bytes()
@@ -543,16 +543,16 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     foreign = [b"", b"x", b"PK\x03\x04", b"\x93NUMPY", os.urandom(1000), bytes(flipped), b"{}"]
     for content in [*foreign, *(whole[: len(whole) * part // 10] for part in range(1, 10)), whole[:-1]]:
         path.write_bytes(content)
-        assert_refused_untouched(path, ValueError, "was not written by PrivateTraining.save")
+        assert_rejected_untouched(path, ValueError, "was not written by PrivateTraining.save")
     np.save(tmp_path / "array.npy", np.zeros(3))
-    assert_refused_untouched(tmp_path / "array.npy", ValueError, "was not written by PrivateTraining.save")
+    assert_rejected_untouched(tmp_path / "array.npy", ValueError, "was not written by PrivateTraining.save")
     np.savez(tmp_path / "other.npz", header=np.array("[1]"))
-    assert_refused_untouched(tmp_path / "other.npz", ValueError, "was not written by PrivateTraining.save")
+    assert_rejected_untouched(tmp_path / "other.npz", ValueError, "was not written by PrivateTraining.save")
     with pytest.raises(FileNotFoundError):
         prepared().resume(tmp_path / "nothing")
 
 
-def test_another_version_of_the_format_is_refused_by_name(tmp_path):
+def test_another_version_of_the_format_is_rejected_by_name(tmp_path):
     path = tmp_path / "run"
     saved(path)
     with np.load(path) as arrays:
@@ -560,17 +560,17 @@ def test_another_version_of_the_format_is_refused_by_name(tmp_path):
     header = json.loads(str(kept["header"])) | {"format": "privet training 2"}
     with path.open("wb") as file:
         np.savez(file, **(kept | {"header": np.array(json.dumps(header))}))
-    assert_refused_untouched(path, ValueError, "has the format 'privet training 2', but this version reads")
+    assert_rejected_untouched(path, ValueError, "has the format 'privet training 2', but this version reads")
 
 
-def test_another_plan_is_refused(tmp_path):
+def test_another_plan_is_rejected(tmp_path):
     saved(tmp_path / "run")
-    assert_refused_untouched(tmp_path / "run", ValueError, "another plan", steps=13)
-    assert_refused_untouched(tmp_path / "run", ValueError, "another plan", kind="recursive")
+    assert_rejected_untouched(tmp_path / "run", ValueError, "another plan", steps=13)
+    assert_rejected_untouched(tmp_path / "run", ValueError, "another plan", kind="recursive")
 
 
-def test_weights_of_another_model_are_refused_with_their_price(tmp_path):
-    """Nobody knows how many of them were copied before the error: what they cost stays."""
+def test_weights_of_another_model_are_rejected_and_their_steps_stay_spent(tmp_path):
+    """Some weights may have been copied before the error, so their steps stay spent."""
     saved(tmp_path / "run")
     other = prepared(model=nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)))
     with pytest.raises(RuntimeError, match="size mismatch"):
@@ -582,7 +582,7 @@ def test_weights_of_another_model_are_refused_with_their_price(tmp_path):
 
 
 class Lives:
-    """Starts processes that train, from one that has imported everything already."""
+    """Starts processes that train, by forking one that has already imported everything."""
 
     def __init__(self):
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -592,13 +592,13 @@ class Lives:
         )
 
     def start(self, work, **settings):
-        """Start a process; return its number."""
+        """Start a process, and return its process id."""
         self._server.stdin.write(json.dumps({"work": work} | settings) + "\n")
         self._server.stdin.flush()
         return int(self._server.stdout.readline())
 
     def ended(self):
-        """Wait for the end of the process; return the signal that ended it, or 0."""
+        """Wait for the end of the process, and return the signal that ended it, or 0."""
         return int(self._server.stdout.readline())
 
     def close(self):
@@ -615,7 +615,7 @@ def lives():
 
 
 def wait_for(side, size, seconds=60):
-    """Wait until a file has a size."""
+    """Wait until a file has at least the given size."""
     end = time.monotonic() + seconds
     while not side.exists() or side.stat().st_size < size:
         assert time.monotonic() < end, "the process makes no steps"
@@ -624,7 +624,7 @@ def wait_for(side, size, seconds=60):
 
 @pytest.mark.parametrize("kind", ["fresh", "recursive"])
 def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, kind):
-    """Each life writes down, on disk, what it has really released; the guarantee must count at least that."""
+    """Each process records on disk what it actually released. The guarantee must cover at least that."""
     chance, planned = random.Random(kind), 400
     path, side = tmp_path / "run", tmp_path / "released"
     for life in range(5):
@@ -637,21 +637,21 @@ def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, ki
         made = side.stat().st_size
         private = prepared(kind=kind, steps=planned)
         private.resume(path)
-        assert made <= private.steps_spent <= made + life + 1  # at most one a life was booked and not made
+        assert made <= private.steps_spent <= made + life + 1  # At most one step per process was counted and not made.
         spent = private.guarantee.epsilon
         assert spent >= private._estimator.so_far(made).guarantee(DELTA).epsilon
         private._files.close()
     private = prepared(kind=kind, steps=planned)
     private.resume(path)
-    assert private.steps_done < private.steps_spent  # something was lost
+    assert private.steps_done < private.steps_spent  # Some steps were lost.
     assert made + finish(private) <= planned
     assert private.guarantee.epsilon <= private.plan.guarantee(DELTA).epsilon
 
 
-def test_what_is_booked_ahead_is_not_above_the_plan(tmp_path, lives):
-    """1001 steps are booked in twos: the last block is one too long, and a process can be killed just then."""
+def test_steps_counted_ahead_never_exceed_the_plan(tmp_path, lives):
+    """1001 steps are counted in pairs, so the last pair is one too long, and the process may be killed just then."""
     saved(tmp_path / "run", steps=0, planned=1001)
-    os.truncate(journal_of(tmp_path / "run"), 1000)  # as others left it that were killed
+    os.truncate(journal_of(tmp_path / "run"), 1000)  # As killed processes left it.
     lives.start("last step", path=str(tmp_path / "run"), steps=1001)
     assert lives.ended() == signal.SIGKILL
     assert journal_of(tmp_path / "run").stat().st_size == 1002
@@ -677,7 +677,7 @@ def test_a_process_that_is_killed_while_saving_leaves_a_whole_file(tmp_path, liv
         assert Path(tmp_path / f"privet-{state['run']}.journal").exists()
 
 
-def test_a_training_that_another_process_goes_on_with_is_refused(tmp_path, lives):
+def test_a_training_that_another_process_continues_is_rejected(tmp_path, lives):
     path, side = tmp_path / "run", tmp_path / "side"
     child = lives.start("save", path=str(path), side=str(side))
     wait_for(side, 1)
@@ -692,7 +692,7 @@ def test_a_training_that_another_process_goes_on_with_is_refused(tmp_path, lives
 
 
 def train(path, side, kind, steps, save_every):
-    """Train, and write down on disk what was released."""
+    """Train, and record on disk what was released."""
     private = prepared(kind=kind, steps=steps)
     if Path(path).exists():
         private.resume(path)
@@ -703,7 +703,7 @@ def train(path, side, kind, steps, save_every):
         private.step(*batch)
         os.write(released, b".")
         os.fsync(released)
-        time.sleep(0.003)  # whoever is to kill it may be kept waiting
+        time.sleep(0.003)  # The killing process may have to wait for its turn.
         if private.steps_done % save_every == 0:
             private.save(path)
 
@@ -719,7 +719,7 @@ def last_step(path, steps):
 
 
 def save(path, side):
-    """Save over and over."""
+    """Save again and again."""
     private = prepared()
     written = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for number in range(1_000_000):
@@ -728,9 +728,9 @@ def save(path, side):
 
 
 def serve():
-    """Fork a process for each line of input; tell its number, and how it ended."""
+    """Fork a process for each line of input, and print its process id and how it ended."""
     torch.set_num_threads(1)
-    _ = prepared().guarantee  # whatever that imports
+    _ = prepared().guarantee  # Import everything that is needed.
     works = {"train": train, "last step": last_step, "save": save}
     for line in sys.stdin:
         settings = json.loads(line)

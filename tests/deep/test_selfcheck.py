@@ -1,4 +1,4 @@
-"""The first batch under suspicion, parameters that others change, and numbers that are not finite."""
+"""The check of the first batch, parameters that are changed between steps, and values that are not finite."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ MIXES = "mixes examples"
 
 
 class Model(nn.Module):
-    """Layers, and what is done with them."""
+    """A model made of layers and a function that applies them."""
 
     def __init__(self, forward, *layers):
         super().__init__()
@@ -59,8 +59,8 @@ def train(private, **options):
     return [private.step(*batch) for batch in private.batches(**options)]
 
 
-def assert_refused(match, model=None, dataset=None, **options):
-    """Nothing must have moved when an error is raised."""
+def assert_rejected(match, model=None, dataset=None, **options):
+    """Check that training raises the error before any parameter changes."""
     private = prepared(model, dataset, **options)
     before = [each.detach().clone() for each in private.model.parameters()]
     with pytest.raises(ValueError, match=match):
@@ -83,8 +83,8 @@ def scaled(outputs, targets):
 
 
 @pytest.mark.parametrize("loss", [centred, scaled])
-def test_a_loss_that_mixes_examples_is_refused(loss):
-    assert_refused(MIXES, loss=loss)
+def test_a_loss_that_mixes_examples_is_rejected(loss):
+    assert_rejected(MIXES, loss=loss)
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ def test_a_loss_that_mixes_examples_is_refused(loss):
         lambda layers, x: layers[0](x) * (1 + x[:1].detach()[:, :1]),
     ],
 )
-def test_a_model_that_mixes_examples_is_refused(forward):
-    assert_refused(MIXES, Model(forward, nn.Linear(5, 2)))
+def test_a_model_that_mixes_examples_is_rejected(forward):
+    assert_rejected(MIXES, Model(forward, nn.Linear(5, 2)))
 
 
-def test_mixing_between_two_layers_is_refused():
+def test_mixing_between_two_layers_is_rejected():
     def forward(layers, x):
         hidden = torch.tanh(layers[0](x))
         return layers[1](hidden - hidden.mean(0))
 
-    assert_refused(MIXES, Model(forward, nn.Linear(5, 4), nn.Linear(4, 2)))
+    assert_rejected(MIXES, Model(forward, nn.Linear(5, 4), nn.Linear(4, 2)))
 
 
-def test_a_first_batch_of_one_example_still_finds_mixing():
-    """Alone it mixes with nobody: it is given company for the check."""
+def test_mixing_is_found_in_a_first_batch_of_one_example():
+    """A single example cannot be mixed with others, so the check adds examples of the dataset."""
     for seed in range(20):
         private = prepared(
             Model(lambda layers, x: layers[0](x - x.mean(0)), nn.Linear(5, 2)), rate=0.02, steps=50, seed=seed
@@ -127,12 +127,12 @@ def test_a_first_batch_of_one_example_still_finds_mixing():
         if sizes[-1] == 1 and sizes[0] == 0:
             break
     assert sizes[-1] == 1
-    assert set(sizes[:-1]) <= {0}  # empty ones have nothing to check
+    assert set(sizes[:-1]) <= {0}  # Empty batches cannot be checked.
     assert private.steps_done == len(sizes) - 1
 
 
-def test_a_first_batch_of_one_that_the_caller_prepared_is_no_accident():
-    """What the dataset holds may then be no company for it: the check waits for two."""
+def test_a_first_batch_of_one_transformed_example_postpones_the_check():
+    """Examples of the dataset may then have another shape, so the check waits for a batch of two."""
     for seed in range(20):
         private = prepared(linear(3), examples(5), rate=0.02, steps=30, seed=seed)
         sizes = []
@@ -148,24 +148,24 @@ def test_a_dataset_of_one_example_can_be_trained_on():
     train(prepared(dataset=examples(5, n=1), rate=0.5))
 
 
-def test_examples_that_do_not_come_first_are_refused():
+def test_inputs_whose_first_dimension_is_not_the_examples_are_rejected():
     turned = Model(lambda layers, x: layers[0](x).t(), nn.Linear(5, 2))
-    assert_refused("batch_size", turned)  # torch's own words
+    assert_rejected("batch_size", turned)  # This is torch's message.
     by_time = Model(
         lambda layers, x: layers[1](layers[0](x[:, :, None].transpose(0, 1)).transpose(0, 1).flatten(1)),
         nn.Linear(1, 3),
         nn.Linear(15, 2),
     )
-    assert_refused("must be that of the examples alone", by_time)
+    assert_rejected("must be that of the examples alone", by_time)
     merged = Model(
         lambda layers, x: layers[1](layers[0](x.reshape(-1, 1)).reshape(len(x), -1)), nn.Linear(1, 3), nn.Linear(15, 2)
     )
-    assert_refused("must be that of the examples alone", merged)
+    assert_rejected("must be that of the examples alone", merged)
 
 
 @pytest.mark.parametrize("tracked", ["instance norm", "in place", "assigned"])
-def test_buffers_that_collect_the_data_are_refused(tracked):
-    """They are released with the weights, and no noise is on them."""
+def test_buffers_that_depend_on_the_data_are_rejected(tracked):
+    """Buffers are released with the weights, and without noise."""
 
     class Collecting(nn.Linear):
         def __init__(self):
@@ -186,12 +186,12 @@ def test_buffers_that_collect_the_data_are_refused(tracked):
     else:
         model, dataset = Collecting(), examples(5)
     before = {name: each.clone() for name, each in model.named_buffers()}
-    assert_refused("depends on the examples", model, dataset)
+    assert_rejected("depends on the examples", model, dataset)
     for name, each in model.named_buffers():
         assert torch.equal(before[name], each), name
 
 
-def test_buffers_that_count_are_fine():
+def test_buffers_that_count_calls_are_accepted():
     class Counting(nn.Tanh):
         def __init__(self):
             super().__init__()
@@ -203,34 +203,34 @@ def test_buffers_that_count_are_fine():
 
     model = nn.Sequential(nn.Linear(5, 4), Counting(), nn.Linear(4, 2))
     train(prepared(model, rate=0.9))
-    assert int(model[1].calls) == 6  # the check leaves no trace
+    assert int(model[1].calls) == 6  # The check leaves no trace.
 
 
 # ----------------------------------------------------------------------------------------------------- out of sight
 
 
-def test_a_weight_that_is_used_past_its_layer_is_refused():
-    assert_refused(
+def test_a_weight_that_is_used_outside_its_layer_is_rejected():
+    assert_rejected(
         "outside the forward of the layer",
         Model(lambda layers, x: functional.linear(x, layers[0].weight, layers[0].bias), nn.Linear(5, 2)),
     )
-    assert_refused(
+    assert_rejected(
         "outside the forward of the layer",
         Model(lambda layers, x: layers[0](x) + functional.linear(x, layers[0].weight), nn.Linear(5, 2)),
     )
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:There is a performance drop:UserWarning")
-def test_weight_norm_is_refused_or_right():
-    """The general rule sees through a parametrization; where it cannot, the model is refused."""
+def test_weight_norm_is_rejected_or_correct():
+    """The general rule handles a parametrization, or the model is rejected."""
 
     def network(normed):
         torch.manual_seed(0)
         return nn.Sequential(normed, nn.Tanh(), nn.Linear(4, 2))
 
-    assert_refused("outside the forward of the layer", network(nn.utils.weight_norm(nn.Linear(5, 4))))
+    assert_rejected("outside the forward of the layer", network(nn.utils.weight_norm(nn.Linear(5, 4))))
     weight_norm = nn.utils.parametrizations.weight_norm
-    assert_refused("Build it from layers that have rules", network(weight_norm(nn.Linear(5, 4, bias=False))))
+    assert_rejected("Build it from layers that have rules", network(weight_norm(nn.Linear(5, 4, bias=False))))
     private = prepared(model := network(weight_norm(nn.Linear(5, 4))))
     X, y = private.dataset.tensors
     total, _ = private._total((X,), y)
@@ -243,13 +243,13 @@ def test_weight_norm_is_refused_or_right():
 
 
 @pytest.mark.parametrize("place", ["inside", "input"])
-def test_functional_dropout_is_told_from_the_layer(place):
+def test_functional_dropout_is_rejected_unlike_the_layer(place):
     def forward(layers, x):
         if place == "input":
             return layers[1](layers[0](functional.dropout(x, 0.5)))
         return layers[1](functional.dropout(layers[0](x), 0.5))
 
-    assert_refused(r"nn\.Dropout", Model(forward, nn.Linear(5, 4), nn.Linear(4, 2)))
+    assert_rejected(r"nn\.Dropout", Model(forward, nn.Linear(5, 4), nn.Linear(4, 2)))
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout])
@@ -272,7 +272,7 @@ def test_dropout_inside_layers_works():
     train(prepared(Model(attended, nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True), nn.Linear(4, 2))))
 
 
-def test_eval_mode_is_left_as_it_was():
+def test_eval_mode_is_kept():
     model = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5), nn.Linear(4, 2)).eval()
     train(prepared(model))
     assert not model[1].training
@@ -283,7 +283,7 @@ def test_eval_mode_is_left_as_it_was():
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_model_that_views_images_works_and_gives_the_same_sums(channels):
-    """Channels last in memory are faster, and no view of images can be taken of them."""
+    """The faster format with channels last does not allow a view of images."""
 
     def network(flatten):
         return Model(
@@ -308,11 +308,11 @@ def test_a_model_that_views_images_works_and_gives_the_same_sums(channels):
     train(prepared(network(lambda x: x.view(len(x), -1)), examples(channels, 6, 6)))
 
 
-def test_mixed_up_images_are_refused_in_either_layout():
+def test_mixed_images_are_rejected_in_both_memory_formats():
     convolutions = nn.Conv2d(3, 4, 3), nn.Linear(64, 2)
     for flatten in (lambda x: x.view(len(x), -1), lambda x: x.flatten(1)):
         model = Model(lambda layers, x, by=flatten: layers[1](by(layers[0](x - x.mean(0)))), *convolutions)
-        assert_refused(MIXES, model, examples(3, 6, 6))
+        assert_rejected(MIXES, model, examples(3, 6, 6))
 
 
 # --------------------------------------------------------------------------------------------------------- not finite
@@ -325,7 +325,7 @@ def spoilt(value=math.nan):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_examples_with_losses_that_are_not_finite_are_reported_and_count_as_zero(value):
+def test_examples_with_losses_that_are_not_finite_contribute_zero_with_a_warning(value):
     dataset = spoilt(value)
     private = prepared(dataset=dataset, rate=0.8)
     with pytest.warns(UserWarning, match=r"\d+ of \d+ examples have a loss that is not finite"):
@@ -337,7 +337,7 @@ def test_examples_with_losses_that_are_not_finite_are_reported_and_count_as_zero
 
 
 @pytest.mark.filterwarnings("ignore:the model's parameters were changed")
-def test_parameters_that_are_not_finite_end_the_training():
+def test_parameters_that_are_not_finite_raise():
     private = prepared()
     batches = private.batches()
     private.step(*next(batches))
@@ -382,7 +382,7 @@ def loaded(private):
 
 
 def by_another_optimizer(private):
-    """What a training by hand beside the private one would do."""
+    """Take a step of another optimizer, without privacy."""
     X, y = private.dataset.tensors
     functional.cross_entropy(private.model(X), y).backward()
     torch.optim.SGD(private.model.parameters(), lr=0.1).step()
@@ -398,7 +398,7 @@ CHANGES = [in_place, through_data, one_number_through_data, turned_around_throug
 
 @pytest.mark.parametrize("change", [*CHANGES, by_another_optimizer, not_a_number])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_change_between_steps_is_reported_and_the_guarantee_says_so(change, dtype):
+def test_a_change_between_steps_warns_and_becomes_an_assumption(change, dtype):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 301), nn.Tanh(), nn.Linear(301, 2)).to(dtype)
     X, y = examples(5).tensors
@@ -415,12 +415,12 @@ def test_a_change_between_steps_is_reported_and_the_guarantee_says_so(change, dt
     )
     change(private)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # once is enough
+        warnings.simplefilter("error")  # The warning is given once.
         private.step(*next(batches))
 
 
-def test_what_changes_no_parameter_is_not_reported():
-    """Averages of weights, evaluations, other modes; also with other weights for a while, put back afterwards."""
+def test_actions_that_change_no_parameter_do_not_warn():
+    """Averages of weights, evaluations and other modes, also with weights that are swapped and restored."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.1), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -454,21 +454,21 @@ def test_what_changes_no_parameter_is_not_reported():
 
 
 class Doubled(TensorDataset):
-    """Tensors, of which it makes its own examples."""
+    """A TensorDataset that creates its own examples."""
 
     def __getitem__(self, index):
         X, y = super().__getitem__(index)
         return 2 * X, y
 
 
-def test_a_dataset_makes_its_own_examples():
+def test_a_subclass_of_tensor_dataset_creates_its_own_examples():
     private = prepared(dataset=Doubled(*examples(5).tensors), rate=1.0)
     X, y = next(private.batches())
     torch.testing.assert_close(X, 2 * examples(5).tensors[0])
     assert len(y) == 40
 
 
-def test_empty_batches_have_the_shapes_and_types_of_others():
+def test_empty_batches_have_the_usual_shapes_and_types():
     for dataset in (examples(5), Doubled(*examples(5).tensors), torch.utils.data.Subset(examples(5), range(30))):
         full, empty = (collated(dataset, np.arange(size)) for size in (3, 0))
         assert [(each.shape[1:], each.dtype) for each in full] == [(each.shape[1:], each.dtype) for each in empty]
@@ -478,11 +478,11 @@ def test_empty_batches_have_the_shapes_and_types_of_others():
 # ------------------------------------------------------------------------------------------------------------ progress
 
 
-def test_a_bar_is_shown_and_changes_nothing(capsys):
+def test_a_progress_bar_changes_nothing(capsys):
     silent, shown = prepared(), prepared()
     train(silent)
     assert capsys.readouterr().out == ""
-    train(shown, progress=True)
+    train(shown, verbose=True)
     printed = capsys.readouterr().out
     assert "training" in printed
     assert "6/6" in printed

@@ -1,4 +1,4 @@
-"""Recurrent layers and attention against the gradient of each example by itself; what is recorded; refusals."""
+"""Recurrent layers and attention compared with autograd on single examples; recording; rejected models."""
 
 import copy
 
@@ -19,13 +19,13 @@ MANY = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def waves(outputs, targets):
-    """A loss that sees every number of every output, and bends."""
+    """Return a nonlinear loss that depends on every value of every output."""
     flat = outputs.flatten(1)
     return (flat.sin() * torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype)).sum(1) * targets
 
 
 def one_by_one(model, inputs, targets, loss=waves):
-    """Every example's gradient, by autograd on a batch of one."""
+    """Return the gradient of every example, by autograd on batches of one."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     found = []
     for i in range(len(targets)):
@@ -36,7 +36,7 @@ def one_by_one(model, inputs, targets, loss=waves):
 
 
 def check(model, *inputs, loss=waves):
-    """Compare norms, clipped sums and losses, in double precision and in single."""
+    """Compare norms, clipped sums and losses in double and in single precision."""
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         network = copy.deepcopy(model).to(dtype)
         given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
@@ -59,7 +59,7 @@ def check(model, *inputs, loss=waves):
 
 
 class Reads(nn.Module):
-    """A recurrent layer of which the loss sees all that it gives, examples first."""
+    """A recurrent layer whose outputs all enter the loss, examples first."""
 
     def __init__(self, layer):
         super().__init__()
@@ -92,7 +92,9 @@ def kinked(size, hidden, **options):
     st.integers(1, 3),
     *[st.booleans()] * 4,
 )
-def test_recurrent_layers(kind, batch, length, p, h, layers, bias, batch_first, bidirectional, is_started):
+def test_recurrent_layers_match_autograd(
+    kind, batch, length, p, h, layers, bias, batch_first, bidirectional, is_started
+):
     torch.manual_seed(length)
     layer = kind(p, h, num_layers=layers, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
     states = []
@@ -105,7 +107,7 @@ def test_recurrent_layers(kind, batch, length, p, h, layers, bias, batch_first, 
 
 
 class Steps(nn.Module):
-    """A cell in a loop that the user wrote; the first state comes from a layer of its own."""
+    """A cell in a loop that the user wrote, whose first state comes from another layer."""
 
     def __init__(self, cell, size, hidden):
         super().__init__()
@@ -121,14 +123,14 @@ class Steps(nn.Module):
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 @pytest.mark.parametrize("bias", [True, False])
-def test_cells(kind, bias):
+def test_cells_match_autograd(kind, bias):
     check(Steps(kind(3, 4, bias=bias), 3, 4), torch.randn(5, 3, 3))
     layer = kind(3, 4)
     check(layer, torch.randn(5, 3), loss=lambda out, t: waves(out if isinstance(out, torch.Tensor) else out[0], t))
 
 
 class Attends(nn.Module):
-    """Attention of one sequence to others, of which the loss sees output and weights."""
+    """Attention of one sequence to others, whose output and weights enter the loss."""
 
     def __init__(self, layer, **options):
         super().__init__()
@@ -145,7 +147,7 @@ class Attends(nn.Module):
 
 
 class Masked(nn.Module):
-    """A mask that comes with the examples: of padded keys, or one of pairs for each example and head."""
+    """Attention with a mask per example: of padded keys, or of pairs for each example and head."""
 
     def __init__(self, attends):
         super().__init__()
@@ -165,7 +167,9 @@ class Masked(nn.Module):
     st.sampled_from(["self", "memory", "three", "other widths"]),
     *[st.booleans()] * 6,
 )
-def test_attention(batch, length, other, heads, form, bias, batch_first, weights, averaged, learned, zero):
+def test_attention_matches_autograd(
+    batch, length, other, heads, form, bias, batch_first, weights, averaged, learned, zero
+):
     torch.manual_seed(length)
     width = 2 * heads
     kdim, vdim = (3, 5) if form == "other widths" else (width, width)
@@ -180,13 +184,13 @@ def test_attention(batch, length, other, heads, form, bias, batch_first, weights
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("is_float", [True, False])
-def test_masks(need_weights, is_float):
+def test_masks_match_autograd(need_weights, is_float):
     torch.manual_seed(0)
     batch, length, heads = 3, 5, 2
 
     def mask(*shape):
         hidden = torch.rand(*shape) < 0.4
-        hidden[..., 0] = False  # something is left to see
+        hidden[..., 0] = False  # At least one key stays visible.
         return torch.randn(*shape) if is_float else hidden
 
     x, memory = torch.randn(batch, length, 4), torch.randn(batch, 4, 4)
@@ -208,8 +212,8 @@ def test_masks(need_weights, is_float):
         check(Attends(layer, need_weights=need_weights, attn_mask=causal, is_causal=True), x)
 
 
-def test_outputs_are_those_of_the_layer_itself():
-    """Also in training mode, where only dropout differs from one run to the next."""
+def test_recorded_layers_return_the_usual_outputs():
+    """This includes training mode, in which only dropout differs between runs."""
     torch.manual_seed(0)
     x = torch.randn(4, 6, 8)
     float_mask = nn.Transformer.generate_square_subsequent_mask(6)
@@ -244,8 +248,8 @@ def test_dropout_drops_in_training_mode_only():
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_transformers(norm_first):
-    """In evaluation mode too, where torch has a fast path that would pass all layers by."""
+def test_transformers_match_autograd(norm_first):
+    """This includes evaluation mode, in which torch has a fast path that bypasses all layers."""
     torch.manual_seed(0)
     options = {"dim_feedforward": 12, "dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     x, memory = torch.randn(4, 5, 8), torch.randn(4, 3, 8)
@@ -272,7 +276,7 @@ def test_transformers(norm_first):
 
 
 class Shared(nn.Module):
-    """Layers used twice, and one that is also a part of another part."""
+    """A model with layers that are used twice, and one that also belongs to another part."""
 
     def __init__(self):
         super().__init__()
@@ -289,11 +293,11 @@ class Shared(nn.Module):
         return torch.cat([self.last(seen), self.again(seen)], 2)
 
 
-def test_layers_used_twice():
+def test_layers_that_are_used_twice_match_autograd():
     check(Shared(), torch.randn(3, 5, 4))
 
 
-def test_frozen_parts():
+def test_partly_frozen_layers_match_autograd():
     torch.manual_seed(0)
     model = Shared()
     for parameter in (model.lstm.weight_hh_l0, model.lstm.bias_ih_l0, model.look.in_proj_weight, model.last.weight):
@@ -307,7 +311,7 @@ def test_frozen_parts():
     check(model, torch.randn(3, 5, 4))
 
 
-def test_a_language_model_with_words_and_places():
+def test_a_language_model_with_words_and_positions_matches_autograd():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -331,7 +335,7 @@ def test_a_language_model_with_words_and_places():
         batch_gradients(Model(), loss, (words, False), torch.zeros(4))
 
 
-def test_a_model_with_parameters_of_its_own_takes_the_general_rule():
+def test_a_model_with_its_own_parameters_uses_the_general_rule():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -345,7 +349,7 @@ def test_a_model_with_parameters_of_its_own_takes_the_general_rule():
     check(Model().eval(), torch.randn(3, 2, 4))
 
 
-def test_checkpoints_run_layers_again_without_being_counted_again():
+def test_activation_checkpoints_are_not_counted_twice():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -358,7 +362,7 @@ def test_checkpoints_run_layers_again_without_being_counted_again():
     check(Model(), torch.randn(3, 2, 4))
 
 
-def test_layers_run_without_gradients_get_none():
+def test_layers_called_without_gradients_have_none():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -375,7 +379,7 @@ def test_layers_run_without_gradients_get_none():
 
 
 class Outside(nn.Module):
-    """The weight of one layer, used by hand."""
+    """A model that uses the weight of a layer directly."""
 
     def __init__(self):
         super().__init__()
@@ -386,8 +390,8 @@ class Outside(nn.Module):
         return functional.linear(x, self.words.weight)
 
 
-def test_parameters_used_outside_their_layers_are_refused():
-    """With parameters off they would be left without a gradient, and nobody would know."""
+def test_parameters_used_outside_their_layers_are_rejected():
+    """If their gradients were switched off, they would silently have none."""
     model = Outside()
     words = torch.randint(0, 5, (3, 2))
     with pytest.raises(ValueError, match=r"words\.weight, other\.weight took part in the loss outside"):
@@ -402,7 +406,7 @@ def test_parameters_used_outside_their_layers_are_refused():
         )
 
 
-def test_reading_shapes_or_detached_values_is_no_part_in_the_loss():
+def test_reading_shapes_or_detached_values_is_allowed():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -416,10 +420,10 @@ def test_reading_shapes_or_detached_values_is_no_part_in_the_loss():
 
 
 class Elsewhere(nn.LSTM):
-    """A subclass, which may compute something else."""
+    """A subclass, which may compute something else than its parent."""
 
 
-def test_subclasses_and_other_forwards_get_no_rule_of_their_parents():
+def test_subclasses_and_replaced_forwards_do_not_inherit_rules():
     assert has_rule(nn.LSTM(3, 3)) and not has_rule(Elsewhere(3, 3))
     x = torch.randn(4, 2, 3)
     with pytest.raises(ValueError, match="no gradient rule, and has more than one input"):
@@ -432,12 +436,12 @@ def test_subclasses_and_other_forwards_get_no_rule_of_their_parents():
     assert vars(layer)["forward"](x).equal(2 * own(x))
 
 
-def test_unknown_layers_of_several_tensors_are_refused():
+def test_layers_with_several_tensors_and_no_rule_are_rejected():
     with pytest.raises(ValueError, match="no gradient rule, and has more than one input"):
         batch_gradients(nn.Bilinear(3, 3, 2), waves, (torch.randn(4, 3), torch.randn(4, 3)), torch.ones(4))
 
 
-def test_refusals_name_what_to_do():
+def test_errors_name_a_remedy():
     x = torch.randn(4, 3, 2)
     packed = pack_padded_sequence(x, torch.tensor([3, 2, 2, 1]), batch_first=True)
     lstm, look = nn.LSTM(2, 2, batch_first=True), nn.MultiheadAttention(2, 1, batch_first=True)
@@ -466,14 +470,14 @@ def merged(outputs, targets):
     return waves(outputs.reshape(len(targets), -1), targets)
 
 
-def test_layers_that_mix_examples_are_found_inside_models_with_parameters_of_their_own():
+def test_layers_that_mix_examples_are_found_inside_models_with_their_own_parameters():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     model.shift = nn.Parameter(torch.zeros(3))
     with pytest.raises(ValueError, match=r"nn\.GroupNorm"):
         layers_of(model)
 
 
-def test_inputs_changed_in_place_are_refused():
+def test_inputs_changed_in_place_are_rejected():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()

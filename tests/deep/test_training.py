@@ -1,4 +1,4 @@
-"""make_private: noise, clip, sampling and accounting of a real training; empty batches; refusals."""
+"""make_private: noise, clipping, sampling and accounting of a training; empty batches; rejected settings."""
 
 import math
 
@@ -42,7 +42,7 @@ def train(private):
     return [private.step(*batch) for batch in private.batches()]
 
 
-def test_learns_and_promises_what_its_plan_gives():
+def test_training_learns_within_the_budget():
     dataset = problem(2000)
     private = prepared(dataset, epochs=10, batch_size=100)
     train(private)
@@ -55,7 +55,7 @@ def test_learns_and_promises_what_its_plan_gives():
     assert "the number of examples" in guarantee.statement(verbose=True)
 
 
-def test_the_guarantee_counts_the_steps_that_were_made():
+def test_the_guarantee_covers_the_steps_made():
     private = prepared()
     batches = private.batches()
     spent = []
@@ -66,7 +66,7 @@ def test_the_guarantee_counts_the_steps_that_were_made():
 
 
 def test_a_model_without_gradients_moves_by_the_planned_noise_alone():
-    """Zero inputs and no bias: the weights are the noise, divided by the expected batch size."""
+    """With zero inputs and no bias, the weights are the noise divided by the expected batch size."""
     dataset = TensorDataset(torch.zeros(100, 50), torch.zeros(100).long())
     model = nn.Linear(50, 40, bias=False)
     with torch.no_grad():
@@ -86,7 +86,7 @@ def test_one_example_moves_the_sum_by_at_most_the_clip():
 
 
 @pytest.mark.parametrize("max_batch", [1, 7, 1000])
-def test_parts_of_a_batch_add_up(max_batch):
+def test_max_batch_does_not_change_the_result(max_batch):
     whole, parts = prepared(), prepared(max_batch=max_batch)
     train(whole)
     train(parts)
@@ -95,7 +95,7 @@ def test_parts_of_a_batch_add_up(max_batch):
 
 
 class Listed(Dataset):
-    """A map-style dataset that is no tensor."""
+    """A map-style dataset that is not made of tensors."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -117,7 +117,7 @@ def test_any_map_style_dataset_gives_the_same_training():
 
 
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, Listed])
-def test_empty_batches_are_steps_of_noise(wrap):
+def test_empty_batches_are_steps_with_noise_alone(wrap):
     private = prepared(wrap(problem(40)), batch_size=1, epochs=3)
     losses = train(private)
     assert any(len(each) == 0 for each in losses)
@@ -133,7 +133,7 @@ def test_batches_are_poisson():
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
-def test_other_optimizers_schedules_groups_and_frozen_layers(kind):
+def test_other_optimizers_schedules_groups_and_frozen_layers_work(kind):
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
     model[0].weight.requires_grad_(False)
     kept = model[0].weight.clone()
@@ -157,7 +157,7 @@ def test_smoothing_is_applied_to_each_layer_after_the_noise():
         torch.testing.assert_close(smooth(one.grad.flatten()), other.grad.flatten(), rtol=1e-4, atol=1e-6)
 
 
-def test_seeds_repeat_and_others_differ():
+def test_equal_seeds_repeat_a_run_and_others_do_not():
     weights = []
     for seed in (0, 0, 1):
         private = prepared(random_state=seed)

@@ -1,4 +1,4 @@
-"""The page shows what lies in the results, says what ran and what did not."""
+"""The page shows the results, what was run, and what was not."""
 
 import importlib
 import json
@@ -18,13 +18,13 @@ def report(monkeypatch, tmp_path):
     return importlib.import_module("fed_report")
 
 
-def test_the_page_has_tables_findings_and_what_is_missing(report, tmp_path):
+def test_the_page_shows_tables_findings_and_missing_experiments(report, tmp_path):
     table = report.Shown("Table 9", ["sigma", "paper", "privet"], [["0", "1.00", "2.00"]])
     kept = report.keep("fed_cnn", [table], ran="Configuration preset", seconds=3, findings=["better: no"], subset="few")
     assert json.loads((tmp_path / "fed_cnn.json").read_text())["tables"] == kept["tables"]
     page = report.main().read_text()
     assert "| sigma | paper | privet |\n| --- | --- | --- |\n| 0 | 1.00 | 2.00 |" in page
-    assert "Configuration preset. 3 s in all" in page
+    assert "Configuration preset. It took 3 s" in page
     assert "- better: no" in page
     assert "Not run yet: `python experiments/fed_lstm.py`" in page
     assert "fed_cnn.png" not in page  # there is no figure
@@ -39,7 +39,7 @@ def test_options(report):
     assert (chosen.configuration, chosen.runs) == ("quick", 3)
 
 
-def test_what_the_page_shows_has_the_plain_name(report):
+def test_the_configuration_on_the_page_has_the_plain_name(report):
     assert report.result_name("fed_logistic", "full") == "fed_logistic"
     assert report.result_name("fed_logistic", "preset") == "fed_logistic_preset"
     assert report.result_name("fed_cnn", "preset") == "fed_cnn"

@@ -40,7 +40,7 @@ def saved(binary, tmp_path):
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fields", [{}, {"delta": 0.0}, {"smoothing": 0.5, "fit_intercept": False}], ids=repr)
-def test_a_model_comes_back_as_it_was(binary, tmp_path, labels, dtype, fields):
+def test_a_loaded_model_equals_the_saved_one(binary, tmp_path, labels, dtype, fields):
     X = binary[0].astype(dtype)
     model = fitted((X, binary[1]), labels, **fields)
     model.save(tmp_path / "model.json")

@@ -62,8 +62,8 @@ def test_declared_classes_may_come_in_any_form_and_order(kind, binary, classes):
 
 @each
 @pytest.mark.parametrize("method", METHODS)
-def test_with_declared_classes_one_label_alone_is_no_error(kind, method, binary):
-    """A neighbour may have lost the only record of a class: an error would tell."""
+def test_one_label_is_accepted_if_classes_are_declared(kind, method, binary):
+    """A neighbouring table may lack the only record of a class, so an error would reveal that record."""
     X, _ = binary
     for label in ("no", "yes"):
         model = make(kind, method=method, classes=["no", "yes"]).fit(X, np.full(60, label))
@@ -154,7 +154,7 @@ def test_several_classes_for_the_logistic_loss(method, binary):
     assert model.guarantee_.epsilon <= 50.0
 
 
-def test_several_classes_where_there_is_no_proof_are_refused_with_a_way_out(binary, no_noise):
+def test_several_classes_are_refused_by_methods_without_a_proof_for_them(binary, no_noise):
     X, y = binary
     y = y + (X[:, 1] > 1)
     with pytest.raises(ValueError, match=r"one score per record.* Use method='gradient'"):

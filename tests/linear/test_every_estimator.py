@@ -1,4 +1,4 @@
-"""What every estimator promises, whichever there are: they are found by looking, and so are their methods."""
+"""What every estimator promises. Estimators and their methods are discovered, so new ones are tested too."""
 
 import inspect
 import pickle
@@ -135,7 +135,7 @@ def test_weights_of_records_are_refused_with_the_reason(kind, binary, no_noise):
         kind().fit(X, targets(kind, y), spam=1)
 
 
-def test_no_weight_is_no_weight(binary):
+def test_sample_weight_none_changes_nothing(binary):
     for kind in ESTIMATORS:
         X, y = binary
         model = make(kind).fit(X, targets(kind, y), sample_weight=None)
@@ -285,7 +285,7 @@ def test_a_method_that_is_not_offered_is_refused_with_the_reason(kind, no_noise,
 
 
 @each_method
-def test_what_is_chosen_owes_nothing_to_the_values(kind, method, binary):
+def test_method_steps_and_guarantee_do_not_depend_on_the_values(kind, method, binary):
     """Number of steps, method, noise and guarantee are the same for every table of the same shape."""
     X, y = binary
     found = set()
@@ -299,7 +299,7 @@ def test_what_is_chosen_owes_nothing_to_the_values(kind, method, binary):
 
 
 @each_method
-def test_a_model_comes_back_from_its_file_as_it_was(kind, method, binary, tmp_path):
+def test_a_model_loaded_from_its_file_equals_the_saved_one(kind, method, binary, tmp_path):
     X, _ = binary
     model = fitted(kind, binary, method, feature_norm=2.0, random_state=987_654_321)
     model.save(tmp_path / "model.json")
@@ -337,7 +337,7 @@ def test_a_second_fit_forgets_the_first(kind, method, binary):
 
 
 @each
-def test_a_failed_fit_leaves_no_half_of_a_model(kind, binary, monkeypatch):
+def test_a_failed_fit_leaves_no_learned_attributes(kind, binary, monkeypatch):
     X, y = binary
     model = fitted(kind, binary)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no entropy"):
@@ -433,7 +433,7 @@ def test_an_impossible_setting_is_named_before_the_data_is_touched(kind, fields,
     ids=str,
 )
 def test_a_budget_beyond_floating_point_is_refused_before_any_noise_or_kept(kind, method, fields, binary, monkeypatch):
-    """Noise without end, or none at all: a model within the budget, or a refusal that no draw has preceded."""
+    """Extreme budgets give a model within the budget, or an error before any noise is drawn."""
     draws = []
     for name in ("gaussian", "k_norm", "gumbel", "permutation"):
         draw = getattr(NoiseSource, name)

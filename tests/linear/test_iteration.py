@@ -51,7 +51,7 @@ def test_early_records_are_hidden_better_and_the_worst_is_the_guarantee(table):
     assert len(np.unique(epsilons)) == BATCHES
 
 
-def test_says_what_hiding_saves_and_when_composition_would_be_better(table):
+def test_the_reason_states_the_noise_saved_and_when_composition_is_better(table):
     weak, strong = (logistic(alpha=alpha, max_iter=60).fit(*table).method_reason_ for alpha in (1e-6, 0.05))
     assert "saves" in weak
     assert "method='gradient'" in weak

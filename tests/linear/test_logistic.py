@@ -305,7 +305,7 @@ def test_the_default_method_is_chosen_with_a_reason(binary):
     assert PrivateLogisticRegression(delta=0.0).fit(*binary).method_ == "objective"
 
 
-def test_the_number_of_steps_owes_nothing_to_the_values(binary):
+def test_the_number_of_steps_does_not_depend_on_the_values(binary):
     X, y = binary
     steps = {PrivateLogisticRegression().fit(rows, y).n_iter_ for rows in (X, 0 * X, 1e300 * X, X[::-1])}
     assert len(steps) == 1
@@ -407,7 +407,7 @@ def test_predicting_comes_after_fitting(binary):
         PrivateLogisticRegression().predict(binary[0])
 
 
-def test_a_failed_fit_leaves_the_earlier_model_whole_or_none(binary, monkeypatch):
+def test_a_failed_fit_never_leaves_a_partial_model(binary, monkeypatch):
     X, y = binary
     for bad_X, bad_y, broken_noise in ((X[:, :2], 0 * y, False), (X[:, :2], np.where(y, "b", "a"), True)):
         model = PrivateLogisticRegression(random_state=0).fit(X, y)

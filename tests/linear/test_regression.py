@@ -250,7 +250,7 @@ def test_one_record_without_a_number_does_not_make_the_model_one_without_numbers
 
 @each
 @pytest.mark.parametrize("y", [["a", "b", "c", "d"], ["low", "low", "high", "high"]], ids=str)
-def test_words_are_no_numbers_and_the_error_says_so(kind, y, no_noise):
+def test_text_targets_of_a_regression_are_refused(kind, y, no_noise):
     with pytest.raises(ValueError, match=r"\by\b|target") as error:
         kind().fit(np.eye(4), y)
     assert "\n" not in str(error.value)

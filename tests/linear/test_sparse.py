@@ -124,7 +124,7 @@ def test_no_method_keeps_more_features_than_asked(kind, method, words):
 
 
 def test_features_are_found_among_larger_ones_where_one_class_is_rare():
-    """Without a noisy mean first, the columns with the largest sums would be chosen, whatever they tell."""
+    """Without a noisy mean first, the columns with the largest sums would be chosen, useful or not."""
     rng = np.random.default_rng(0)
     X = np.hstack([rng.uniform(0, 1, (N, 10)), rng.uniform(0, 0.5, (N, 90))])
     y = (rng.random(N) < 1 / (1 + np.exp(2 - 10 * (X[:, 50] - 0.25) + 10 * (X[:, 60] - 0.25)))).astype(int)
@@ -175,7 +175,7 @@ def test_the_default_number_of_features_is_near_the_best(numbers, epsilon):
     assert scores[None] > max(scores.values()) - 0.1
 
 
-def test_the_model_says_what_was_chosen(numbers):
+def test_the_model_reports_method_and_number_of_features(numbers):
     X, y, _ = numbers
     model = model_of(PrivateSparseRegression, n_nonzero=None).fit(X, y)
     assert model.n_nonzero_ == default_n_nonzero(Budget(2.0, 1e-4), N, D, 12.0)
@@ -223,7 +223,7 @@ def test_the_first_step_of_the_tamed_loss_is_that_of_the_logistic_one(labels):
 # ------------------------------------------------------------------------------------------------------- bounds on rows
 
 
-def test_entries_are_clipped_each_by_itself_and_the_table_stays_as_it_was(words):
+def test_entries_are_clipped_independently_and_the_input_is_not_changed(words):
     X, y = words
     wild = X.copy()
     wild.data[::5] *= 100
@@ -289,7 +289,7 @@ def test_a_sparse_table_is_never_made_dense(kind, method, words, monkeypatch):
 
 
 @each
-def test_the_support_is_told_as_feature_selectors_do(kind, words):
+def test_get_support_behaves_as_in_feature_selectors(kind, words):
     X, y = words
     model = model_of(kind, n_nonzero=5).fit(X, target(kind, y))
     mask = model.get_support()

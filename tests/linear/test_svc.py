@@ -75,7 +75,7 @@ def test_any_width_keeps_within_the_budget(binary, width):
         assert np.isfinite(model.coef_).all()
 
 
-def test_it_tells_no_probabilities(binary):
+def test_a_support_vector_machine_has_no_predict_proba(binary):
     model = PrivateLinearSVC(random_state=0).fit(*binary)
     assert not hasattr(model, "predict_proba")
     assert model.decision_function(binary[0]).shape == (60,)

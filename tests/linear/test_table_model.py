@@ -39,7 +39,7 @@ def test_a_table_is_learned_and_predicted_in_its_own_words():
     assert set(model.predict(frame.drop(columns=["visits", "note"]))) <= {"few", "many"}
 
 
-def test_a_saved_table_model_comes_back_as_it_was(tmp_path):
+def test_a_loaded_table_model_equals_the_saved_one(tmp_path):
     frame = table()
     model = model_of().fit(frame)
     model.save(tmp_path / "model.json")
@@ -110,7 +110,7 @@ def test_other_units_give_the_same_model_in_those_units():
     np.testing.assert_allclose(scaled.predict(frame), 1024 * model.predict(frame), rtol=1e-6)
 
 
-def test_a_number_beyond_the_bounds_counts_as_the_bound():
+def test_targets_beyond_the_bounds_are_clipped_to_them():
     frame = table()
     wild, tame = frame.copy(), frame.copy()
     wild.loc[:1, "cost"], tame.loc[:1, "cost"] = [1e300, -1e300], [6000, 0]
@@ -126,7 +126,7 @@ def test_the_threshold_is_one_of_the_mapped_target():
 
 
 @REGRESSORS
-def test_a_saved_model_of_numbers_comes_back_as_it_was(tmp_path, regressor):
+def test_a_loaded_table_regression_equals_the_saved_one(tmp_path, regressor):
     frame = table()
     model = cost_model(regressor).fit(frame)
     model.save(tmp_path / "model.json")

@@ -143,7 +143,7 @@ def told_apart(one, other):
     [case for case in CASES if case[1] not in {"objective", "iteration"}],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_no_neighbour_is_told_apart_better_than_claimed(kind, method, n, fit_intercept, watch):
+def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_intercept, watch):
     """One table is fitted; the other is fitted on the same releases. All sums together keep within the claim.
 
     And everything that comes back is the same to the last bit: nothing but the releases got through.
@@ -222,7 +222,7 @@ def test_the_noise_of_gradients_is_that_of_the_exact_profile(kind, clip_norm, fe
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_without_an_intercept_there_is_no_mean_to_pay_for(kind, binary, watch):
+def test_without_an_intercept_no_mean_is_released(kind, binary, watch):
     X, y = binary
     log = watch(make(kind, "gradient", fit_intercept=False, clip_norm=0.1, max_iter=7), X, numbers(kind, y))
     assert [each.shape for each in log.exact] == [(3,)] * 7

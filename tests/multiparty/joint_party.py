@@ -84,7 +84,7 @@ class Silent(Watched):
         return self._secret.array(np.full(self.plan.dimension, self.plan.law.reach, dtype=object))
 
 
-async def sums(session, told):
+async def sums(session, orders):
     """Sum values of various sizes and signs, without noise and with noise."""
     found = {}
     for name, kind in (("silent", Silent), ("noisy", Watched)):
@@ -93,7 +93,7 @@ async def sums(session, told):
     return found
 
 
-async def descents(session, told):
+async def descents(session, orders):
     """Run every method, without noise and with noise."""
     found = {}
     for kind in KINDS:
@@ -109,7 +109,7 @@ async def descents(session, told):
     return found
 
 
-async def draws(session, told):
+async def draws(session, orders):
     """Draw only noise, and keep this party's share of it."""
     start = time.perf_counter()
     for name, law, number in (("small", SMALL, DRAWS), ("default", LatticeLaw(), DEFAULT_DRAWS)):
@@ -121,7 +121,7 @@ async def draws(session, told):
     return {"seconds": time.perf_counter() - start}
 
 
-async def release(session, told):
+async def release(session, orders):
     """Measure one release of 104 coordinates."""
     plan = AggregationPlan.for_budget(BUDGET, dimension=104, steps=1, sensitivity=2.0, largest=1e5)
     aggregator = JointAggregator(plan, session, problems("logistic")[session.index])
@@ -135,17 +135,17 @@ async def release(session, told):
     }
 
 
-async def signing(session, told):
+async def signing(session, orders):
     """Sign a result. One party may have a different one."""
-    result = {"weights": [1.0 if session.index == told["other"] else 0.0]}
+    result = {"weights": [1.0 if session.index == orders["other"] else 0.0]}
     try:
-        signatures = await sign(session, Study.from_values(told["study"]), result)
+        signatures = await sign(session, Study.from_values(orders["study"]), result)
     except (ValueError, NetworkError) as error:
         return {"error": str(error)}
     return {"signatures": [each.signature.hex() for each in signatures]}
 
 
-async def ordered(session, told):
+async def ordered(session, orders):
     """Take part in a study and record the order of events. Party 1 brings no table; one party is slow."""
     events, exchange, output = [], session.exchange, session.runtime.output
     times = {}
@@ -163,21 +163,21 @@ async def ordered(session, told):
 
     def load():
         events.append("loaded")
-        if session.index == told["slow"]:
+        if session.index == orders["slow"]:
             time.sleep(0.5)
         times["loaded"] = time.monotonic()
         rng = np.random.default_rng(session.index)
         return None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
 
     def book(guarantee):
-        if session.index == told.get("refuses"):
+        if session.index == orders.get("refuses"):
             raise ValueError("the ledger is full")
         events.append("booked")
         times.update(booked=time.monotonic(), epsilon=guarantee.epsilon)
 
     session.exchange, session.runtime.output = watched_exchange, watched_output
     try:
-        release = await take_part(session, Study.from_values(told["study"]), load, book=book)
+        release = await take_part(session, Study.from_values(orders["study"]), load, book=book)
     except (ValueError, NetworkError) as error:
         await session.abandon(error)
         return {"events": events, "error": str(error)}
@@ -186,16 +186,16 @@ async def ordered(session, told):
     return {"events": events, "slowest": slowest, "counts": release.trace["counts"], **times}
 
 
-async def _take_part(told):
-    addresses = [(HOST, port) for port in told["ports"]]
+async def _take_part(orders):
+    addresses = [(HOST, port) for port in orders["ports"]]
     found = {}
     with contextlib.suppress(NetworkError, ValueError):  # The tests look at what was found until then.
-        async with Network(addresses, told["index"], told.get("keys"), 60.0, 60.0).connect() as session:
-            for name in told["do"]:
-                found[name] = await globals()[name](session, told)
+        async with Network(addresses, orders["index"], orders.get("keys"), 60.0, 60.0).connect() as session:
+            for name in orders["do"]:
+                found[name] = await globals()[name](session, orders)
     return found
 
 
-def main(told):
-    found = asyncio.run(_take_part(told))
+def main(orders):
+    found = asyncio.run(_take_part(orders))
     Path("found.json").write_text(json.dumps(found))

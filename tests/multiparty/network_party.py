@@ -10,17 +10,17 @@ import numpy as np
 from privet.multiparty import Network, NetworkError, verify
 
 
-def tell(what, **more):
+def report(what, **more):
     print(json.dumps({"what": what, "time": time.monotonic(), **more}), flush=True)
 
 
-async def exchange(session, told):
+async def exchange(session, orders):
     before = session.bytes_sent
     texts = await session.exchange(f"from {session.index}".encode())
-    tell("texts", texts=[text.decode() for text in texts], sent=session.bytes_sent - before)
+    report("texts", texts=[text.decode() for text in texts], sent=session.bytes_sent - before)
 
 
-async def compute(session, told):
+async def compute(session, orders):
     """Sum the secret vectors of all parties, open joint random bits, and multiply arrays, which MPyC would pickle."""
     rt = session.runtime
     secint = rt.SecInt(32)
@@ -30,7 +30,7 @@ async def compute(session, told):
     product = await session.wait(rt.output(shared[0] * shared[1]))
     bits = await session.wait(rt.output(rt.np_random_bits(secint, 2000)))
     single = await session.wait(rt.output(sum(rt.input(secint(session.index + 1)))))
-    tell(
+    report(
         "computed",
         total=[int(each) for each in total],
         product=[int(each) for each in product],
@@ -42,82 +42,82 @@ async def compute(session, told):
     )
 
 
-async def signatures(session, told):
+async def signatures(session, orders):
     signed = await session.exchange(session.identity.sign(b"the model"))
     for party, (certificate, signature) in enumerate(zip(session.certificates, signed, strict=True)):
         verify(certificate, b"the model", signature, authority=session.identity.authority, party=party)
-    tell("signed", name=session.identity.name)
+    report("signed", name=session.identity.name)
 
 
-async def hold(session, told):
+async def hold(session, orders):
     """Wait for a message that arrives only if all parties take part in the exchange."""
-    if session.index == told.get("holder"):
+    if session.index == orders.get("holder"):
         await asyncio.sleep(60)
     await session.exchange(b"")
 
 
-async def share(session, told):
+async def share(session, orders):
     """Wait for a share of MPyC from a party that never sends one."""
     rt = session.runtime
-    if session.index == told.get("holder"):
+    if session.index == orders.get("holder"):
         await asyncio.sleep(60)
     await session.wait(rt.output(sum(rt.input(rt.SecInt(32)(1)))))
 
 
-async def stop(session, told):
-    if session.index == told["stopper"]:
-        await session.stop(told["cause"])
+async def stop(session, orders):
+    if session.index == orders["stopper"]:
+        await session.stop(orders["cause"])
     await session.exchange(b"")
 
 
-async def fail(session, told):
-    if session.index == told["stopper"]:
+async def fail(session, orders):
+    if session.index == orders["stopper"]:
         raise ValueError("record 17: age 203")
     await session.exchange(b"")
 
 
-async def malformed(session, told):
+async def malformed(session, orders):
     """One party sends party 0 something other than shares."""
     rt = session.runtime
-    if session.index == told["stopper"]:
+    if session.index == orders["stopper"]:
         peer = rt.parties[0].protocol
-        peer.send = lambda counter, payload: type(peer).send(peer, counter, bytes.fromhex(told["payload"]))
+        peer.send = lambda counter, payload: type(peer).send(peer, counter, bytes.fromhex(orders["payload"]))
     shared = rt.input(rt.SecInt(32).array(np.arange(3)))
     await session.wait(rt.output(shared[0]))
 
 
-async def slow(session, told):
+async def slow(session, orders):
     """Compute alone for longer than the timeout while no party waits for this one, and then continue."""
-    await session.wait(asyncio.sleep(told["pause"]))
-    await exchange(session, told)
+    await session.wait(asyncio.sleep(orders["pause"]))
+    await exchange(session, orders)
 
 
-async def one_session(told):
+async def one_session(orders):
     network = Network(
-        addresses=tuple((host, port) for host, port in told["addresses"]),
-        index=told["index"],
-        keys=told.get("keys"),
-        connect_timeout=told.get("connect_timeout", 20.0),
-        timeout=told.get("timeout", 20.0),
+        addresses=tuple((host, port) for host, port in orders["addresses"]),
+        index=orders["index"],
+        keys=orders.get("keys"),
+        connect_timeout=orders.get("connect_timeout", 20.0),
+        timeout=orders.get("timeout", 20.0),
     )
-    async with network.connect(lambda missing: tell("waiting", missing=missing)) as session:
-        tell("connected")
-        await globals()[told["do"]](session, told)
+    async with network.connect(lambda missing: report("waiting", missing=missing)) as session:
+        report("connected")
+        await globals()[orders["do"]](session, orders)
     return [session.bytes_sent, session.bytes_received]
 
 
-def main(told):
+def main(orders):
     """Take part in the sessions that are asked for."""
     arguments = sys.argv[:]
-    asyncio.run(_sessions(told))
+    asyncio.run(_sessions(orders))
     assert sys.argv == arguments
 
 
-async def _sessions(told):
-    for _ in range(told.get("sessions", 1)):
+async def _sessions(orders):
+    for _ in range(orders.get("sessions", 1)):
         try:
-            counted = await one_session(told)
+            counted = await one_session(orders)
         except (NetworkError, ValueError) as error:
-            tell("error", kind=type(error).__name__, text=str(error))
+            report("error", kind=type(error).__name__, text=str(error))
         else:
-            tell("ended", counted=counted)
+            report("ended", counted=counted)

@@ -118,15 +118,15 @@ def _output_folder(folder):
 
 def _run(folder, function, arguments):
     """Run a function as a party, in its own folder, with its own temporary folder and its output in files."""
-    told = _output_folder(folder)
-    (told / "tmp").mkdir(parents=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(told / "tmp")
+    output = _output_folder(folder)
+    (output / "tmp").mkdir(parents=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(output / "tmp")
     os.environ["COLUMNS"] = "200"
     for name, number in (("out", 1), ("err", 2)):
-        os.dup2(os.open(told / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout.reconfigure(line_buffering=True)
     os.chdir(folder)
-    _watch(os.open(told / "written", os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+    _watch(os.open(output / "written", os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     function(*arguments)
 
 

@@ -116,7 +116,7 @@ def test_centring_does_not_change_the_original_rows():
     rows, before = BoundedRows(X, 1.0, 0.5), X.copy()
     scores, norms, weights = rows.scores(np.ones(4)), rows.norms().copy(), rows.weight_in_total
     centred = rows.centred(centre)
-    centre[:] = 1e9  # the rows keep a copy of their own
+    centre[:] = 1e9  # the rows keep their own copy
     assert centred.norm_bound < 10
     assert np.array_equal(rows.scores(np.ones(4)), scores)
     assert np.array_equal(rows.norms(), norms)
@@ -194,7 +194,7 @@ def test_norms_are_never_below_the_exact_ones(kind):
             exact = exact_norm(X[i], factors_of(rows)[i], centre, intercept)
             assert float(centred.norms()[i]) >= exact
             closest = min(closest, float(centred.norms()[i] / exact))
-    assert closest < 1 + 1e-9  # nor are they far above it, for some of these
+    assert closest < 1 + 1e-9  # for some of these, the norm is not far above the exact one
 
 
 @pytest.mark.parametrize("kind", CENTRES)

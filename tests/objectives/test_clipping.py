@@ -34,7 +34,7 @@ def flattened(objective, targets, slopes):
 
         reach = 1e4
         if excess(-reach) >= 0 or excess(reach) <= 0:
-            return math.copysign(math.inf, slope)  # the slope is never passed
+            return math.copysign(math.inf, slope)  # the slope is never exceeded
         return brentq(excess, -reach, reach, xtol=1e-14)
 
     low, high = (np.array([where(y, s) for y, s in zip(targets, sign * slopes, strict=True)]) for sign in (-1, 1))
@@ -71,7 +71,7 @@ def test_no_record_is_longer_than_the_clip(records, intercept, clip_norm):
     let_be = before < clip_norm * (1 - 2 * rows.rounding)
     visible = rows.norms() > 1e-130
     assert np.array_equal(short[let_be & visible], residuals[let_be & visible])
-    assert (after[~let_be & visible] >= clip_norm * (1 - 3 * rows.rounding)).all()  # and no shorter than need be
+    assert (after[~let_be & visible] >= clip_norm * (1 - 3 * rows.rounding)).all()  # and not shorter than necessary
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
@@ -86,7 +86,7 @@ def test_no_record_of_several_scores_is_longer_than_the_clip(tools, n_classes, c
     assert norms.max() > clip_norm * (1 - 3 * rows.rounding)
     cosines = np.sum(short / clip_norm * residuals, axis=1)
     lengths = np.linalg.norm(short / clip_norm, axis=1) * np.linalg.norm(residuals, axis=1)
-    assert cosines == pytest.approx(lengths)  # scaled, not turned
+    assert cosines == pytest.approx(lengths)  # scaled without a change of direction
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -44,7 +44,7 @@ def test_the_gradient_is_the_derivative_of_the_loss(tools, objective, kind, inte
 def test_gradient_sums_agree_with_a_loop_over_the_records(tools, objective, kind, dtype, n, clip_norm, intercept):
     rng = np.random.default_rng(n)
     X = tools.draw_table(rng, n, 5).astype(dtype)
-    X[-1] = X[0]  # a tie, of other targets perhaps
+    X[-1] = X[0]  # a duplicate row, possibly with another target
     rows = BoundedRows(tools.as_kind(X, kind), 1.0, intercept)
     targets = tools.draw_targets(objective, rng, n, dtype)
     weights = 2 * rng.standard_normal(objective.start(rows.dimension).shape)
@@ -108,7 +108,7 @@ def test_no_gradient_exceeds_the_lipschitz_constant_and_a_confident_mistake_atta
     wrong = np.array([1]) if weights.ndim == 2 else np.zeros(1, dtype)
     attained = np.linalg.norm(objective.gradient_sum(weights, rows, wrong, IDLE))
     if math.isinf(bound):
-        assert attained == pytest.approx(100 * math.hypot(1.0, intercept))  # and on with the weights, without end
+        assert attained == pytest.approx(100 * math.hypot(1.0, intercept))  # it grows with the weights without a limit
     else:
         assert bound * (1 - 1e-9) < attained <= bound * (1 + 1e-9)
 
@@ -141,7 +141,7 @@ def test_residuals_rise_with_the_scores_and_no_faster_than_the_curvature_bound(o
 def test_the_curvature_bound_is_attained(tools, objective):
     rng = np.random.default_rng(3)
     k, width = tools.n_outputs(objective), 1e-3
-    even = [0.0, 0.0, -40.0, -40.0][:k]  # of several classes two at one half, the others out
+    even = [0.0, 0.0, -40.0, -40.0][:k]  # two classes with probability one half, the others with zero
     places = 0.0 if k > 1 else np.append(rng.uniform(-3, 3, 1999), -width)  # just below the corner of a tamed loss
     scores = np.tile(even, (2000, 1)) if k > 1 else places
     targets = np.zeros(2000, int)

@@ -1,4 +1,4 @@
-"""The distinguishing game for estimators: many fits on worst-case neighbouring tables."""
+"""The distinguishing game for estimators: many fits on worst-case pairs of neighbouring tables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,27 +23,28 @@ def audit_estimator(
     confidence: float = 0.95,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Distinguished]:
-    """Fit copies of an estimator over and over on neighbouring tables, and try to tell the models apart.
+    """Fit many copies of an estimator on neighbouring tables, and try to distinguish the models.
 
     Parameters
     ----------
     estimator : PrivateLinearModel
-        Its settings. ``random_state`` must be None: with one seed all fits would have the same noise.
+        The estimator with its settings. ``random_state`` must be None, because all fits with one seed have the same
+        noise.
     pairs : sequence of Pair or None
-        None takes worst-case pairs of n rows and d columns for the estimator's kind.
+        None means worst-case pairs of n rows and d columns for this kind of estimator.
     runs : int
-        Fits on each table of each pair.
+        Number of fits on each table of each pair.
     confidence : float
-        Of all audits together: each is held to a stricter one.
+        Joint confidence of all audits. Each single audit uses a higher confidence.
 
     Returns
     -------
-    dict from the pair's name to what the game showed.
+    dict from the name of a pair to the result of its game.
     """
     if estimator.random_state is not None:
-        raise ValueError("an audit needs fresh noise in every fit: set random_state=None")
+        raise ValueError("An audit needs new noise in every fit, but random_state is set. Set random_state=None.")
     chosen = list(pairs) if pairs is not None else worst_pairs(estimator, n, d)
-    if is_classifier(estimator) and estimator.classes is None:  # worst-case tables may hold one label only
+    if is_classifier(estimator) and estimator.classes is None:  # worst-case tables may have only one label
         estimator = clone(estimator).set_params(classes=[0, 1])
     results = {}
     for place, pair in enumerate(chosen):
@@ -64,7 +65,7 @@ def audit_estimator(
 
 
 def worst_pairs(estimator: PrivateLinearModel, n: int = 3, d: int = 2) -> list[Pair]:
-    """Return worst-case neighbouring tables for an estimator's kind and bounds."""
+    """Return worst-case pairs of neighbouring tables for an estimator and its bounds."""
     if is_classifier(estimator):
         return [make(n, d, estimator.feature_norm) for make in CLASSIFICATION]
     return [target_flip(n, d, estimator.feature_norm, getattr(estimator, "target_bound", 1.0))]

@@ -62,7 +62,10 @@ class StudyError(ValueError):
 
 @dataclass(frozen=True)
 class PartyInfo:
-    """A party's name and address."""
+    """A party of a study, with its name and the address at which it listens.
+
+    All three are part of the study's digest.
+    """
 
     name: str
     host: str

@@ -80,7 +80,7 @@ class CentredPlan:
         def plan(multiplier: float) -> CentredPlan:
             return cls(
                 replace(mean, noise_multiplier=multiplier * ratio),
-                replace(draft, noise_multiplier=multiplier),
+                replace(draft, noise_multiplier=multiplier, delta=budget.delta),
                 delta=budget.delta,
             )
 

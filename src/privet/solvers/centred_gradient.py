@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
-from privet.privacy.guarantees.guarantee import Guarantee, enforced
+from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
 from privet.solvers.base.run import Run
@@ -42,7 +42,12 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     plan.mean.divisor(rows.n)
     is_last = plan.gradients.release == "last"
     _check(problem, plan.gradients, options)
-    guarantee = _guarantee(run)
+    bounds = (
+        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
+        enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
+    )
+    contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
+    guarantee = run.guarantee(bounds=bounds, contracts=contracts)
     for step in plan.mean.run(rows.n, source):  # one
         centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
     row_norm = rows.row_norm if is_last else None
@@ -51,7 +56,10 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
         options["public"] = replace(public, rows=public.rows.centred(centre, row_norm))
     centred = replace(problem, rows=rows.centred(centre, row_norm))
     solve = projected_sgd if is_last else noisy_gradient_descent
-    release = solve(centred, Run(replace(plan.gradients, delta=guarantee.delta), source, run.progress), **options)
+    gradients = plan.gradients
+    if gradients.delta != guarantee.delta:
+        gradients = replace(gradients, delta=guarantee.delta)
+    release = solve(centred, Run(gradients, source, run.progress), **options)
     trace = dict(release.trace)
     if "iterates" in trace:
         trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
@@ -73,16 +81,6 @@ def _check(problem: Problem, descent: GradientPlan, options: Mapping[str, Any]) 
         return
     checked = {name: options[name] for name in ("step_size", "momentum", "averaged") if name in options}
     check_run(problem.rows.n, descent, **checked)
-
-
-def _guarantee(run: Run[CentredPlan]) -> Guarantee:
-    plan = run.plan
-    bounds = (
-        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
-        enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
-    )
-    contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
-    return run.guarantee(bounds=bounds, contracts=contracts)
 
 
 def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.cells import distinct_levels, level_codes, numbers, spelling
 from privet.tables.errors import TableError, show
+from privet.tables.reading import distinct_levels, level_codes, numbers, spelling
 
 if TYPE_CHECKING:
     import pandas as pd

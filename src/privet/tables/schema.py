@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.cells import column_of
 from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name
 from privet.tables.errors import TableError, show
+from privet.tables.reading import column_of
 
 if TYPE_CHECKING:
     import pandas as pd

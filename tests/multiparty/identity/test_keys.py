@@ -87,12 +87,12 @@ def test_a_folder_that_appears_in_the_meantime_is_not_changed(tmp_path, monkeypa
     target = tmp_path / "keys"
     issue = keys.issue
 
-    def meanwhile(*arguments):
+    def issue_in_the_meantime(*arguments):
         target.mkdir(exist_ok=True)
         (target / "theirs").write_text("mine")
         return issue(*arguments)
 
-    monkeypatch.setattr(keys, "issue", meanwhile)
+    monkeypatch.setattr(keys, "issue", issue_in_the_meantime)
     with pytest.raises(FileExistsError):
         make_keys(target, NAMES)
     assert [path.name for path in tmp_path.iterdir()] == ["keys"]

@@ -170,9 +170,9 @@ def test_two_parties_together_can_reconstruct_the_noise(folders):
     """The threshold is one, so two shares determine the value: it is where the line through both meets 0."""
     noise = draws_of(folders, "small")[0]
     first, second = (np.load(folders[index] / "small_share.npy") for index in range(2))
-    told = 2 * first - second  # Shares are the values of a line at 1, 2 and 3, modulo a prime.
+    value = 2 * first - second  # Shares are the values of a line at 1, 2 and 3, modulo a prime.
     modulus = prime_of(joint.SMALL)
-    np.testing.assert_array_equal(told % modulus, (noise + joint.SMALL.reach) % modulus)
+    np.testing.assert_array_equal(value % modulus, (noise + joint.SMALL.reach) % modulus)
 
 
 def prime_of(law):

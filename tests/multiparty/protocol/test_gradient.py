@@ -157,15 +157,15 @@ def test_the_drawn_noise_has_the_planned_size():
 def test_progress_is_reported_after_every_step():
     parties = parties_of(Logistic(), (0.0, 1.0))
     problem = JointProblem.of(parties)
-    told = []
+    reported = []
     run(
         joint_gradient_descent,
         problem,
         gradient_plan(problem, BUDGET, steps=3),
         parties,
-        progress=lambda *steps: told.append(steps),
+        progress=lambda *steps: reported.append(steps),
     )
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_guarantee_equals_that_of_the_plan():

@@ -72,9 +72,9 @@ def keys(tmp_path_factory):
     return make_keys(tmp_path_factory.mktemp("study") / "keys", list("abc"))
 
 
-def found(folder, do, **told):
+def found(folder, do, **options):
     with Machine() as machine:
-        orders = {"do": [do], "ports": machine.ports, "study": STUDY, **told}
+        orders = {"do": [do], "ports": machine.ports, "study": STUDY, **options}
         parties = [machine.start(folder / str(index), joint.main, {**orders, "index": index}) for index in range(3)]
         assert [party.wait() for party in parties] == [0, 0, 0], [party.err for party in parties]
     return [json.loads((party.folder / "found.json").read_text())[do] for party in parties]

@@ -44,14 +44,14 @@ class Study:
         self.addresses = [(HOST, port) for port in machine.ports]
         self.processes = {}
 
-    def start(self, *indices, do="exchange", addresses=None, name=None, **told):
+    def start(self, *indices, do="exchange", addresses=None, name=None, **options):
         """Start parties. ``name`` distinguishes two parties with the same index."""
         for index in indices:
             key = index if name is None else name
-            orders = {"addresses": addresses or self.addresses, "index": index, "do": do, **told}
+            orders = {"addresses": addresses or self.addresses, "index": index, "do": do, **options}
             self.processes[key] = self._machine.start(self.folder / str(key), network_party.main, orders)
 
-    def told(self, key):
+    def events(self, key):
         """Return the events that a party has printed."""
         lines = self.processes[key].out.splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
@@ -61,7 +61,7 @@ class Study:
 
         def happened():
             wanted = {"what": what, **fields}
-            return [event for event in self.told(key) if wanted.items() <= event.items()]
+            return [event for event in self.events(key) if wanted.items() <= event.items()]
 
         self.processes[key].until(happened)
         return happened()[0]
@@ -72,7 +72,7 @@ class Study:
             party = self.processes[key]
             assert party.wait() == 0, party.out + party.err
             assert "Traceback" not in party.out + party.err, party.out + party.err
-        return [self.told(key)[-1] for key in keys]
+        return [self.events(key)[-1] for key in keys]
 
 
 @pytest.fixture
@@ -123,15 +123,15 @@ async def connected(network, **options):
 def test_a_secure_computation_gives_the_right_results(study):
     study.start(0, 1, 2, do="compute")
     study.end(0, 1, 2)
-    told = [study.until(index, "computed") for index in range(3)]
-    for index, each in enumerate(told):
+    computed = [study.until(index, "computed") for index in range(3)]
+    for index, each in enumerate(computed):
         assert each["total"] == [6 * i - 21 for i in range(5)]
         assert each["product"] == [(i - 7) * (2 * i - 7) for i in range(5)]
         assert each["single"] == 6
         assert each["shape"] == [index, 3, 1]
-        assert each["bits"] == told[0]["bits"]
+        assert each["bits"] == computed[0]["bits"]
         assert each["sent"] > 2000 and each["received"] > 2000
-    bits = told[0]["bits"]
+    bits = computed[0]["bits"]
     assert set(bits) == {0, 1}
     assert abs(sum(bits) - 1000) < 5 * 22.4  # five standard deviations
 
@@ -140,10 +140,10 @@ def test_a_process_can_run_several_sessions_in_sequence(study):
     study.start(0, 1, 2, sessions=3)
     study.end(0, 1, 2)
     for index in range(3):
-        texts = [event for event in study.told(index) if event["what"] == "texts"]
+        texts = [event for event in study.events(index) if event["what"] == "texts"]
         assert [each["texts"] for each in texts] == [["from 0", "from 1", "from 2"]] * 3
         assert [each["sent"] for each in texts] == [2 * (13 + 6)] * 3  # two peers, a header of 13, six letters
-    ends = [[event["counted"] for event in study.told(index) if event["what"] == "ended"] for index in range(3)]
+    ends = [[event["counted"] for event in study.events(index) if event["what"] == "ended"] for index in range(3)]
     for session in zip(*ends, strict=True):
         sent, received = (sum(counts) for counts in zip(*session, strict=True))
         assert sent == received > 0
@@ -160,11 +160,11 @@ def test_parties_wait_for_one_that_connects_late(study):
     assert study.until(0, "waiting")["missing"] == [1, 2]
     study.until(0, "waiting", missing=[2])
     time.sleep(0.3)
-    assert not any(event["what"] == "connected" for event in study.told(0))
-    assert [event["missing"] for event in study.told(0) if event["what"] == "waiting"][-1] == [2]
+    assert not any(event["what"] == "connected" for event in study.events(0))
+    assert [event["missing"] for event in study.events(0) if event["what"] == "waiting"][-1] == [2]
     study.start(2)
     assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
-    assert [event["missing"] for event in study.told(0) if event["what"] == "waiting"][-1] == []
+    assert [event["missing"] for event in study.events(0) if event["what"] == "waiting"][-1] == []
 
 
 def test_a_computation_longer_than_the_timeout_is_allowed(study):
@@ -296,8 +296,8 @@ def reach(address):
 
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_unauthenticated_callers_cannot_keep_a_party_out(study, keys, has_keys):
-    told = {"keys": str(keys)} if has_keys else {}
-    study.start(1, 2, **told)
+    options = {"keys": str(keys)} if has_keys else {}
+    study.start(1, 2, **options)
     with contextlib.ExitStack() as stack:
         for address in study.addresses[1:]:
             reach(address).close()
@@ -305,7 +305,7 @@ def test_unauthenticated_callers_cannot_keep_a_party_out(study, keys, has_keys):
                 stack.enter_context(stranger)
             for _ in range(300):  # more than are kept open
                 stack.enter_context(socket.create_connection(address, timeout=5))
-        study.start(0, **told)
+        study.start(0, **options)
         assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
 
 
@@ -433,11 +433,11 @@ def tap(stack, target):
 
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_an_eavesdropper_can_read_messages_only_without_keys(study, keys, has_keys):
-    told = {"keys": str(keys)} if has_keys else {}
+    options = {"keys": str(keys)} if has_keys else {}
     with contextlib.ExitStack() as stack:
         address, heard = tap(stack, study.addresses[1])
-        study.start(0, addresses=[study.addresses[0], address, study.addresses[2]], **told)
-        study.start(1, 2, **told)
+        study.start(0, addresses=[study.addresses[0], address, study.addresses[2]], **options)
+        study.start(1, 2, **options)
         assert [each["what"] for each in study.end(0, 1, 2)] == ["ended"] * 3
         assert len(heard) > 100
         assert (b"from 0" in heard) is not has_keys

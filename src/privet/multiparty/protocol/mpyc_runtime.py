@@ -128,7 +128,7 @@ def _runtime(mpyc: Any, index: int, parties: int) -> Any:
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
     runtime = mpyc.runtime.Runtime(index, [mpyc.runtime.Party(each) for each in range(parties)], options)
-    loop.set_exception_handler(handler)  # The runtime installs a handler of its own, as if it owned the loop.
+    loop.set_exception_handler(handler)  # The runtime installs its own handler, as if it owned the loop.
     return runtime
 
 

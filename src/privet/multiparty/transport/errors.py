@@ -9,36 +9,36 @@ class PortInUseError(NetworkError):
     """A party cannot listen on its own port."""
 
 
-class PartyMissingError(NetworkError):
+class _PartyError(NetworkError):
+    """An error with one party, whose index is ``party``."""
+
+    def __init__(self, message: str, party: int) -> None:
+        super().__init__(message)
+        self.party = party
+
+
+class _PartiesError(NetworkError):
+    """An error with at least one party. The indices are ``parties``."""
+
+    def __init__(self, message: str, parties: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.parties = parties
+
+
+class PartyMissingError(_PartiesError):
     """At least one party did not connect in time."""
 
-    def __init__(self, message: str, parties: tuple[int, ...]) -> None:
-        super().__init__(message)
-        self.parties = parties
 
-
-class PartyRefusedError(NetworkError):
-    """Two parties reached each other, but one of them does not accept the other."""
-
-    def __init__(self, message: str, party: int) -> None:
-        super().__init__(message)
-        self.party = party
-
-
-class PartyLostError(NetworkError):
-    """An existing connection was lost because the other process ended or the network failed."""
-
-    def __init__(self, message: str, party: int) -> None:
-        super().__init__(message)
-        self.party = party
-
-
-class PartySilentError(NetworkError):
+class PartySilentError(_PartiesError):
     """A connection exists, but nothing arrived over it within the timeout."""
 
-    def __init__(self, message: str, parties: tuple[int, ...]) -> None:
-        super().__init__(message)
-        self.parties = parties
+
+class PartyRefusedError(_PartyError):
+    """Two parties reached each other, but one of them does not accept the other."""
+
+
+class PartyLostError(_PartyError):
+    """An existing connection was lost because the other process ended or the network failed."""
 
 
 class StoppedError(NetworkError):

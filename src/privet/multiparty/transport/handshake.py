@@ -198,14 +198,20 @@ class Handshake:
     def _examined(self, hello: bytes, certificate: bytes | None) -> tuple[int, str]:
         """Return the index of a caller, and why it is refused. The reason is empty if it is accepted."""
         me, parties, own = self._session.index, self._session.parties, mpyc_runtime.description()
-        told = _parse_hello(hello)
-        index: int = told["from"]
+        greeting = _parse_hello(hello)
+        index: int = greeting["from"]
         objections = (
-            (told["engine"] != own, f"Party {me} runs {own}, but the caller runs {printable(told['engine'][:80])}."),
-            (told["parties"] != parties, f"Party {me} knows {parties} parties, but the caller {told['parties']}."),
             (
-                told["to"] != me,
-                f"This is party {me}, not party {told['to']}. Compare the addresses and indices of all.",
+                greeting["engine"] != own,
+                f"Party {me} runs {own}, but the caller runs {printable(greeting['engine'][:80])}.",
+            ),
+            (
+                greeting["parties"] != parties,
+                f"Party {me} knows {parties} parties, but the caller {greeting['parties']}.",
+            ),
+            (
+                greeting["to"] != me,
+                f"This is party {me}, not party {greeting['to']}. Compare the addresses and indices of all.",
             ),
             (
                 not 0 <= index < me,
@@ -332,11 +338,11 @@ def explained(error: BaseException) -> str:
 
 def _parse_hello(hello: bytes) -> dict[str, Any]:
     with suppress(ValueError, TypeError, RecursionError):
-        told = json.loads(hello)
-        if isinstance(told, dict):
-            kinds = {name: type(value) for name, value in told.items()}
+        greeting = json.loads(hello)
+        if isinstance(greeting, dict):
+            kinds = {name: type(value) for name, value in greeting.items()}
             if kinds == {"from": int, "to": int, "parties": int, "engine": str}:
-                return told
+                return greeting
     raise FrameError("its greeting cannot be read")
 
 

@@ -111,8 +111,9 @@ class Sampler(ABC):
 
 def common_adjacency(adjacency: Adjacency | None, *samplers: Sampler) -> Adjacency:
     """Return the adjacency of a plan with these samplers: the given one, or the first that all of them support."""
-    first, *others = samplers
-    shared = [each for each in first.adjacencies if all(each in other.adjacencies for other in others)]
+    shared = list(samplers[0].adjacencies)
+    for other in samplers[1:]:
+        shared = [each for each in shared if each in other.adjacencies]
     names = " and ".join(dict.fromkeys(map(repr, samplers)))
     if not shared:
         raise ValueError(f"{names} are accounted for under no common adjacency")

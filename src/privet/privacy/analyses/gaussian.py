@@ -15,6 +15,7 @@ rounding error of (1).
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,7 @@ def gaussian_epsilon(sensitivity: float, sigma: float, delta: float) -> float:
     return gdp_epsilon(positive("sensitivity", sensitivity) / positive("sigma", sigma), delta)
 
 
+@lru_cache(maxsize=1024)  # Defaults, plans and calibration ask for the mu of the same budget.
 def gdp_mu(budget: Budget) -> float:
     """Return mu*(epsilon, delta): the largest mu for which mu-GDP implies the budget."""
     if budget.is_pure:
