@@ -242,7 +242,7 @@ def race(folder: Path, told: argparse.Namespace) -> None:
             "Flower's simulation engine is not installed here: run `make bench`, which makes an environment with it, "
             "or install 'flwr[simulation]==1.41.*' beside privet in an environment of its own"
         )
-        console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds a second")
+        console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds per second")
         return
     flower, flower_accuracy = flower_run(folder, told.flower_rounds)
     own += [privet_run(folder, told.rounds) for _ in range(2)]
@@ -253,8 +253,8 @@ def race(folder: Path, told: argparse.Namespace) -> None:
         ["Flower 1.41, FedAvg in Ray", f"{flower:.4f}", f"{flower_accuracy:.3f} ({1 + told.flower_rounds} rounds)"],
     ]
     print_table(
-        f"{CLIENTS} clients of {IMAGES} images, {PER_ROUND} a round, {EPOCHS} local epochs",
-        ["", "rounds a second", "accuracy"],
+        f"{CLIENTS} clients of {IMAGES} images, {PER_ROUND} per round, {EPOCHS} local epochs",
+        ["", "rounds per second", "accuracy"],
         rows,
     )
     reached = "reached" if ratio >= TO_REACH else "NOT reached"

@@ -2,22 +2,22 @@
 
 python experiments/cifar_cnn.py [--full | --quick] [--runs 2] [--workers 2]
 
-THE DATA IS A SUBSET: 15,000 of the papers' 50,000 training images, 3,000 of 10,000 test images. With fewer people to
-hide among, the same noise costs more epsilon, and the same epsilon needs more noise: accuracies here are to be compared
-with each other, and not with the papers'.
+THE DATA IS A SUBSET: 15,000 of the papers' 50,000 training images, and 3,000 of 10,000 test images. With fewer images,
+the same noise spends a larger epsilon, and the same epsilon needs more noise. Compare accuracies with each other and
+not with those of the papers.
 
 - Figure 6: DP-SGD, DP-LSSGD, DP-Adam, DP-LSAdam at noise multiplier 2, clip 3, batches of 256, learning rate 0.15 or
-  0.001, a tenth of it from step 10,000 on. --full takes the CNN of TensorFlow's tutorial (1,068,298 weights, the
-  middle 24 x 24 pixels, no random crops) for 60 epochs; the standard preset takes CNN5 instead, which is ten times
-  cheaper, for five epochs. The paper has the figure as a picture only, and does not say which sigma; 1 is taken here.
+  0.001, divided by ten from step 10,000. --full uses the CNN of TensorFlow's tutorial (1,068,298 weights, the
+  central 24 x 24 pixels, no random crops) for 60 epochs. The standard preset uses CNN5, which is ten times cheaper, for
+  five epochs. The paper shows the figure only as a picture and does not state sigma, which is 1 here.
 - CNN5, the network of PyTorch's tutorial (62,006 weights): DP-SRM against DP-SGD at epsilon 6, 8 and 10, C1 = 2. --full
-  makes the paper's search, for 100 epochs (what its non-private run took) and 30 runs of the best. The standard preset
-  has one setting of each method from the grid, not searched for, four epochs, and epsilon 6 and 10.
+  runs the paper's search, with 100 epochs (as in its non-private run) and 30 runs of the best. The standard preset has
+  one setting per method, taken from the grid without a search, four epochs, and epsilon 6 and 10.
 
-Found by the standard preset with two runs of each (docs/results/cifar_cnn.json): after five epochs DP-LSSGD is not yet
-above DP-SGD (34.7 ± 0.9 against 35.8 ± 0.1 %), DP-LSAdam is by 0.8 points above DP-Adam (within the spread), and
-DP-SRM's mean error is by 0.7 and 0.9 points below DP-SGD's, with a spread of a point. All are far from the end of
-training (errors near 70 %), and two runs are too few to tell such differences.
+Results of the standard preset with two runs each (docs/results/cifar_cnn.json): after five epochs DP-LSSGD is not yet
+above DP-SGD (34.7 ± 0.9 against 35.8 ± 0.1 %), DP-LSAdam is 0.8 points above DP-Adam (within the spread), and the mean
+error of DP-SRM is 0.7 and 0.9 points below that of DP-SGD, with a spread of one point. All trainings are far from
+convergence (errors near 70 %), and two runs are too few to establish such differences.
 """
 
 import time
@@ -38,7 +38,7 @@ OPTIMISERS = {  # adam, sigma
     "DP-Adam": (True, 0.0),
     "DP-LSAdam": (True, 1.0),
 }
-ORDER = (("DP-SGD", "DP-LSSGD"), ("DP-Adam", "DP-LSAdam"))  # the second above the first, says the paper
+ORDER = (("DP-SGD", "DP-LSSGD"), ("DP-Adam", "DP-LSAdam"))  # according to the paper, the second is above the first
 PAPER = {  # test error of CNN5, %, trained on 50,000 images
     (6.0, "DP-SGD"): 51.0,
     (6.0, "DP-SRM"): 50.3,
@@ -59,7 +59,7 @@ TITLE = "Figure 4.5(e)-(j): CNN5, delta 1e-5; the paper's errors are of 50,000 i
 
 @dataclass(frozen=True)
 class Preset:
-    """Figure 6: network, pixels, steps and runs; and the study of CNN5."""
+    """The network, pixels, steps and runs of figure 6, and the study of CNN5."""
 
     net: str
     scale: str
@@ -70,7 +70,7 @@ class Preset:
 
     @property
     def n(self) -> int:
-        """How many images are trained on."""
+        """The number of training images."""
         return self.study.template.n
 
 
@@ -117,7 +117,7 @@ def planned(preset: Preset) -> list[Job]:
 
 
 def figure6(preset: Preset, workers: int) -> tuple[dict[str, Runs], list[dict[str, Any]]]:
-    """Run and print figure 6; return the runs and their summaries."""
+    """Run and print figure 6, and return the runs and their summaries."""
     runs: dict[str, Runs] = grouped(run_all(planned(preset), workers), lambda job: job.method)
     shown = [
         [method, f"{each.outcomes[0].epsilon:.2f}", str(each.last.runs), each.last.show(2), each.best.show(2)]
@@ -132,7 +132,7 @@ def figure6(preset: Preset, workers: int) -> tuple[dict[str, Runs], list[dict[st
 
 
 def plot(runs: dict[str, Runs], groups: Groups, epsilons: Sequence[float], name: str) -> None:
-    """Draw figure 6, and a panel for each epsilon of CNN5."""
+    """Draw figure 6, and one panel per epsilon of CNN5."""
     figure = Figure(figsize=(5 * (1 + len(epsilons)), 4), layout="constrained")
     first, *others = figure.subplots(1, 1 + len(epsilons))
     for method, each in runs.items():
@@ -146,7 +146,7 @@ def plot(runs: dict[str, Runs], groups: Groups, epsilons: Sequence[float], name:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = PRESETS[chosen.preset]
     preset = replace(preset, runs=chosen.runs or preset.runs)

@@ -1,9 +1,9 @@
-"""What the experiments on networks share: images, networks, one private training, many of them, and their summaries.
+"""Shared code of the experiments on networks: images, networks, private trainings and their summaries.
 
-A training is a :class:`Job`: with a noise multiplier it is made by a plan of that noise, with an epsilon by the least
-noise that keeps the budget. Batches are Poisson, adjacency is add-or-remove, delta 1e-5, the number of images public.
-The seed decides first weights, batches and noise; methods that share a seed share all three, so that their difference
-is theirs. Accuracies are of the test part, which is for watching only and chooses nothing within a run.
+A training is a :class:`Job`, whose noise is given by a noise multiplier, or is the least noise for an epsilon. Sampling
+is Poisson, adjacency is add-or-remove, delta is 1e-5, and the number of images is public. The seed determines initial
+weights, batches and noise, and methods are compared with the same seeds. Accuracies are those on the test set, which is
+not used for any choice within a run.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from privet.plans import GradientPlan, Poisson
 from privet.privacy import Budget
 
 DELTA = 1e-5
-MARKS = 12  # points of a curve, at most
+MARKS = 12  # largest number of points on a curve
 
 # ------------------------------------------------------------------------------------------------------------- images
 
@@ -36,7 +36,7 @@ Parts = tuple[TensorDataset, TensorDataset]
 
 
 def decoded(residuals: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return pixels, images first and channels second, of delta-coded ones."""
+    """Return the pixels of delta-coded images, with shape (images, channels, height, width)."""
     pixels: NDArray[np.uint8] = residuals.cumsum(axis=2, dtype=np.uint8).cumsum(axis=3, dtype=np.uint8)
     pixels[:, 0] += pixels[:, 1]
     pixels[:, 2] += pixels[:, 1]
@@ -44,22 +44,22 @@ def decoded(residuals: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def from_zero_to_one(pixels: Tensor) -> Tensor:
-    """Return pixels from 0 to 1, as TensorFlow Privacy's tutorial does."""
+    """Return pixels from 0 to 1, as in the tutorial of TensorFlow Privacy."""
     return pixels
 
 
 def mnist_moments(pixels: Tensor) -> Tensor:
-    """Return pixels less MNIST's mean, over its deviation, as the MNIST example of pytorch-dp does."""
+    """Return pixels standardised by MNIST's mean and deviation, as in the MNIST example of pytorch-dp."""
     return (pixels - 0.1307) / 0.3081
 
 
 def from_minus_one(pixels: Tensor) -> Tensor:
-    """Return pixels from -1 to 1, as PyTorch's tutorial does."""
+    """Return pixels from -1 to 1, as in PyTorch's tutorial."""
     return 2 * pixels - 1
 
 
 def centred(pixels: Tensor) -> Tensor:
-    """Return the middle 24 x 24 pixels, each image with mean 0 and deviation 1, as TensorFlow's tutorial does."""
+    """Return the central 24 x 24 pixels, standardised per image, as in TensorFlow's tutorial."""
     middle = pixels[..., 4:-4, 4:-4]
     dims = (1, 2, 3)
     least = middle[0].numel() ** -0.5
@@ -74,7 +74,7 @@ SCALES: dict[str, Scale] = {
 
 @lru_cache(maxsize=2)
 def images(source: str, scale: str, n: int, n_test: int | None = None) -> Parts:
-    """Return the first ``n`` images to train on, and the first ``n_test`` of the test part, or all."""
+    """Return the first ``n`` training images, and the first ``n_test`` or all test images."""
     parts = arrays(source)
     training, test = (_part(parts, part, scale, first) for part, first in (("train", n), ("test", n_test)))
     return training, test
@@ -102,7 +102,7 @@ def mnist_cnn() -> nn.Module:
 
 
 def cnn5() -> nn.Module:
-    """Return the network of PyTorch's CIFAR-10 tutorial: two convolutions, three full layers."""
+    """Return the network of PyTorch's CIFAR-10 tutorial, with two convolutions and three linear layers."""
     first = [nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
     full = [nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
@@ -110,8 +110,10 @@ def cnn5() -> nn.Module:
 
 
 def tensorflow_cnn() -> nn.Module:
-    """Return the network of TensorFlow's CIFAR-10 tutorial, on 24 x 24 pixels."""
-    norm = partial(nn.LocalResponseNorm, 9, alpha=0.001, beta=0.75, k=1.0)  # alpha of a mean: 0.001/9 of a sum there
+    """Return the network of TensorFlow's CIFAR-10 tutorial for 24 x 24 pixels."""
+    norm = partial(
+        nn.LocalResponseNorm, 9, alpha=0.001, beta=0.75, k=1.0
+    )  # alpha for a mean; the original uses 0.001/9 for a sum
     pool = partial(nn.MaxPool2d, 3, stride=2, padding=1)
     first = [nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm()]
     second = [nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(), pool()]
@@ -123,7 +125,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {net.__name__: net for net in (mnist_
 
 
 def as_tensorflow_begins(layer: nn.Module) -> None:
-    """Give a layer TensorFlow's first weights: Glorot's, and no bias."""
+    """Initialise a layer as TensorFlow does, with Glorot's weights and zero biases."""
     if isinstance(layer, nn.Conv2d | nn.Linear):
         nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(layer.bias)
@@ -134,7 +136,7 @@ def as_tensorflow_begins(layer: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """One private training; exactly one of ``noise_multiplier`` and ``epsilon`` is given."""
+    """One private training. Exactly one of ``noise_multiplier`` and ``epsilon`` must be given."""
 
     method: str
     source: str
@@ -150,7 +152,7 @@ class Job:
     adam: bool = False
     smoothing: float = 0.0
     momentum: RecursiveMomentum | None = None
-    decay_at: int | None = None  # the step from which on the learning rate is a tenth
+    decay_at: int | None = None  # the step from which the learning rate is divided by ten
     tensorflow: bool = False
     n_test: int | None = None
     seed: int = 0
@@ -163,7 +165,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Test accuracy in per cent after some of the steps, what the training spent, and its processor time."""
+    """The outcome of a training: test accuracy in per cent after some steps, epsilon, and processor time."""
 
     steps: list[int]
     accuracy: list[float]
@@ -173,12 +175,12 @@ class Outcome:
 
     @property
     def last(self) -> float:
-        """Accuracy in the end."""
+        """The final accuracy."""
         return self.accuracy[-1]
 
 
 def train(job: Job) -> Outcome:
-    """Train as a job says, on one thread."""
+    """Return the outcome of a job, computed on one thread."""
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
     training, test = images(job.source, job.scale, job.n, job.n_test)
@@ -194,7 +196,7 @@ def train(job: Job) -> Outcome:
 
 
 def begun(job: Job, model: nn.Module, training: TensorDataset) -> PrivateTraining:
-    """Return the training before its first step."""
+    """Return the training of a job before its first step."""
     kind = torch.optim.Adam if job.adam else torch.optim.SGD
     optimizer = kind(model.parameters(), lr=job.learning_rate)
     shared: dict[str, Any] = {
@@ -218,7 +220,7 @@ def begun(job: Job, model: nn.Module, training: TensorDataset) -> PrivateTrainin
 
 
 def plan_of(job: Job, steps: int | None = None) -> GradientPlan:
-    """Return the plan of a job whose noise multiplier is given, or of its first steps."""
+    """Return the plan of a job with a given noise multiplier, for all or only its first steps."""
     if job.noise_multiplier is None:
         raise ValueError("the job has an epsilon and no noise multiplier")
     return GradientPlan(
@@ -227,12 +229,12 @@ def plan_of(job: Job, steps: int | None = None) -> GradientPlan:
 
 
 def marks(steps: int) -> list[int]:
-    """Return after which steps to look, the last among them."""
+    """Return the steps after which accuracy is measured, including the last."""
     return sorted({max(1, round(steps * mark / MARKS)) for mark in range(1, MARKS + 1)})
 
 
 def accuracies(job: Job, private: PrivateTraining, test: TensorDataset) -> Iterator[tuple[int, float]]:
-    """Make all steps; yield the test accuracy after some."""
+    """Run all steps, and yield the test accuracy after some of them."""
     milestones = [] if job.decay_at is None else [job.decay_at]
     schedule = torch.optim.lr_scheduler.MultiStepLR(private.optimizer, milestones)
     looked_at = set(marks(private.plan.steps))
@@ -245,7 +247,7 @@ def accuracies(job: Job, private: PrivateTraining, test: TensorDataset) -> Itera
 
 @torch.no_grad()
 def accuracy(model: nn.Module, part: TensorDataset) -> float:
-    """Return how many labels are right, in per cent."""
+    """Return the accuracy in per cent."""
     inputs, labels = part.tensors
     guessed = torch.cat([model(few).argmax(1) for few in inputs.split(500)])
     return 100 * float((guessed == labels).double().mean())
@@ -257,7 +259,7 @@ Outcomes = dict[Job, Outcome]
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> Outcomes:
-    """Run the jobs, one thread each; print each as it ends."""
+    """Run the jobs with one thread each, and print each outcome."""
     if workers == 1:
         return dict(_told(jobs, map(train, jobs)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -274,36 +276,36 @@ def _told(jobs: Sequence[Job], outcomes: Iterator[Outcome]) -> Iterator[tuple[Jo
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of one setting."""
+    """The runs of one setting."""
 
     job: Job
     outcomes: list[Outcome]
 
     @property
     def last(self) -> Spread:
-        """Accuracy in the end."""
+        """The final accuracy."""
         return Spread.of([outcome.last for outcome in self.outcomes])
 
     @property
     def late(self) -> Spread:
-        """Mean accuracy over the last quarter of the looks, which oscillates less than the last."""
+        """Mean accuracy over the last quarter of the measurements, which oscillates less than the final one."""
         looks = max(1, len(self.outcomes[0].steps) // 4)
         return Spread.of([float(np.mean(outcome.accuracy[-looks:])) for outcome in self.outcomes])
 
     @property
     def best(self) -> Spread:
-        """Accuracy at the best point of each run, which nobody could choose without a budget."""
+        """Best accuracy of each run. Selecting it privately would need an additional budget."""
         return Spread.of([max(outcome.accuracy) for outcome in self.outcomes])
 
     @property
     def curve(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Steps, mean accuracy, and its deviation over runs."""
+        """Steps, mean accuracy, and its standard deviation over runs."""
         values = np.array([outcome.accuracy for outcome in self.outcomes])
         spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
         return np.array(self.outcomes[0].steps), values.mean(axis=0), spread
 
     def summary(self) -> dict[str, Any]:
-        """Return what a results file keeps."""
+        """Return what is written to the results file."""
         steps, mean, std = self.curve
         kept = {name: value for name, value in asdict(self.job).items() if name != "seed"}
         return {
@@ -319,7 +321,7 @@ class Runs:
 
 
 def grouped(outcomes: Outcomes, key: Callable[[Job], Hashable]) -> dict[Any, Runs]:
-    """Return the runs of every setting that ``key`` tells apart."""
+    """Return the runs grouped by ``key``, which returns the setting of a job."""
     found: dict[Any, Runs] = {}
     for job, outcome in outcomes.items():
         found.setdefault(key(job), Runs(job, [])).outcomes.append(outcome)
@@ -327,14 +329,14 @@ def grouped(outcomes: Outcomes, key: Callable[[Job], Hashable]) -> dict[Any, Run
 
 
 def draw(panel: Any, runs: Runs, label: str, **style: Any) -> None:
-    """Draw the mean test accuracy against steps, and a band of one deviation."""
+    """Draw the mean test accuracy against steps, with a band of one standard deviation."""
     steps, mean, std = runs.curve
     (line,) = panel.plot(steps, mean, label=label, **style)
     panel.fill_between(steps, mean - std, mean + std, alpha=0.15, color=line.get_color())
 
 
 def options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line: ``preset`` is "standard", "full" or "quick"; ``runs`` may be None."""
+    """Return the command-line options: ``preset`` is "standard", "full" or "quick", and ``runs`` may be None."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="seeds of every setting")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")

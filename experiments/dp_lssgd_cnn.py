@@ -2,27 +2,27 @@
 
 python experiments/dp_lssgd_cnn.py [--full | --quick] [--runs 3] [--workers 2]
 
-The CNN of TensorFlow Privacy's tutorial (26,010 weights, TensorFlow's first weights), 60,000 images, batches of 256,
-gradients clipped to norm 1, delta 1e-5; learning rate 0.15 for DP-SGD and DP-LSSGD, 0.001 for DP-Adam and DP-LSAdam,
-a tenth of it from step 10,000 on.
+The network is the CNN of TensorFlow Privacy's tutorial (26,010 weights, initialised as in TensorFlow), trained on
+60,000 images with batches of 256, gradients clipped to norm 1, and delta 1e-5. The learning rate is 0.15 for DP-SGD and
+DP-LSSGD and 0.001 for DP-Adam and DP-LSAdam, divided by ten from step 10,000.
 
 - Figure 5: the four optimisers by noise multiplier.
 - Figure 7, left: DP-LSSGD by the strength sigma of the smoothing; middle: DP-SGD and DP-LSSGD by learning rate; both
-  at noise multiplier 10. Right: the best accuracy that any of these runs had within an epsilon.
+  at noise multiplier 10. Right: the best accuracy of these runs within an epsilon.
 
-The paper gives its figures as pictures. Its words claim that at a large noise multiplier DP-SGD rises, then oscillates
-and decays, that DP-LSSGD does less so, that DP-Adam is above DP-LSSGD and DP-LSAdam above DP-Adam, that DP-LSSGD is
-above DP-SGD at every learning rate, and that it gains 3.2 points at epsilon 0.4 and 5.0 at 0.2; these are printed next
-to what was found. They leave open the noise multipliers of figure 5, the learning rates, and the sigma of all but
-figure 7's left panel. Here --full takes noise multipliers 2, 5 and 10, learning rates 0.05, 0.15 and 0.5, and sigma 1.
---full is 60 epochs; the standard preset ends after a few, and takes noise multiplier 10 alone.
+The paper shows its results only as pictures. Its text claims the following, which is printed next to our findings: at a
+large noise multiplier, DP-SGD rises, then oscillates and decays, and DP-LSSGD less so; DP-Adam is above DP-LSSGD, and
+DP-LSAdam above DP-Adam; DP-LSSGD is above DP-SGD at every learning rate, and gains 3.2 points at epsilon 0.4 and 5.0 at
+0.2. The text does not state the noise multipliers of figure 5, the learning rates, or sigma except in the left panel of
+figure 7. Here --full uses noise multipliers 2, 5 and 10, learning rates 0.05, 0.15 and 0.5, sigma 1, and 60 epochs. The
+standard preset has a few epochs and only noise multiplier 10.
 
-Found by the standard preset (docs/results/dp_lssgd_cnn.json): DP-LSSGD is above DP-SGD, far above at the larger
-learning rate, and DP-SGD falls from its best while DP-LSSGD does not. Both kinds of Adam are still below DP-LSSGD after
-these few epochs, with one run each, and DP-LSSGD oscillates no less.
+Results of the standard preset (docs/results/dp_lssgd_cnn.json): DP-LSSGD is above DP-SGD, far above at the larger
+learning rate, and DP-SGD falls from its best while DP-LSSGD does not. After these few epochs, with one run each, both
+kinds of Adam are still below DP-LSSGD, and DP-LSSGD oscillates as much as DP-SGD.
 
-Differences: batches are Poisson, not of a fixed size. Smoothing runs along the weights as PyTorch stores them, where
-neighbours are neighbours in a filter; TensorFlow's neighbours are of different filters.
+Differences from the paper: sampling is Poisson instead of batches of fixed size. Smoothing follows the order in which
+PyTorch stores the weights, where neighbours belong to the same filter. In TensorFlow they belong to different filters.
 """
 
 import itertools
@@ -40,15 +40,15 @@ from support import console, data_file, print_table, save_figure, write_results
 LARGE_NOISE = 10.0
 RATE, ADAM_RATE, SIGMA = 0.15, 0.001, 1.0
 METHODS = ("DP-SGD", "DP-LSSGD", "DP-Adam", "DP-LSAdam")
-EVERY_SEED = "it ends above with every seed"  # of which the paper says nothing
-PAPER_GAINS = {0.2: 5.0, 0.4: 3.2}  # points of accuracy of DP-LSSGD above DP-SGD, by epsilon
+EVERY_SEED = "it ends above with every seed"  # not stated in the paper
+PAPER_GAINS = {0.2: 5.0, 0.4: 3.2}  # gain of DP-LSSGD over DP-SGD in percentage points, by epsilon
 Setting = tuple[str, float, float, float]  # method, noise multiplier, learning rate, sigma
 Groups = dict[Setting, Runs]
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much is run: ``runs`` seeds of DP-SGD and DP-LSSGD at large noise, ``few_runs`` of all else."""
+    """The size of the experiment: ``runs`` seeds of DP-SGD and DP-LSSGD at large noise, ``few_runs`` of the rest."""
 
     name: str
     steps: int
@@ -62,7 +62,7 @@ class Preset:
     batch: int = 256
 
     def in_words(self) -> str:
-        """Say what is run."""
+        """Return a description of what is run."""
         epochs = self.steps * self.batch / self.n
         return (
             f"Preset {self.name}: {self.n} images, {self.steps} steps ({epochs:.3g} epochs), {self.runs} runs of "
@@ -106,7 +106,7 @@ def job(method: str, preset: Preset, noise: float, rate: float | None = None, si
 
 
 def planned(preset: Preset) -> list[Job]:
-    """Return the jobs of all panels, each once; those of the main claim first."""
+    """Return the jobs of all panels without repetition, starting with those of the main claim."""
     main = [job(method, preset, LARGE_NOISE) for method in METHODS[:2]]
     others = [job(method, preset, noise) for noise, method in itertools.product(preset.noises, METHODS)]
     others += [job("DP-LSSGD", preset, LARGE_NOISE, sigma=sigma) for sigma in preset.sigmas if sigma]
@@ -117,23 +117,23 @@ def planned(preset: Preset) -> list[Job]:
 
 
 def setting(each: Job) -> Setting:
-    """Return what tells the settings apart."""
+    """Return the key of a job's setting."""
     return each.method, each.noise_multiplier or math.nan, each.learning_rate, each.smoothing
 
 
 def of(groups: Groups, method: str, noise: float = LARGE_NOISE, rate: float | None = None) -> Runs:
-    """Return the runs of a method with sigma as usual."""
+    """Return the runs of a method with the default sigma."""
     return groups[setting(job(method, QUICK, noise, rate))]
 
 
 def fall(runs: Runs) -> float:
-    """Return how far the mean accuracy ends below its best point."""
+    """Return the difference between the best and the final mean accuracy."""
     _, mean, _ = runs.curve
     return float(mean.max() - mean[-1])
 
 
 def oscillation(runs: Runs) -> float:
-    """Return the typical change of accuracy from look to look in the second half of the steps, over all runs."""
+    """Return the typical change of accuracy between measurements in the second half of the steps, over all runs."""
     halves = [np.array(outcome.accuracy[len(outcome.accuracy) // 2 :]) for outcome in runs.outcomes]
     return float(np.mean([np.abs(np.diff(half)).mean() for half in halves]))
 
@@ -142,7 +142,7 @@ def oscillation(runs: Runs) -> float:
 
 
 def row(label: list[str], runs: Runs) -> list[str]:
-    """Return a line of the tables: the end, the last quarter, the best point, and how far the end is below it."""
+    """Return a row of the tables: final accuracy, last quarter, best accuracy, and the fall from best to final."""
     accuracies = [spread.show(2) for spread in (runs.last, runs.late, runs.best)]
     return [*label, str(runs.last.runs), *accuracies, f"{fall(runs):.2f}", f"{oscillation(runs):.2f}"]
 
@@ -170,7 +170,7 @@ def show_settings(groups: Groups, preset: Preset) -> None:
 
 
 def spent(groups: Groups) -> dict[float, dict[int, float]]:
-    """Return epsilon by noise multiplier and steps, where curves have points: the same for all methods."""
+    """Return epsilon by noise multiplier and step, at the points of the curves. It is the same for all methods."""
     first = {noise: runs for (_, noise, _, _), runs in groups.items()}
     return {
         noise: {steps: plan_of(runs.job, steps).guarantee(DELTA).epsilon for steps in runs.outcomes[0].steps}
@@ -179,7 +179,7 @@ def spent(groups: Groups) -> dict[float, dict[int, float]]:
 
 
 def best_within(groups: Groups, epsilons: dict[float, dict[int, float]], method: str, epsilon: float) -> float:
-    """Return the best mean accuracy of a method over settings and numbers of steps within an epsilon; or nan."""
+    """Return the best mean accuracy of a method over settings and numbers of steps within an epsilon, or nan."""
     found = [
         float(mean)
         for (name, noise, _, _), runs in groups.items()
@@ -213,7 +213,7 @@ def show_right(groups: Groups, epsilons: dict[float, dict[int, float]]) -> list[
 
 
 def claims(groups: Groups, preset: Preset) -> list[dict[str, Any]]:
-    """Return what the paper says of large noise, and whether these runs say so too, by their last quarters."""
+    """Return the paper's claims about large noise, and whether these runs agree, judged by their last quarters."""
     plain, smooth, adam, smooth_adam = (of(groups, method) for method in METHODS)
     by_rate = [[of(groups, method, rate=rate).late.mean for method in METHODS[:2]] for rate in preset.rates]
     by_seed = zip(plain.outcomes, smooth.outcomes, strict=True)
@@ -231,7 +231,7 @@ def claims(groups: Groups, preset: Preset) -> list[dict[str, Any]]:
 
 
 def show_claims(told: list[dict[str, Any]]) -> None:
-    """Print them."""
+    """Print the claims."""
     rows = [
         [each["claim"], "" if each["claim"] == EVERY_SEED else "yes", "yes" if each["holds"] else "no"] for each in told
     ]
@@ -268,7 +268,7 @@ def plot(groups: Groups, epsilons: dict[float, dict[int, float]], preset: Preset
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     preset = {"standard": STANDARD, "full": FULL, "quick": QUICK}[chosen.preset]
     preset = replace(preset, runs=chosen.runs or preset.runs)

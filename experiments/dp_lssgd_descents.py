@@ -1,6 +1,6 @@
-"""The descents of the DP-LSSGD experiment: the authors', the same with a guarantee, and privet's.
+"""The methods of the DP-LSSGD experiment: the authors' code, the same with a guarantee, and privet.
 
-Multinomial logistic regression on MNIST. dp_lssgd_table2.py says what is compared, and runs it.
+The task is multinomial logistic regression on MNIST. dp_lssgd_table2.py describes the comparison and runs it.
 """
 
 import itertools
@@ -28,13 +28,13 @@ Labelled = tuple[Any, NDArray[Any]]
 
 EPSILONS = (0.30, 0.25, 0.20, 0.15, 0.10)
 DELTA, ALPHA, BATCH, CLASSES = 1e-5, 1e-4, 128, 10
-PUBLISHED_NOISE = dict(zip(EPSILONS, (0.1162, 0.1393, 0.1739, 0.2316, 0.3471), strict=True))  # on the mean of a batch
+PUBLISHED_NOISE = dict(zip(EPSILONS, (0.1162, 0.1393, 0.1739, 0.2316, 0.3471), strict=True))  # for the mean of a batch
 FIGURE_EPSILONS, CURVE_POINTS = (0.20, 0.10), 20
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much is run. ``factor`` multiplies every epsilon: a tenth of the rows with ten times the epsilon."""
+    """The size of the experiment. ``factor`` multiplies every epsilon: ten for a tenth of the rows."""
 
     name: str
     epochs: int
@@ -48,7 +48,7 @@ class Preset:
     workers: int = 2
 
     def in_words(self) -> str:
-        """Return what is run, next to what the paper ran."""
+        """Return a description of what is run, compared with the paper."""
         return (
             f"Preset {self.name}: {self.n:,} images, {self.epochs} epochs (the paper: 50,000 and 50); "
             f"{self.privet_runs} runs of privet's defaults, {self.runs} of the rest, {self.step_runs} for figure 4 "
@@ -57,13 +57,13 @@ class Preset:
 
     @property
     def figure_epsilons(self) -> tuple[float, ...]:
-        """Return those of the figures' epsilons that are run."""
+        """Return the epsilons of the figures that are run."""
         return tuple(epsilon for epsilon in FIGURE_EPSILONS if epsilon in self.epsilons)
 
 
 @dataclass(frozen=True)
 class Space:
-    """How pixels become rows: shifted and scaled by public constants, bounded, with a constant column."""
+    """How pixels are converted to rows: shifted and scaled by public constants, bounded, with a constant column."""
 
     centre: float
     scale: float
@@ -77,12 +77,14 @@ class Space:
 
 
 PIXELS = Space(0.0, 1.0, norm=6.0, constant=1.2)  # the estimator's constant column: feature_norm * intercept_scaling
-STANDARDISED = Space(0.1307, 0.3081, norm=79.1, constant=1.0)  # no image is longer than 28 (1 - 0.1307) / 0.3081
+STANDARDISED = Space(
+    0.1307, 0.3081, norm=79.1, constant=1.0
+)  # the norm of an image is at most 28 (1 - 0.1307) / 0.3081
 
 
 @dataclass(frozen=True)
 class Job:
-    """One descent. ``epsilon`` is the paper's column, ``run`` the seed."""
+    """One training. ``epsilon`` is the column of the paper's table, and ``run`` the seed."""
 
     kind: str
     epsilon: float
@@ -94,13 +96,13 @@ class Job:
 
     @property
     def budget(self) -> Budget:
-        """Return the budget that is spent."""
+        """Return the budget of the training."""
         return Budget(self.epsilon * self.preset.factor, DELTA)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracy in per cent, the losses at some iterations if they were asked for, and processor time."""
+    """Accuracy in per cent, losses at some iterations if requested, and processor time."""
 
     accuracy: float
     seconds: float
@@ -109,7 +111,7 @@ class Outcome:
 
 @cache
 def images(n: int) -> dict[str, Labelled]:
-    """Return pixels and labels of the first ``n`` images to train on, and of those for validation and test."""
+    """Return pixels and labels of the first ``n`` training images, and of the validation and test images."""
     split = support.mnist(60_000)
     return {
         "training": (split.X[:n], split.y[:n]),
@@ -120,25 +122,25 @@ def images(n: int) -> dict[str, Labelled]:
 
 @cache
 def bounded(n: int, space: Space) -> dict[str, Labelled]:
-    """Return the same as rows of the model."""
+    """Return the same, converted to rows of the model."""
     return {name: (space.rows(X), y) for name, (X, y) in images(n).items()}
 
 
 @dataclass(frozen=True)
 class EpochStep(StepSize):
-    """``first / t`` with t counted at the beginning of each epoch: ``first`` throughout the first one."""
+    """Step size ``first / t``, where t is updated at the start of each epoch and is 1 during the first one."""
 
     first: float
     epoch: int
 
     def start(self, noise_std: float) -> Chooser:
-        """Count the steps."""
+        """Reset the step count."""
         steps = itertools.count()
         return lambda _: self.first / (1 + next(steps) // self.epoch * self.epoch)
 
 
 def published(job: Job) -> list[NDArray[Any]]:
-    """Return the iterates of the authors' code, where one record can move a mean by far more than its noise hides."""
+    """Return the iterates of the authors' code, whose noise does not hide the influence of one record."""
     rows, labels = bounded(job.preset.n, STANDARDISED)["training"]
     objective, generator, noise = Multinomial(CLASSES), np.random.default_rng(job.run), PUBLISHED_NOISE[job.epsilon]
     size = EpochStep(job.a, math.ceil(rows.n / BATCH)).start(noise)
@@ -152,7 +154,9 @@ def published(job: Job) -> list[NDArray[Any]]:
         order = generator.permutation(rows.n)
         for batch in np.split(order, range(BATCH, rows.n, BATCH)):
             mean = objective.gradient_sum(weights, rows.take(batch), labels[batch], math.inf) / len(batch)
-            direction = np.vstack([noisy(mean[:-1].T).T, noisy(mean[-1:])])  # class after class, then the intercepts
+            direction = np.vstack(
+                [noisy(mean[:-1].T).T, noisy(mean[-1:])]
+            )  # first the weights class by class, then the intercepts
             weights = weights - size(mean) * (direction + ALPHA * weights)
             if job.with_curve:
                 iterates.append(weights)
@@ -161,12 +165,12 @@ def published(job: Job) -> list[NDArray[Any]]:
 
 @cache
 def least_noise(budget: Budget, n: int, steps: int) -> GradientPlan:
-    """Return the plan of random batches and records clipped to norm 1."""
+    """Return the plan with Poisson sampling and records clipped to norm 1."""
     return GradientPlan.for_budget(budget, sampler=FixedSize(BATCH, n), steps=steps, clip_norm=1.0)
 
 
 def records_clipped(job: Job) -> list[NDArray[Any]]:
-    """Return all iterates of DP-LSSGD with records clipped to norm 1 and the accountant's noise."""
+    """Return all iterates of DP-LSSGD with records clipped to norm 1 and noise from the accountant."""
     rows, labels = bounded(job.preset.n, STANDARDISED)["training"]
     epoch = rows.n // BATCH
     plan = least_noise(job.budget, rows.n, steps=job.preset.epochs * epoch)
@@ -181,7 +185,7 @@ def records_clipped(job: Job) -> list[NDArray[Any]]:
 
 
 def estimator(job: Job) -> PrivateLogisticRegression:
-    """Return privet's estimator with its defaults; the norm of rows is a public choice."""
+    """Return privet's estimator with its defaults. The bound on the norm of rows is a public choice."""
     return PrivateLogisticRegression(
         job.budget.epsilon,
         DELTA,
@@ -193,7 +197,7 @@ def estimator(job: Job) -> PrivateLogisticRegression:
 
 
 def fitted(job: Job) -> list[NDArray[Any]]:
-    """Return the weights of the fitted estimator, after all iterates if they are asked for."""
+    """Return the weights of the fitted estimator, preceded by all iterates if requested."""
     iterates: list[NDArray[Any]] = []
 
     def watched(*args: Any, **options: Any) -> Release:
@@ -207,7 +211,7 @@ def fitted(job: Job) -> list[NDArray[Any]]:
 
 
 def work(job: Job) -> Outcome:
-    """Run one descent and measure it."""
+    """Return the outcome of one training."""
     begin = time.process_time()
     if job.kind == "privet":
         space, iterates = PIXELS, fitted(job)
@@ -221,12 +225,12 @@ def work(job: Job) -> Outcome:
 
 
 def losses(iterates: Sequence[NDArray[Any]], parts: dict[str, Labelled]) -> dict[str, list[float]]:
-    """Return the mean log-loss of some iterates, closer together at the beginning, and their places."""
+    """Return the mean log-loss of some iterates, more densely at the beginning, and their indices."""
     places = np.unique(np.geomspace(1, len(iterates), CURVE_POINTS).round().astype(int))
     stacked = np.hstack([iterates[place - 1] for place in places])
     curve = {"iteration": [float(place) for place in places]}
     for name in ("training", "validation"):
         rows, labels = parts[name]
-        scores = np.split(rows.scores(stacked), len(places), axis=1)  # one product for all of them
+        scores = np.split(rows.scores(stacked), len(places), axis=1)  # one matrix product for all iterates
         curve[name] = [float(np.mean(Multinomial(CLASSES).loss(each, labels))) for each in scores]
     return curve

@@ -1,17 +1,18 @@
 """Table 2 and figures 3 and 4 of "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility in ... ERM".
 
-Multinomial logistic regression on MNIST: 50,000 images to train on, 10,000 for validation, l2 1e-4, delta 1e-5, batches
-of 128. Next to the paper's numbers stand four descents:
+The task is multinomial logistic regression on MNIST, with 50,000 training images, 10,000 validation images, l2 penalty
+1e-4, delta 1e-5 and batches of 128. The paper's numbers are compared with four methods:
 
-- ``published``: what the authors' code does (BaoWangMath/DP-LSSGD on GitHub). The step is a in the first epoch, then
-  a/t with t counted once an epoch; the *mean* of a batch is clipped to norm 1, records are not; batches come from
-  shuffling; the noise is theirs. Nothing certifies the epsilon that it claims; it shows where the numbers come from.
-- ``epochs``: the same steps with every record clipped to 1, batches drawn at random, and the accountant's noise.
-- ``text``: the paper's words, step a/t in every iteration; the rest as in ``epochs``.
+- ``published``: the authors' code (BaoWangMath/DP-LSSGD on GitHub). The step size is a in the first epoch, then a/t,
+  where t is the number of the epoch. The *mean* of a batch is clipped to norm 1, but single records are not. Batches
+  come from shuffling, and the noise is the authors'. The epsilon that it claims is not certified; the method shows
+  where the paper's numbers come from.
+- ``epochs``: the same step sizes with every record clipped to norm 1, Poisson sampling, and noise from the accountant.
+- ``text``: the step size a/t in every iteration, as in the paper's text, and otherwise as ``epochs``.
 - ``privet``: PrivateLogisticRegression with its defaults.
 
-The first three standardise pixels as the authors do; privet takes them as they are, in rows scaled to norm at most 6.
-The paper gives its figures as pictures only, so there are no numbers of theirs to print next to figures 3 and 4.
+The first three standardise pixels like the authors. privet takes the pixels unchanged, in rows scaled to norm at most
+6. The paper shows figures 3 and 4 only as pictures, so they cannot be compared by numbers.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from privet.plans import FixedOrder, FixedSize, GradientPlan
 Groups = dict[tuple[str, float, int, float], list[Outcome]]
 
 SIGMAS = (0, 1, 2, 3)
-PAPER = {  # test accuracy in per cent, mean and deviation of five runs
+PAPER = {  # test accuracy in per cent: mean and standard deviation of five runs
     0: ((81.74, 0.96), (81.45, 1.59), (78.92, 1.14), (77.03, 0.69), (73.49, 1.60)),
     1: ((84.21, 0.51), (83.27, 0.35), (81.56, 0.79), (79.46, 1.33), (76.29, 0.53)),
     2: ((84.23, 0.65), (83.65, 0.76), (82.15, 0.59), (80.77, 1.26), (76.31, 0.93)),
@@ -44,7 +45,12 @@ PAPER = {  # test accuracy in per cent, mean and deviation of five runs
 }
 CURVE_SIGMAS = (0, 1, 3)
 STEP_KINDS, STEP_SIGMAS, STEPS = ("published", "epochs", "text"), (0, 3), (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-LONG = (("published", 0.20), ("published", 0.10), ("epochs", 0.20), ("text", 0.20))  # run for all epochs in any preset
+LONG = (
+    ("published", 0.20),
+    ("published", 0.10),
+    ("epochs", 0.20),
+    ("text", 0.20),
+)  # run with all epochs in every preset
 LABELS = {
     "published": "authors' code, no guarantee",
     "epochs": "their steps, records clipped",
@@ -57,7 +63,7 @@ QUICK = Preset("quick", epochs=1, runs=1, privet_runs=1, n=5_000, factor=10.0, e
 
 
 def planned(preset: Preset) -> list[Job]:
-    """Return the jobs of the table and both figures, each once."""
+    """Return the jobs of the table and both figures, without repetition."""
     long = replace(preset, epochs=preset.long_epochs)
     settings = itertools.product(LONG, STEP_SIGMAS) if long.epochs else ()
     jobs = [Job(kind, epsilon, sigma, 0, long) for (kind, epsilon), sigma in settings]
@@ -71,7 +77,7 @@ def planned(preset: Preset) -> list[Job]:
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> dict[Job, Outcome]:
-    """Run the jobs, one thread each."""
+    """Run the jobs with one thread each."""
     title = f"{len(jobs)} descents"
     if workers == 1:
         with threadpool_limits(1):
@@ -95,16 +101,17 @@ def accuracy(group: list[Outcome]) -> Spread:
 
 
 def mean_curve(group: list[Outcome]) -> dict[str, list[float]]:
-    """Return the mean of the losses of a setting's runs."""
+    """Return the mean loss curve of a setting's runs."""
     curves = [outcome.curve for outcome in group if outcome.curve]
     return {name: np.mean([curve[name] for curve in curves], axis=0).round(4).tolist() for name in curves[0]}
 
 
 def certified() -> list[dict[str, float]]:
-    """Return what the accountant certifies for the authors' noise: 60,000 images, 50 epochs of 469 batches.
+    """Return the epsilon that the accountant certifies for the authors' noise: 60,000 images, 50 epochs of 469 batches.
 
-    With records clipped to 1 and batches drawn at random; with batches from shuffling, where no sampling amplifies; and
-    with records as they are, whose gradients may be as long as sqrt(2) times an image.
+    There are three cases: records clipped to norm 1 with Poisson sampling; batches from shuffling, without
+    amplification by sampling; and records without clipping, whose gradients have a norm of up to sqrt(2) times that of
+    an image.
     """
     n, epochs, longest = 60_000, 50, math.sqrt(2) * STANDARDISED.norm
 
@@ -142,7 +149,7 @@ def show_table(groups: Groups, preset: Preset) -> list[dict[str, Any]]:
 
 
 def show_curves(groups: Groups, preset: Preset) -> list[dict[str, Any]]:
-    """Print where the curves of figure 3 end, and return them."""
+    """Print the final values of the curves of figure 3, and return the curves."""
     shown, kept = [], []
     for epsilon, sigma in itertools.product(preset.figure_epsilons, CURVE_SIGMAS):
         curves = {kind: mean_curve(groups[kind, epsilon, sigma, 1.0]) for kind in LABELS}
@@ -167,7 +174,7 @@ def show_steps(groups: Groups, preset: Preset) -> list[dict[str, Any]]:
 
 
 def show_long(outcomes: dict[Job, Outcome], groups: Groups, preset: Preset) -> list[dict[str, Any]]:
-    """Print what all of the paper's epochs make of some settings, and return it."""
+    """Print and return the results of some settings with all epochs of the paper."""
     shown, kept = [], []
     for job in (job for job in outcomes if job.preset != preset):
         short, long = accuracy(groups[job.kind, job.epsilon, job.sigma, job.a]), outcomes[job].accuracy
@@ -183,7 +190,7 @@ def show_long(outcomes: dict[Job, Outcome], groups: Groups, preset: Preset) -> l
 
 
 def show_certified() -> list[dict[str, float]]:
-    """Print what the authors' noise is worth."""
+    """Print the epsilon that the authors' noise guarantees."""
     kept = certified()
     shown = [[f"{value:.4g}" for value in row.values()] for row in kept]
     columns = ["claimed", "noise", "records clipped, batches drawn", "records clipped", "as it is"]
@@ -195,7 +202,7 @@ def show_certified() -> list[dict[str, float]]:
 
 
 def plot_table(rows: list[dict[str, Any]], name: str) -> None:
-    """Draw accuracy against epsilon, one panel a sigma."""
+    """Draw accuracy against epsilon, one panel per sigma."""
     figure = Figure(figsize=(16, 4), layout="constrained")
     panels = figure.subplots(1, len(SIGMAS), sharey=True)
     for panel, sigma in zip(panels, SIGMAS, strict=True):
@@ -210,7 +217,7 @@ def plot_table(rows: list[dict[str, Any]], name: str) -> None:
 
 
 def plot_curves(curves: list[dict[str, Any]], name: str) -> None:
-    """Draw losses against iterations, one row an epsilon and one column a descent."""
+    """Draw losses against iterations, one row per epsilon and one column per method."""
     epsilons = sorted({curve["epsilon"] for curve in curves}, reverse=True)
     figure = Figure(figsize=(16, 3.5 * len(epsilons)), layout="constrained")
     panels = figure.subplots(len(epsilons), len(LABELS), squeeze=False, sharey=True)
@@ -226,7 +233,7 @@ def plot_curves(curves: list[dict[str, Any]], name: str) -> None:
 
 
 def plot_steps(points: list[dict[str, Any]], name: str) -> None:
-    """Draw accuracy against a, one panel an epsilon."""
+    """Draw accuracy against a, one panel per epsilon."""
     epsilons = sorted({point["epsilon"] for point in points})
     figure = Figure(figsize=(6 * len(epsilons), 4), layout="constrained")
     panels = figure.subplots(1, len(epsilons), squeeze=False, sharey=True)
@@ -243,7 +250,7 @@ def plot_steps(points: list[dict[str, Any]], name: str) -> None:
 
 
 def options(arguments: Sequence[str] | None) -> Preset:
-    """Read the command line."""
+    """Return the command-line options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="runs of every setting")
     size = parser.add_mutually_exclusive_group()
@@ -257,7 +264,7 @@ def options(arguments: Sequence[str] | None) -> Preset:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     preset = options(arguments)
     data_file("mnist.npz")
     console.print(preset.in_words())

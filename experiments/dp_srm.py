@@ -1,19 +1,19 @@
 """Shared code of dp_srm_table42.py and dp_srm_table43.py: nonconvex logistic regression by five private methods.
 
 The objective is the mean logistic loss plus 0.001 sum t^2/(1 + t^2) ("Towards Efficient and Effective Privacy-
-Preserving Machine Learning", sections 4.7.1 and 4.8.1), one record replaced, delta 1e-5, epsilon 0.2 and 0.5. The
-paper's "Test Error" of 0.33 to 0.42 can only be the loss on the test part; both that and the share of wrong labels
-are printed. A data pass counts records visited; DP-SRM takes two gradients of each.
+Preserving Machine Learning", sections 4.7.1 and 4.8.1). Adjacency is replace-one, delta is 1e-5, and epsilon is 0.2 or
+0.5. The paper's "Test Error" of 0.33 to 0.42 can only be the loss on the test set. Both the loss and the share of wrong
+labels are printed. Data passes count the records visited; DP-SRM takes two gradients of each.
 
-As in the paper, settings were tuned on the data itself, which no budget pays for. Step sizes: in the script, on a
-grid within the range of the methods' theorems (up to 1.9/L; smaller ones for RRPSGD), with fresh noise for the
-figures that are shown. Batch, clips, refresh and largest move of DP-SRM: beforehand, on a9a at epsilon 0.2. Three
-rows are not the paper's: DP-GD with any step; the same averaged; and the descent that the estimators take by default.
-L is the smoothness that rows of such norms can have at worst, and real data is smoother: within the theorems' range
-DP-GD is slow, beyond it a strong baseline. Figures show the mean and its 95 % band.
+As in the paper, settings were tuned on the data itself, without charging the budget. Step sizes are tuned in the
+script, on a grid within the range of the methods' theorems (up to 1.9/L, and smaller for RRPSGD), with new noise for
+the results shown. Batch size, clipping norms, refresh period and largest move of DP-SRM were tuned on a9a at epsilon
+0.2. Three rows are not from the paper: DP-GD with any step size, the same with averaging, and the default method of the
+estimators. L is the largest possible smoothness for rows of the given norm, and real data is smoother. Within the range
+of the theorems DP-GD is therefore slow, and beyond it a strong baseline. Figures show the mean and its 95 % band.
 
-RRPSGD stops at a random round, on average half way: its passes are expected ones, of 8 and 10 planned. DP-AGD reads
-the data twice a round: for a gradient, and for the losses of all candidate steps.
+RRPSGD stops at a random round, on average half way, so its number of passes is the expected one of 8 or 10 planned.
+DP-AGD reads the data twice per round: for a gradient, and for the losses of all candidate steps.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Training = Callable[[NoiseSource], Release]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset with its public bound, and the settings of DP-SRM for it."""
+    """A dataset with its public bound and the settings of DP-SRM."""
 
     name: str
     split: Split
@@ -63,7 +63,7 @@ class Dataset:
     max_move: float  # times 1/L
 
     def problem(self, test: bool = False) -> Problem:
-        """Return the training problem, or that of the test part."""
+        """Return the problem of the training set or of the test set."""
         X, y = (self.split.X_test, self.split.y_test) if test else (self.split.X, self.split.y)
         rows = BoundedRows(X, self.row_norm)
         return Problem(Logistic(), SaturatingPenalty(PENALTY), rows, y.astype(np.float64))
@@ -71,7 +71,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Method:
-    """A private method: its name, data passes, and runs for each step size of its grid."""
+    """A private method: its name, its data passes, and a run for each step size of its grid."""
 
     name: str
     passes: float
@@ -79,7 +79,7 @@ class Method:
 
 
 def methods(data: Dataset, problem: Problem, epsilon: float) -> list[Method]:
-    """Return all methods at a budget; plans are made once."""
+    """Return all methods for a budget. Plans are made once."""
     budget, n, smoothness = Budget(epsilon, DELTA), problem.rows.n, problem.smoothness
     steps = {f"{c:g}/L": c / smoothness for c in (0.5, 1.0, 1.5, 1.9)}
     clip = problem.lipschitz
@@ -135,7 +135,7 @@ def methods(data: Dataset, problem: Problem, epsilon: float) -> list[Method]:
 
 
 def default_descent(data: Dataset, budget: Budget) -> Method:
-    """Return the descent of the estimators, on this objective: centred rows, found steps, an average of iterates."""
+    """Return the default method of the estimators on this objective: centred rows, searched steps, averaging."""
     rows = BoundedRows(data.split.X, data.row_norm, 0.2 * data.row_norm)
     problem = Problem(Logistic(), SaturatingPenalty(PENALTY), rows, data.split.y.astype(np.float64))
     reached = precision(budget, rows.n, problem.start().size)
@@ -152,7 +152,7 @@ def default_descent(data: Dataset, budget: Budget) -> Method:
 
 
 def outcome(release: Release, data: Dataset, problems: dict[bool, Problem]) -> dict[str, float]:
-    """Return what the tables report of a run, on the problem that its weights fit."""
+    """Return the numbers of a run for the tables, on the problem that its weights belong to."""
     weights = release.weights
     has_intercept = len(weights) > problems[False].rows.dimension
     train, test = problems[False], problems[True]
@@ -175,7 +175,7 @@ def outcome(release: Release, data: Dataset, problems: dict[bool, Problem]) -> d
 
 
 def minimum(problem: Problem) -> NDArray[Any]:
-    """Return a point of rest, found without privacy."""
+    """Return a stationary point, found without privacy."""
 
     def both(weights: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, math.inf)
@@ -211,7 +211,9 @@ def study(data: Dataset, paper: dict[tuple[float, str], tuple[float, ...]], name
             found = {key: Spread.of([result[key] for result in outcomes]) for key in outcomes[0]}
             seconds = Spread.of([spent for _, spent in done])
             passes = method.passes
-            if method.name == "DP-AGD":  # a gradient and one pass for all candidates, whose scores are linear
+            if (
+                method.name == "DP-AGD"
+            ):  # one pass for a gradient, and one for all candidates, because scores are linear
                 passes = float(np.mean([2 * release.trace["rounds"] for release, _ in done]))
             curves[epsilon, method.name] = trajectories([release for release, _ in done], problems[False], passes)
             told = paper.get((epsilon, method.name))
@@ -263,7 +265,7 @@ def verdict(content: list[dict[str, Any]]) -> None:
 
 
 def trajectories(releases: list[Release], problem: Problem, passes: float) -> dict[str, Any] | None:
-    """Return objective and gradient norm against data passes, means and 95 % bands, where iterates were kept."""
+    """Return means and 95 % bands of objective and gradient norm by data passes, for methods that keep iterates."""
     if "iterates" not in releases[0].trace or len(releases[0].weights) != problem.rows.dimension:
         return None
     kept = [list(release.trace["iterates"]) for release in releases[:10]]

@@ -2,20 +2,21 @@
 
 python experiments/dp_srm_cnn.py [--full | --quick] [--runs 2] [--workers 2]
 
-The four-layer CNN of pytorch-dp's MNIST example (26,010 weights), 60,000 images, delta 1e-5, C1 = 1.5; DP-SGD clips to
-the same. --full makes the paper's search: step size in {0.01, 0.05, 0.1, 0.25, 0.5}, batch b in {256, 512, 1024}, and
-for DP-SRM gamma = C2 in {0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99} and b0 in {b, 2b, 4b}, at epsilon 1.2, 3 and 7; then 30
-runs of the best. The paper does not say how many epochs it made; 20 is what its non-private run took. The standard
-preset has one setting of each method, three epochs for both, and epsilon 1.2 and 3. Its settings were found by a few
-trials on these very data: DP-SRM was better with b = 256 than with 512 after one epoch, and with gamma 0.7 than with
-0.3 (6.75 % and 5.97 % test error after three epochs) and 0.1; DP-SGD was given the same step and batch.
+The network is the four-layer CNN of pytorch-dp's MNIST example (26,010 weights), with 60,000 images, delta 1e-5 and C1
+= 1.5. DP-SGD has the same clipping norm. --full runs the paper's search: step size in {0.01, 0.05, 0.1, 0.25, 0.5},
+batch b in {256, 512, 1024}, and for DP-SRM gamma = C2 in {0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99} and b0 in {b, 2b, 4b},
+at epsilon 1.2, 3 and 7, followed by 30 runs of the best. The paper does not state the number of epochs; its non-private
+run took 20. The standard preset has one setting per method, three epochs for both, and epsilon 1.2 and 3. Its settings
+were chosen by a few trials on the same data: DP-SRM was better with b = 256 than with 512 after one epoch, and with
+gamma 0.7 than with 0.3 (5.97 % against 6.75 % test error after three epochs) or 0.1. DP-SGD has the same step size and
+batch.
 
-Found (docs/results/dp_srm_cnn.json, two runs): the paper's order is not reproduced. After as many passes DP-SRM's
-error is 5.98 ± 0.40 and 5.30 ± 0.25 % at epsilon 1.2 and 3, DP-SGD's 5.48 ± 0.32 and 5.12 ± 0.04 %, in less time.
-Neither the number of epochs nor the search is the paper's, so that this does not refute it.
+Results (docs/results/dp_srm_cnn.json, two runs): the paper's ranking is not reproduced. After the same number of
+passes, the error of DP-SRM is 5.98 ± 0.40 and 5.30 ± 0.25 % at epsilon 1.2 and 3, and that of DP-SGD is 5.48 ± 0.32 and
+5.12 ± 0.04 %, in less time. This does not refute the paper, because the number of epochs and the search differ.
 
-The paper's accountant is Theorem 4.5.1 for batches of a fixed size; privet's noise is that of a tight accountant for
-Poisson batches, under which DP-SGD gains as much as DP-SRM.
+The paper's accounting is Theorem 4.5.1 for batches of fixed size. privet's noise comes from a tight accountant for
+Poisson sampling, from which DP-SGD gains as much as DP-SRM.
 """
 
 import time
@@ -54,7 +55,7 @@ PRESETS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     chosen = options(__doc__, arguments)
     study = PRESETS[chosen.preset]
     study = replace(study, runs=chosen.runs or study.runs)

@@ -1,8 +1,8 @@
 """Shared code of dp_srm_cnn.py and cifar_cnn.py: DP-SRM against DP-SGD on a network, at given budgets.
 
-Where a method has several candidates, each is tried once at every epsilon, and the one with the least test error is run
-afresh with other seeds: as in the paper, no budget pays for the choice. DP-SRM reads every batch at two points, so that
-a step of it takes the time of two of DP-SGD; its first batch may be larger.
+If a method has several candidates, each is tried once at every epsilon, and the one with the smallest test error is run
+again with other seeds. As in the paper, this choice is not charged to the budget. DP-SRM evaluates every batch at two
+points, so one step takes as long as two steps of DP-SGD. Its first batch may be larger.
 """
 
 import math
@@ -22,7 +22,7 @@ Groups = dict[tuple[float, str], Runs]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned: step size, batch b, epochs, and for DP-SRM gamma = C2 and b0 / b."""
+    """The tuned settings: step size, batch size b, epochs, and for DP-SRM gamma = C2 and b0 / b."""
 
     learning_rate: float
     batch: int
@@ -32,13 +32,13 @@ class Setting:
 
     @property
     def momentum(self) -> RecursiveMomentum | None:
-        """DP-SRM's, or None for DP-SGD."""
+        """The recursive momentum of DP-SRM, or None for DP-SGD."""
         if self.refresh is None:
             return None
         return RecursiveMomentum(self.refresh, self.refresh, first_batch_size=self.first * self.batch)
 
     def of(self, template: Job, method: str, epsilon: float) -> Job:
-        """Return a training with this setting."""
+        """Return the job with this setting."""
         return replace(
             template,
             method=method,
@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Study:
-    """A comparison: the network and data in a template, budgets, candidates of both methods, the paper's errors."""
+    """A comparison: a template with network and data, budgets, candidates of both methods, and the paper's errors."""
 
     title: str
     template: Job
@@ -74,7 +74,7 @@ def grid(
 
 
 def chosen(study: Study, workers: int) -> dict[tuple[float, str], Setting]:
-    """Return the setting of every method and epsilon; the only candidate, or the best of one try each."""
+    """Return the setting for every method and epsilon: the only candidate, or the best after one run each."""
     several = [
         (epsilon, method, setting)
         for epsilon in study.epsilons
@@ -108,19 +108,19 @@ def compared(study: Study, workers: int) -> tuple[Groups, list[dict[str, Any]]]:
 
 
 def error(runs: Runs) -> Spread:
-    """Return the test error in the end, in per cent."""
+    """Return the final test error in per cent."""
     return Spread(100 - runs.last.mean, runs.last.std, runs.last.runs)
 
 
 def part_needed(runs: Runs, accuracy: float) -> float:
-    """Return the part of its steps after which the mean accuracy is reached first; nan if never."""
+    """Return the fraction of the steps after which the mean accuracy is first reached, or nan if it never is."""
     steps, mean, _ = runs.curve
     reached = steps[mean >= accuracy]
     return float(reached[0] / steps[-1]) if len(reached) else math.nan
 
 
 def row(study: Study, groups: Groups, epsilon: float, method: str) -> dict[str, Any]:
-    """Return what is told of one setting; steps and time until DP-SGD's last accuracy, as parts of DP-SGD's."""
+    """Return the row of a setting, with steps and time to reach the final accuracy of DP-SGD, relative to DP-SGD."""
     runs, plain = groups[epsilon, method], groups[epsilon, "DP-SGD"]
     summary, baseline = runs.summary(), plain.summary()
     part = part_needed(runs, plain.last.mean)
@@ -137,7 +137,7 @@ def row(study: Study, groups: Groups, epsilon: float, method: str) -> dict[str, 
 
 
 def show(study: Study, rows: list[dict[str, Any]]) -> None:
-    """Print the table, and by epsilon which method is ahead."""
+    """Print the table, and the better method for each epsilon."""
     shown = [[*setting_in_words(each), *outcome_in_words(each)] for each in rows]
     columns = ["epsilon, method", "rate", "batch", "b0", "gamma = C2", "epochs", "runs", "test error, %", "(paper)"]
     print_table(study.title, [*columns, "steps to match", "time to match", "CPU s"], shown)
@@ -171,7 +171,7 @@ def outcome_in_words(each: dict[str, Any]) -> list[str]:
 
 
 def draw_budget(panel: Any, groups: Groups, epsilon: float) -> None:
-    """Draw both methods at a budget."""
+    """Draw both methods for a budget."""
     for method in METHODS:
         draw(panel, groups[epsilon, method], method)
     panel.set(title=f"epsilon = {epsilon:g}", xlabel="step", ylabel="test accuracy, %")
@@ -179,7 +179,7 @@ def draw_budget(panel: Any, groups: Groups, epsilon: float) -> None:
 
 
 def without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows that JSON can hold: what was never reached is null."""
+    """Return rows that can be written as JSON, with null instead of nan."""
     return [
         {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in each.items()}
         for each in rows

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     data = Dataset(
         "a9a",
         a9a(),
-        row_norm=14**0.5,  # fourteen attributes, each in one of its categories
+        row_norm=14**0.5,  # fourteen categorical attributes, each one-hot encoded
         batch=700,
         refresh=0.4,
         clip_norm=3.0,

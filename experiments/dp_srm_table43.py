@@ -1,6 +1,6 @@
 """Table 4.3 and Figure 4.4 of "Towards Efficient and Effective Privacy-Preserving Machine Learning": ijcnn1.
 
-Rows are bounded by 2, which some rows of the test part exceed: they are scaled down.
+The norm of rows is bounded by 2. Some rows of the test set exceed it and are scaled down.
 
     python experiments/dp_srm_table43.py [--runs 30] [--quick]
 """

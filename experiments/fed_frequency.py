@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     begin = time.perf_counter()
     ran = (
         f"Configuration {chosen.configuration}: {preset.network.__name__}, {preset.n_clients} clients, "
-        f"{preset.clients_per_round} a round, local epochs {preset.local.epochs}, rounds "
+        f"{preset.clients_per_round} per round, local epochs {preset.local.epochs}, rounds "
         f"{', '.join(map(str, preset.rounds))}; one seed"
     )
     console.print(ran)

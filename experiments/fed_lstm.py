@@ -74,9 +74,9 @@ class Preset:
     def in_words(self) -> str:
         """A description of what is run."""
         return (
-            f"{self.share:.0%} of them a round, {self.rounds} rounds, at most {self.most:,} examples of {self.length} "
-            f"characters each, {self.layers} LSTM layers of {self.units}, local epochs {self.local.epochs}, clip "
-            f"{self.clip_norm:g}, {len(self.seeds)} seeds"
+            f"{self.share:.0%} of them per round, {self.rounds} rounds, at most {self.most:,} examples of "
+            f"{self.length} characters each, {self.layers} LSTM layers of {self.units}, local epochs "
+            f"{self.local.epochs}, clip {self.clip_norm:g}, {len(self.seeds)} seeds"
         )
 
 

@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     begin = time.perf_counter()
     ran = (
         f"Configuration {chosen.configuration}: {preset.network.__name__}, {preset.n} images at {preset.n_clients} "
-        f"clients, {preset.share:.0%} a round, {preset.rounds} rounds, local epochs {preset.local.epochs}, "
+        f"clients, {preset.share:.0%} per round, {preset.rounds} rounds, local epochs {preset.local.epochs}, "
         f"{len(preset.seeds)} seeds"
     )
     console.print(f"{SUBSET}\n{ran}")

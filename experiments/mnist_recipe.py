@@ -1,17 +1,18 @@
-"""A recipe for MNIST under differential privacy: fixed wavelets, then a small network trained by ``make_private``.
+"""A recipe for MNIST with differential privacy: fixed wavelet features, and a small network trained privately.
 
 python experiments/mnist_recipe.py [--runs 3] [--quick]
 
-All 60,000 training images, delta 1e-5, the whole budget in one training. Each image goes through a scattering
-transform, two layers of Morlet wavelets with moduli and local averages, 81 maps of 7 x 7 numbers, then a normalisation
-of each image by itself. No number in it comes from the data, and no image meets another, so that it costs no privacy.
-A convolution with tanh and a linear layer are trained on top, with momentum and steps that fall linearly to zero.
-That such features help is due to Tramer and Boneh, "Differentially private learning needs better features (or much
-more data)"; tanh to Papernot and others, "Tempered sigmoid activations for deep learning with differential privacy".
+All 60,000 training images are used, with delta 1e-5 and the whole budget in one training. Each image goes through a
+scattering transform (two layers of Morlet wavelets with moduli and local averages, which give 81 maps of 7 x 7 values)
+and normalised separately. The transform does not depend on the data, and treats each image alone, so it costs no
+privacy. A convolution with tanh and a linear layer are trained on these features, with momentum and step sizes that
+decrease linearly to zero. The idea of such features is from Tramer and Boneh, "Differentially private learning needs
+better features (or much more data)", and that of tanh from Papernot and others, "Tempered sigmoid activations for deep
+learning with differential privacy".
 
-The recipe was found by about thirty trials that looked at the accuracy on the test images, which no budget pays for
-and which flatters it a little; the runs shown have other seeds than the trials. The paper's figures next to it are
-of DP-SRM and DP-SGD with a convolutional network on pixels.
+The recipe was found by about thirty trials that looked at the accuracy on the test images. This is not charged to the
+budget and makes the result slightly optimistic. The runs shown have other seeds than the trials. They are compared with
+the paper's results of DP-SRM and DP-SGD for a convolutional network on pixels.
 """
 
 import argparse
@@ -39,7 +40,7 @@ ORIENTATIONS, MAPS, SIDE = 8, 81, 7
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a training, the same for every epsilon."""
+    """The settings of a training, which are the same for every epsilon."""
 
     epochs: float = 15.0
     batch_size: int = 2048
@@ -57,7 +58,7 @@ QUICK = Recipe(epochs=4.0, batch_size=250, runs=1, n=1_000)
 
 
 def gaussian(sigma: float, size: int, slant: float = 1.0, angle: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return a bump on a grid, of width sigma along its angle and sigma / slant across, and the places along."""
+    """Return a Gaussian on a grid, with width sigma along its angle and sigma / slant across, and coordinates along."""
     places = torch.arange(size) - (size - 1) / 2
     y, x = torch.meshgrid(places, places, indexing="ij")
     along, across = math.cos(angle) * x + math.sin(angle) * y, math.cos(angle) * y - math.sin(angle) * x
@@ -65,13 +66,13 @@ def gaussian(sigma: float, size: int, slant: float = 1.0, angle: float = 0.0) ->
 
 
 def averaging(sigma: float, size: int) -> Tensor:
-    """Return one filter that takes a local average, of shape (1, 1, size, size)."""
+    """Return a filter for local averages, of shape (1, 1, size, size)."""
     bump, _ = gaussian(sigma, size)
     return (bump / bump.sum())[None, None]
 
 
 def morlet(sigma: float, size: int) -> Tensor:
-    """Return wavelets of eight orientations and mean zero: real parts, then imaginary, (16, 1, size, size)."""
+    """Return wavelets of mean zero in eight orientations, real parts first, of shape (16, 1, size, size)."""
     slant, waves = 4 / ORIENTATIONS, []
     for turn in range(ORIENTATIONS):
         bump, along = gaussian(sigma, size, slant, math.pi * turn / ORIENTATIONS)
@@ -82,33 +83,33 @@ def morlet(sigma: float, size: int) -> Tensor:
 
 
 def filtered(maps: Tensor, bank: Tensor, stride: int = 1) -> Tensor:
-    """Return each map through each filter, of shape (images, maps, filters, height, width)."""
+    """Return the convolution of each map with each filter, of shape (images, maps, filters, height, width)."""
     padding = (bank.shape[-1] - stride) // 2
     out = functional.conv2d(maps.flatten(0, 1)[:, None], bank, stride=stride, padding=padding)
     return out.unflatten(0, maps.shape[:2])
 
 
 def modulus(maps: Tensor, bank: Tensor, stride: int = 1) -> Tensor:
-    """Return the moduli of each map through each wavelet, of shape (images, maps times wavelets, height, width)."""
+    """Return the moduli of the wavelet coefficients, of shape (images, maps times wavelets, height, width)."""
     real, imaginary = filtered(maps, bank, stride).chunk(2, dim=2)
     return torch.hypot(real, imaginary).flatten(1, 2)
 
 
 def features(images: Tensor, part: int = 100) -> Tensor:
-    """Return the features of images, each by itself.
+    """Return the features of images, computed separately for each image.
 
     Parameters
     ----------
     images : tensor of shape (images, 28, 28)
         Pixels from 0 to 1.
     part : int
-        Images that are taken at once.
+        Number of images per batch.
 
     Returns
     -------
     tensor of shape (images, 81, 7, 7)
-        In groups of three maps of one image, of mean zero and variance at most one: the norm's 1e-5 keeps faint
-        maps faint.
+        Groups of three maps of an image have mean zero and variance at most one. The constant 1e-5 of the
+        normalisation keeps small values small.
     """
     fine, coarse = morlet(0.8, 7), morlet(1.6, 12)
     from_28, from_14 = averaging(1.6, 10), averaging(0.8, 6)
@@ -142,12 +143,12 @@ def mnist_features(n: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def network() -> nn.Sequential:
-    """Return the network on the features: 31,370 weights."""
+    """Return the network on the features, with 31,370 weights."""
     return nn.Sequential(nn.Conv2d(MAPS, 32, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32 * 5 * 5, 10))
 
 
 def trained(data: TensorDataset, epsilon: float, seed: int, recipe: Recipe) -> tuple[nn.Sequential, float]:
-    """Return a privately trained network, and the epsilon that its guarantee states."""
+    """Return a privately trained network, and the epsilon of its guarantee."""
     torch.manual_seed(seed)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=recipe.step_size, momentum=recipe.momentum)
@@ -171,7 +172,7 @@ def trained(data: TensorDataset, epsilon: float, seed: int, recipe: Recipe) -> t
 
 
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
-    """Return the share of right labels, in per cent."""
+    """Return the accuracy in per cent."""
     images, labels = data.tensors
     with torch.no_grad():
         return 100 * float((model(images).argmax(1) == labels).double().mean())
@@ -181,7 +182,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 
 def study(recipe: Recipe) -> dict[str, Any]:
-    """Train at every epsilon, print the papers' figures and these side by side, and return them."""
+    """Train at every epsilon, print the results next to those of the papers, and return them."""
     begin = time.perf_counter()
     train, test = mnist_features(recipe.n)
     seconds_of_features = time.perf_counter() - begin
@@ -209,13 +210,13 @@ def study(recipe: Recipe) -> dict[str, Any]:
                 "seconds": asdict(taken),
             }
         )
-    columns = ["epsilon", *(f"paper, {name}" for name in PAPER[1.2]), "target", "privet, this recipe", "seconds a run"]
+    columns = ["epsilon", *(f"paper, {name}" for name in PAPER[1.2]), "target", "privet, recipe", "seconds per run"]
     print_table(f"MNIST, delta {DELTA:g}: test accuracy, %", columns, shown)
     return {"recipe": asdict(recipe), "delta": DELTA, "seconds_of_features": seconds_of_features, "rows": kept}
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print, write, and return what was written."""
+    """Run the experiment, print and write its results, and return them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="trainings at each epsilon")
     parser.add_argument("--quick", action="store_true", help="1,000 images, 4 epochs, one run")
