@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         preset = Preset(**asdict(preset) | {"seeds": options.seeds})
     for name in options.datasets:
         data_file(FILES[name])
-    console.print(f"This is {preset.told}. All is simulation, with the exact law of the protocol's noise.")
+    console.print(f"This is {preset.told}. All methods are simulated with the exact distribution of their noise.")
     jobs = [Job(name, parties, preset) for name in options.datasets for parties in party_counts(name)]
     begin = time.perf_counter()
     rows = run_all(jobs, workers=1 if options.quick else 2)

@@ -98,21 +98,21 @@ def page(results: dict[str, Any], name: str, explanation: str) -> str:
     """Return the page for docs/results: tables, plots, targets and explanations."""
     rows = results["rows"]
     parts = [
-        "# Several parties, one model: joint noise against what it is compared with",
+        "# Several parties, one model: joint noise and the methods with which it is compared",
         f"Written by `python experiments/multiparty.py{_flag(results)}`: {results['settings']['told']}. "
         f"{results['seconds']} s. epsilon = {results['settings']['epsilon']:g}, delta = "
-        f"{results['settings']['delta']:g}. Everything private is simulation with the exact law of the protocol.",
+        f"{results['settings']['delta']:g}. All private methods are simulated with the exact noise.",
         "Cells: optimality gap on the training part / loss on the test part, mean ± standard deviation over "
-        f"{results['settings']['seeds']} seeds of the noise; in brackets the steps or the lambda while training, and "
+        f"{results['settings']['seeds']} seeds of the noise; in brackets the steps or the lambda during training, and "
         "the epsilon that is really spent at that delta.",
     ]
     for dataset, lines, columns in tables(rows):
         parts += [f"## {dataset}: optimality gap / {measure_of(rows, dataset)}", _markdown(columns, lines)]
         parts.append(f"![{dataset}]({figure_name(name, dataset)}.png)")
-    parts += ["## What became of the targets", "\n".join(f"- {line}" for line in findings(results))]
+    parts += ["## How the targets were met", "\n".join(f"- {line}" for line in findings(results))]
     parts.append(
         f"Private baselines: {', '.join(BASELINES)}, in both measures. A comparison is clear if it is by more than "
-        "two standard errors. In brackets: ours less theirs, so that a number below zero is in favour of ours."
+        "two standard errors. In brackets: the result of the protocol minus that of the baseline; lower is better."
     )
     lines61 = [multiparty_noise.cells(line) for line in multiparty_noise.table()]
     parts += [f"## {multiparty_noise.TITLE}", _markdown(multiparty_noise.HEADINGS, lines61)]
