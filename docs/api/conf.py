@@ -19,6 +19,7 @@ napoleon_google_docstring = False
 napoleon_custom_sections = ["Formal guarantees"]
 napoleon_use_rtype = False
 napoleon_use_ivar = True  # an attribute that is a property is described once
+suppress_warnings = ["ref.python"]  # names in "Attributes" sections become references, which need not be unique
 
 
 def setup(app: Any) -> None:

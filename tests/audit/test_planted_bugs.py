@@ -430,10 +430,11 @@ def clip_after_the_mean(monkeypatch):
 
 @planted(full_batch_intercept)
 def intercept_left_out_of_the_norm(monkeypatch):
-    norms = BoundedRows.norms
-    monkeypatch.setattr(
-        BoundedRows, "norms", lambda rows: np.sqrt(np.maximum(norms(rows) ** 2 - rows.intercept**2, 1e-12))
-    )
+    def without_intercept(rows: BoundedRows) -> Any:
+        return np.sqrt(np.maximum(vars(rows)["_norms"] ** 2 - getattr(rows, "intercept", 0.0) ** 2, 1e-12))
+
+    stored = property(without_intercept, lambda rows, norms: vars(rows).update(_norms=norms))
+    monkeypatch.setattr(BoundedRows, "_norms", stored, raising=False)
 
 
 @planted(full_batch_classes)

@@ -281,7 +281,7 @@ def operator_norm_forgotten(monkeypatch):
 
 @planted(scores_of_a_tie)
 def sparse_teacher_with_the_noise_of_a_convex_one(monkeypatch):
-    monkeypatch.setattr(transfers, "_teacher", lambda problem, plan, n_nonzero: ight(problem, n_nonzero=n_nonzero))
+    monkeypatch.setattr(transfers, "minimise", lambda problem, tolerance: ight(problem, n_nonzero=1))
 
 
 # ---------------------------------------------------------------------------------------------------------- the tests

@@ -220,7 +220,7 @@ def test_a_loss_without_a_bound_needs_a_clip():
     problems = of_data(objective=Squared())
     with pytest.raises(ValueError, match="clip_norm"):
         local_gradient_descent(problems, BUDGET, steps=2, source=NoiseSource(0))
-    with pytest.raises(ValueError, match="no bound"):
+    with pytest.raises(ValueError, match="not bounded"):
         local_output_perturbation(problems, BUDGET, source=NoiseSource(0))
     release = local_gradient_descent(problems, BUDGET, steps=2, clip_norm=0.5, source=NoiseSource(0))
     assert release.guarantee.epsilon <= BUDGET.epsilon

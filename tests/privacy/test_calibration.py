@@ -126,7 +126,7 @@ def test_a_part_that_already_exceeds_the_budget_is_refused():
     [(lambda z: PoissonGaussian(z, 1e-4, 10), ADD), (lambda z: FixedSizeGaussian(z, 10_000, 1, 10), REPLACE)],
 )
 def test_a_delta_that_permits_publishing_records_is_refused(family, adjacency):
-    with pytest.raises(ValueError, match=r"\(almost\) no noise[^\n]*below 1/n$"):
+    with pytest.raises(ValueError, match=r"\(almost\) no noise[^\n]*below 1/n\.$"):
         calibrate(family, adjacency, Budget(1.0, 1.1e-3))
 
 

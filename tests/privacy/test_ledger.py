@@ -76,7 +76,7 @@ def test_a_release_beyond_the_limit_is_not_recorded(path):
         ledger.spend(PURE)
     written = path.read_bytes()
     with pytest.raises(
-        BudgetExceededError, match=r"ledger.jsonl: [^\n]*0.4[^\n]*above the limit of 0.35; nothing was booked"
+        BudgetExceededError, match=r"ledger.jsonl: [^\n]*0.4[^\n]*above the limit of 0.35; nothing was recorded"
     ):
         ledger.spend(PURE)
     assert path.read_bytes() == written

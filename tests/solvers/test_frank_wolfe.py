@@ -251,5 +251,5 @@ def test_bad_input_is_refused_before_noise_is_drawn(monkeypatch, options, cause)
 
 
 def test_several_classes_are_refused(tools):
-    with pytest.raises(ValueError, match="one score a record"):
+    with pytest.raises(ValueError, match="one score per record"):
         solve(tools.silence(4, 3, n_classes=3), AdaptivePlan(1.0))

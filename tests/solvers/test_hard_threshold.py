@@ -499,11 +499,11 @@ def test_bad_input_is_refused_before_noise_is_drawn(tools, no_noise):
     ):
         with pytest.raises(ValueError, match=cause):
             peel(problem, AdaptivePlan(1.0), **options)
-    with pytest.raises(ValueError, match="one score a record"):
+    with pytest.raises(ValueError, match="one score per record"):
         peel(tools.silence(4, 3, n_classes=3), AdaptivePlan(1.0))
     with pytest.raises(ValueError, match="the number of records"):
         peel(tools.make_problem(np.ones((0, 2)), []), AdaptivePlan(1.0))
-    with pytest.raises(ValueError, match="one score a record"):
+    with pytest.raises(ValueError, match="one score per record"):
         plan = GradientPlan(FullBatch(), 3, 0.5, 1.0)
         several = Problem(Multinomial(3), L2(0.0), BoundedRows(np.ones((3, 2)), 1.0), np.array([0, 1, 2]))
         hard_threshold(several, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)

@@ -302,9 +302,9 @@ def test_rows_that_do_not_fit_are_refused(tools, separable, no_noise):
     problem = tools.make_problem(*separable, alpha=0.1, intercept=0.5)
     plan = planned(problem, public(9, 3, intercept=0.5))
     for features in (public(9, 4, intercept=0.5), public(9, 3), public(9, 3, intercept=0.4)):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="do not match"):
             solve(problem, plan, features)
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="do not match"):
             transfer_stability(problem, features)
 
 
@@ -325,7 +325,7 @@ def test_bad_input_is_refused_before_noise_is_drawn(tools, separable, no_noise):
     rows = BoundedRows(X, 1.0)
     for objective, regulariser, cause in (
         (Logistic(), L2(0.0), "strong convexity"),
-        (Squared(), L2(0.1), "no bound"),
+        (Squared(), L2(0.1), "Squared losses are not bounded"),
         (Logistic(), SaturatingPenalty(0.1), "L2 penalty"),
     ):
         with pytest.raises(ValueError, match=cause):

@@ -207,7 +207,7 @@ def test_problems_without_one_stable_minimiser_are_refused(tools):
     rows = BoundedRows(X, 1.0)
     for problem, cause in (
         (Problem(Logistic(), L2(0.0), rows, y), "without strong convexity"),
-        (Problem(Squared(), L2(0.1), rows, y), "Squared losses have no bound"),
+        (Problem(Squared(), L2(0.1), rows, y), "Squared losses are not bounded"),
         (Problem(Logistic(), SaturatingPenalty(0.1), rows, y), "not convex"),
     ):
         for refusing in (check_minimisable, least_tolerance, lambda p: minimise(p, tolerance=0.1)):

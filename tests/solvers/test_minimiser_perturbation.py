@@ -221,7 +221,7 @@ def test_problems_without_one_stable_minimiser_are_refused(tools, separable):
     plan = planned(tools.make_problem(X, y, alpha=0.1))
     for objective, regulariser, cause in (
         (Logistic(), L2(0.0), "strong convexity"),
-        (Squared(), L2(0.1), "no bound"),
+        (Squared(), L2(0.1), "Squared losses are not bounded"),
         (Logistic(), SaturatingPenalty(0.1), "not convex"),
     ):
         problem = Problem(objective, regulariser, rows, y)

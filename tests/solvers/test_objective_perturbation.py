@@ -319,9 +319,9 @@ def test_problems_outside_the_theorem_are_refused(tools, separable):
     rows = BoundedRows(X, 1.0)
     plan = objective_plan(tools.make_problem(X, y, alpha=0.1), Budget(1.0, DELTA))
     for objective, regulariser, cause in (
-        (Multinomial(3), L2(0.1), "one score a record, not for Multinomial"),
+        (Multinomial(3), L2(0.1), "one score per record, not for Multinomial"),
         (Logistic(), L2(0.0), "strong convexity"),
-        (Squared(), L2(0.1), "no bound"),
+        (Squared(), L2(0.1), "Squared losses are not bounded"),
         (Logistic(), SaturatingPenalty(0.1), "not convex"),
     ):
         problem = Problem(objective, regulariser, rows, y)

@@ -145,7 +145,7 @@ def test_a_plan_for_another_problem_is_refused(tools, separable):
     for other in others:
         with pytest.raises(ValueError, match="other data or constants"):
             solve(other, plan, NoiseSource(0))
-    with pytest.raises(ValueError, match="several scores a record"):
+    with pytest.raises(ValueError, match="several scores per record"):
         solve(tools.make_problem(X, y, alpha=0.1, intercept=0.5, objective=Multinomial(2)), plan, NoiseSource(0))
     assert np.isfinite(solve(problem, plan, NoiseSource(0)).weights).all()
 
@@ -181,7 +181,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert release.guarantee.event == plan.event
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
-    for words in ("rows are bounded", "40 steps of gradient descent", "of 12 records", "added once"):
+    for words in ("rows and gradients are bounded", "40 steps of gradient descent", "of 12 records", "added once"):
         assert words in release.guarantee.statement(verbose=True)
     assert release.trace == {"steps": 40, "step_size": 0.7}
     assert math.isfinite(release.guarantee.epsilon)

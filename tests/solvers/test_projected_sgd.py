@@ -347,7 +347,9 @@ def test_what_is_not_convex_is_refused(tools):
 def test_clipped_losses_of_several_scores_are_refused(tools):
     problem = tools.make_problem(np.ones((9, 2)), np.arange(9) % 3, objective=Multinomial(3))
     descent = descent_of(problem)
-    refused(problem, last(FixedOrder(9), descent, clip_norm=1.0), "Multinomial losses, of several scores")
+    refused(
+        problem, last(FixedOrder(9), descent, clip_norm=1.0), "Multinomial losses, which have several scores per record"
+    )
     enough = last(FixedOrder(9), descent, clip_norm=problem.lipschitz)
     assert solve(problem, enough).weights.shape == (2, 3)
 

@@ -388,9 +388,9 @@ def test_a_loss_without_curvature_suggests_no_pace(tools):
         curvature_bound = 0.0
 
     problem = tools.make_problem(np.ones((4, 1)), np.ones(4), objective=Flat())
-    with pytest.raises(ValueError, match="suggests no step_size: give one"):
+    with pytest.raises(ValueError, match="there is no default step_size"):
         solve(problem, plan_of(FullBatch()))
-    with pytest.raises(ValueError, match="suggests no max_move: give one"):
+    with pytest.raises(ValueError, match="there is no default max_move"):
         solve(problem, plan_of(FullBatch()), step_size=0.1)
 
 

@@ -1,4 +1,4 @@
-"""Solvers: one algorithm a file. A plan, an objective and data in; a :class:`Release` out."""
+"""Solvers: one algorithm per file. ``solver(problem, run, ...)`` returns a :class:`Release`."""
 
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
 from privet.solvers.base.problem import Problem

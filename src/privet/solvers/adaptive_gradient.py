@@ -1,9 +1,9 @@
-"""Adaptive gradient descent, DP-AGD: a private line search that also tells when a gradient was too noisy to use.
+"""Adaptive gradient descent, DP-AGD: a private line search that also detects gradients that are too noisy to use.
 
 Algorithm 1 of Lee and Kifer, "Concentrated Differentially Private Gradient Descent with Adaptive per-Iteration Privacy
-Budget". Two things differ, both for less noise under the same guarantee. The budget is kept in Gaussian rather than in
-concentrated differential privacy. And the choice of a step pays for how far a record's losses lie apart *between* the
-candidates, all on one short segment, and not for how large they are.
+Budget". There are two differences, both of which need less noise for the same guarantee. The budget is accounted for in
+Gaussian rather than in concentrated differential privacy. And the choice of a step pays for how much a record's loss
+varies *between* the candidates, which lie on one short segment, not for how large the loss is.
 """
 
 import math
@@ -19,8 +19,8 @@ from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
 from privet.solvers.base.run import Run
 
-_STRETCH = 1.1  # the longest candidate of a period, over the longest step that was chosen in the one before
-_SHORTEST = 1e-6  # and the least that it may come to, as a share of max_step
+_STRETCH = 1.1  # longest candidate of a period, relative to the longest step chosen in the previous period
+_SHORTEST = 1e-6  # least length of the longest candidate, as a share of max_step
 _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
 
@@ -37,42 +37,42 @@ def adaptive_gradient_descent(
     period: int = 10,
     keep_iterates: bool = False,
 ) -> Release:
-    """Descend along noisy gradients by privately chosen steps, until the plan is spent.
+    """Descend along noisy gradients with privately chosen steps, until the budget of the plan is spent.
 
     Parameters
     ----------
     problem : Problem
-        What to minimise.
+        The objective and the data.
     run : Run of an AdaptivePlan
         The budget. Progress is reported as the percentage of the budget that is spent.
     clip_norm : float or None
-        Bound on one record's gradient. None takes the one that bounded rows imply.
+        Bound on one record's gradient. None takes the bound that follows from bounded rows.
     loss_clip : float or None
-        Losses are clipped to [0, loss_clip] before steps are compared by them. None leaves them as they are: what the
-        slope of the loss allows between two candidates bounds the comparison by itself. A clip narrower than that
-        lessens the noise, and hides from the choice what it does to records with large losses.
+        Losses are clipped to [0, loss_clip] before steps are compared. None does not clip: the slope of the loss
+        already bounds its change between two candidates. A smaller clip reduces the noise, but the choice then ignores
+        the effect on records with large losses.
     expected_steps : int
-        The number of steps if the first gradient is always good enough. Half of the budget buys as many gradients, half
-        of it as many choices. There are never more than twice as many rounds.
+        The number of steps if the first gradient of each step is good enough. Half of the budget pays for this many
+        gradients, and half for this many choices. There are never more than twice as many rounds.
     growth : float
-        By how much the budget of a gradient grows when the choice falls on the step 0: gamma in the paper.
+        By how much the price of a gradient grows when the step 0 is chosen: gamma in the paper.
     candidates : int
-        How many steps above 0 are compared.
+        How many positive step sizes are compared.
     max_step : float or None
-        The longest step, of a gradient scaled to length 1. None takes 2 over the bound on rows, which moves no score by
-        more than 2.
+        The longest step along a gradient scaled to norm 1. None takes 2 divided by the bound on rows, which moves no
+        score by more than 2.
     period : int
-        The longest candidate is set anew after so many steps, to 1.1 times the longest that was chosen meanwhile (and
-        at most ``max_step``): tau in the paper.
+        After this many steps the longest candidate is reset to 1.1 times the longest step chosen meanwhile, and at
+        most ``max_step``: tau in the paper.
     keep_iterates : bool
-        Whether the trace holds the weights after every step.
+        Whether the trace contains the weights after every step.
 
     Formal guarantees
     -----------------
-    The plan's. The data is seen only through the plan's purse: by noisy sums of gradients, each of norm at most
-    ``clip_norm`` (clipped, or bounded by the rows), and by choices among sums of losses, in which the numbers that one
-    record contributes are clipped to an interval of public width. The regulariser is the same on neighbours. Everything
-    else is post-processing: averages, steps, when to buy more and when to end; so all iterates are covered.
+    The plan's. The data is used only through the plan's purse: in noisy sums of gradients, each of norm at most
+    ``clip_norm`` (clipped, or bounded by the rows), and in choices among sums of losses, to which one record
+    contributes numbers clipped to an interval of public width. The regulariser is the same on neighbours. Everything
+    else is post-processing: averages, steps, and when to refine a gradient or stop. All iterates are covered.
     """
     n = count("the number of records", problem.rows.n)
     bound = _gradient_bound(problem, clip_norm)
@@ -82,7 +82,7 @@ def adaptive_gradient_descent(
 
     weights = problem.start()
     iterates, paid = [weights], list[float]()
-    # A hair less than the share, so that rounding does not cost the last step.
+    # Slightly less than the share, so that rounding does not prevent the last step.
     gradient_mu = choice_mu = plan.mu * math.sqrt((1 - 1e-9) / (2 * expected_steps))
     gradient, price = None, gradient_mu
     total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, bound)
@@ -93,7 +93,7 @@ def adaptive_gradient_descent(
             gradient = fresh if gradient is None else (gradient + growth * fresh) / (1 + growth)
             direction = _unit(gradient / n + problem.regulariser.gradient(weights))
             step = search.choose(purse, weights, direction, choice_mu)
-            if step == 0:  # going nowhere is best: the gradient was too noisy, so buy more of the same one
+            if step == 0:  # staying is best: the gradient is too noisy, so measure the same one again
                 price, gradient_mu = gradient_mu * math.sqrt(growth), gradient_mu * math.sqrt(1 + growth)
             else:
                 weights = weights - step * direction
@@ -116,7 +116,7 @@ def adaptive_gradient_descent(
 
 
 class _LineSearch:
-    """The steps that are compared, and what they are compared by."""
+    """The candidates for the next step, and their private comparison."""
 
     def __init__(
         self, problem: Problem, loss_clip: float | None, candidates: int, max_step: float | None, period: int
@@ -128,18 +128,18 @@ class _LineSearch:
         self._steps = np.linspace(0, self._limit, count("candidates", candidates) + 1)
         self.taken: list[float] = []
         if not math.isfinite(self._width):
-            raise ValueError("the slope of this loss is not bounded: set loss_clip, to bound how far losses lie apart")
+            raise ValueError("the slope of this loss is not bounded: set loss_clip to bound how much losses differ")
 
     @property
     def _width(self) -> float:
-        """How far apart the losses of one record may lie on the segment of all candidates, or what is left of them."""
+        """How much the loss of one record can vary over all candidates, after clipping."""
         return float(min(self._loss_clip, self._problem.lipschitz * self._steps[-1]))
 
     def choose(self, purse: Purse, weights: NDArray[Any], direction: NDArray[Any], mu: float) -> float:
-        """Return the length of the step to take, at the price of ``mu``: 0 for none."""
+        """Return the length of the next step, or 0 for no step, at the price ``mu``."""
         rows = self._problem.rows
         penalties = rows.n * self._penalties(weights, direction)
-        # Room for rounding: of the sums of losses, and of adding the penalties to them.
+        # Room for the rounding of the sums of losses, and of adding the penalties.
         bound = self._width / 2 * (1 + rows.rounding) + 2.0**-52 * float(np.max(np.abs(penalties)))
         sums = self._loss_sums(weights, direction) + penalties
         chosen = purse.noisy_min(sums, bound, selection_epsilon(mu))
@@ -155,20 +155,20 @@ class _LineSearch:
             self._steps = np.linspace(0, longest, len(self._steps))
 
     def _penalties(self, weights: NDArray[Any], direction: NDArray[Any]) -> NDArray[np.float64]:
-        """Return by how much each candidate changes the regulariser, which is the same on neighbours."""
+        """Return the change of the regulariser for each candidate, which is the same on neighbours."""
         regulariser = self._problem.regulariser
         values = [regulariser.value(weights - step * direction) for step in self._steps]
         return np.array(values) - regulariser.value(weights)
 
     def _loss_sums(self, weights: NDArray[Any], direction: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sum of the losses for each candidate, up to a number that is the same for all of them.
+        """Return the sum of losses for each candidate, up to a constant that is the same for all candidates.
 
-        That number is a sum too: each record's losses are taken relative to a middle of its own, half of the clip or
-        its loss half way along the segment, and clipped to half of the width around it. By the Lipschitz constant the
-        latter changes nothing but rounding errors; it makes the bound certain.
+        From each record's losses a middle is subtracted, which is half of the clip or the loss half way along the
+        segment, and they are clipped to half of the width around it. Because the loss is Lipschitz, this clip removes
+        only rounding errors; it makes the bound certain.
         """
         rows = self._problem.rows
-        start, along = rows.scores(weights), rows.scores(direction)  # scores are linear: two products serve for all
+        start, along = rows.scores(weights), rows.scores(direction)  # scores are linear: two products are enough
         width = self._width
         middle = self._losses(start, along, self._steps[-1] / 2) if width < self._loss_clip else width / 2
         sums = []
@@ -192,15 +192,15 @@ def _gradient_bound(problem: Problem, clip_norm: float | None) -> float:
 
 def _guarantee(run: Run[AdaptivePlan], bound: float) -> Guarantee:
     clips = enforced(
-        f"each record's gradient has l2 norm at most {bound:.6g}, by bounded rows or by clipping; the losses that it "
-        "brings to the choice of a step lie within a public width, by clipping"
+        f"each record's gradient has l2 norm at most {bound:.6g}, by bounded rows or by clipping; its losses vary "
+        "between the candidates for a step by at most a public width, by clipping"
     )
     released = "every noisy gradient, every chosen step, all iterates and the final weights"
     return run.guarantee(bound=clips, released=released)
 
 
 def _unit(vector: NDArray[Any]) -> NDArray[Any]:
-    """Return the vector at length 1, without overflow; zero stays zero."""
+    """Return the vector scaled to norm 1, without overflow; a zero vector is returned unchanged."""
     largest = float(np.max(np.abs(vector)))
     if largest == 0:
         return vector

@@ -1,7 +1,8 @@
-"""Noisy gradient descent on rows that were centred first, at a small part of the budget.
+"""Noisy gradient descent on rows that are centred first, which takes a small part of the budget.
 
-Rows that share a large mean make one direction far steeper than all others, and the step that this direction allows is
-too short for the rest. A noisy mean costs one release of dimension d; the descent then needs a fraction of the steps.
+If rows have a large common mean, the objective is far steeper in one direction than in all others, and the step size
+that this direction allows is too small for the others. A noisy mean costs one release of dimension d, and the descent
+then needs far fewer steps.
 """
 
 from collections.abc import Mapping
@@ -25,20 +26,21 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     """Release a noisy mean of the rows, centre them on it, and descend.
 
     ``options`` are those of :func:`~privet.solvers.noisy_gradient.noisy_gradient_descent`, or of
-    :func:`~privet.solvers.projected_sgd.projected_sgd` for a plan that releases the last iterate alone; rows that are
-    longer than before once they are centred are then scaled down, which keeps the smoothness that the plan counts on.
-    The weights returned are those of the rows as they were: the intercept takes the centre back. The problem needs a
-    constant column.
+    :func:`~privet.solvers.projected_sgd.projected_sgd` for a plan that releases only the last iterate. In the latter
+    case, rows that become longer by centring are scaled down, which preserves the smoothness that the plan relies on.
+    The returned weights are for the original rows: the intercept absorbs the centre. The problem therefore needs an
+    intercept.
 
     Formal guarantees
     -----------------
-    The plan's. The centre is released, so it is a public vector to the descent, whose gradients are clipped anew.
+    The plan's. The centre is released, so the descent may use it as a public vector. Gradients are clipped after
+    centring.
     """
     rows, plan, source = problem.rows, run.plan, run.source
     if plan.mean.clip_norm < rows.weight_in_total:
         raise ValueError(f"rows are bounded by {rows.weight_in_total:.6g}, the plan covers {plan.mean.clip_norm:.6g}")
     if not rows.intercept:
-        raise ValueError("rows can be centred only beside a constant column: fit an intercept")
+        raise ValueError("rows can be centred only if the model has an intercept: set an intercept")
     plan.mean.divisor(rows.n)
     is_last = plan.gradients.release == "last"
     _check(problem, plan.gradients, options)
@@ -48,7 +50,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
     guarantee = run.guarantee(bounds=bounds, contracts=contracts)
-    for step in plan.mean.run(rows.n, source):  # one
+    for step in plan.mean.run(rows.n, source):  # one step
         centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
     row_norm = rows.row_norm if is_last else None
     if options.get("public") is not None:
@@ -68,11 +70,11 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
 
 
 def _check(problem: Problem, descent: GradientPlan, options: Mapping[str, Any]) -> None:
-    """Raise on what cannot be run, before any noise is drawn for it."""
+    """Raise if the plan or the options do not fit, before any noise is drawn."""
     if descent.release == "last":
         public = options.get("public")
         n = problem.rows.n + (0 if public is None else public.rows.n)
-        # Once centred, rows have a larger allowance for rounding: any centre in the ball stands for all.
+        # Centred rows have a larger allowance for rounding, which is the same for every centre in the ball.
         anywhere = np.zeros(problem.rows.n_features)
         anywhere[0] = problem.rows.row_norm
         for part in filter(None, (problem, public)):
@@ -84,7 +86,7 @@ def _check(problem: Problem, descent: GradientPlan, options: Mapping[str, Any]) 
 
 
 def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """Return a noisy mean of rows brought back to where their mean must lie."""
+    """Return the centre projected onto the ball that contains the mean of the rows."""
     largest = float(np.abs(centre).max())
     if largest == 0:
         return centre
@@ -93,7 +95,7 @@ def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
 
 
 def _uncentred(weights: NDArray[Any], rows: BoundedRows, centre: NDArray[np.float64]) -> NDArray[Any]:
-    """Return weights of the rows themselves: <w, x - c> + b v = <w, x> + b (v - <w, c>/b)."""
+    """Return weights for the original rows: <w, x - c> + b v = <w, x> + b (v - <w, c>/b)."""
     result = weights.copy()
     result[rows.n_features] -= centre @ weights[: rows.n_features] / rows.intercept
     return result

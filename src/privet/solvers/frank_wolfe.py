@@ -1,8 +1,8 @@
 """Frank-Wolfe on the l1 ball, its corners chosen by the exponential mechanism.
 
-Algorithm 2 of Talwar, Thakurta and Zhang, "Nearly-Optimal Private LASSO" (2015), with residuals that are clipped in the
-place of an assumption on them, and choices that pay for their range in Gaussian privacy in the place of Laplace noise
-under strong composition.
+Algorithm 2 of Talwar, Thakurta and Zhang, "Nearly-Optimal Private LASSO" (2015). Residuals are clipped instead of
+assumed to be bounded, and choices are accounted for by their range in Gaussian DP instead of Laplace noise with strong
+composition.
 """
 
 import math
@@ -36,36 +36,36 @@ def frank_wolfe(
     residual_clip: float,
     keep_iterates: bool = False,
 ) -> Release:
-    """Walk towards privately chosen corners of the l1 ball: one more weight a step, and none is ever measured.
+    """Move towards privately chosen corners of the l1 ball. Each step makes at most one more weight nonzero.
 
-    Step t = 1, 2, ... chooses a corner v, plus or minus l1_radius times a unit vector, of little <gradient, v>, and
-    takes the weights to (1 - a) w + a v with a = 2/(t + 2).
+    Step t = 1, 2, ... chooses a corner v, plus or minus l1_radius times a unit vector, with a small <gradient, v>, and
+    moves the weights to (1 - a) w + a v with a = 2/(t + 2).
 
     Parameters
     ----------
     problem : Problem
-        What to minimise, with one score a record. An intercept is one more coordinate of the ball: its weight is chosen
-        and bounded like the others, so its column should be no larger than ``entry_bound``, which the noise follows.
+        The objective, with one score per record. An intercept is one more coordinate of the ball, chosen and bounded
+        like the others. Its column should not exceed ``entry_bound``, because the noise is scaled to the larger one.
     run : Run of an AdaptivePlan
         The budget.
     l1_radius : float
-        Of the ball: bound on the sum of absolute weights.
+        Radius of the ball: bound on the sum of absolute weights.
     steps : int
-        How many corners are chosen, and at most how many weights differ from zero.
+        How many corners are chosen, which also bounds the number of nonzero weights.
     entry_bound : float
-        Bound on the absolute value of every entry of the rows, which is checked.
+        Bound on the absolute value of every entry of the rows. A larger entry raises an error.
     residual_clip : float
-        Residuals are clipped to it; those of a logistic loss lie within 1 anyway.
+        Residuals are clipped to this value. Those of a logistic loss never exceed 1.
     keep_iterates : bool
-        Whether the trace holds every iterate; they are all covered by the guarantee.
+        Whether the trace contains every iterate. The guarantee covers all of them.
 
     Formal guarantees
     -----------------
-    The plan's, by adaptive composition. The data is seen through the choices alone. One record contributes at most its
+    The plan's, by adaptive composition. The data is used only in the choices. One record contributes at most its
     clipped residual times its largest entry to a coordinate of the gradient's sum, so at most B = residual_clip times
     max(entry_bound, intercept) in absolute value to each of the 2d sums that are compared, of which half are the
     negatives of the others. Each choice is an exponential mechanism (:meth:`~privet.plans.adaptive.Purse.noisy_min`)
-    at the price of plan.mu / sqrt(steps).
+    at the price plan.mu / sqrt(steps).
     """
     check_one_score(problem)
     radius, steps = positive("l1_radius", l1_radius), count("steps", steps)
@@ -92,7 +92,7 @@ def frank_wolfe(
 def _corner(
     problem: Problem, purse: Purse, weights: NDArray[Any], clip: float, largest: float, epsilon: float
 ) -> tuple[int, float]:
-    """Return the coordinate and the sign of the corner that is chosen."""
+    """Return the coordinate and the sign of the chosen corner."""
     shift = problem.rows.n * problem.regulariser.gradient(weights)
     total = clipped_total(problem, weights, clip) + shift
     bound = clip * largest * (1 + problem.rows.rounding) + rounding_of(shift)

@@ -1,10 +1,10 @@
 """Sparse models by gradient steps and hard thresholds: DP-IGHT, and the same with features chosen by peeling.
 
-Algorithm 1 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), with noise
-2 G sqrt(T) / (n mu) in the place of its Theorem 2.5.2, which misses a factor sqrt(2), and gradients that are clipped to
-G in the place of an assumption. It adds noise to all d coordinates of a gradient. Peeling (Dwork, Su and Zhang,
-"Differentially Private False Discovery Rate Control"; Cai, Wang and Zhang, "The Cost of Privacy") needs noise only on
-the s that are kept, and on the choice of them.
+Algorithm 1 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), with noise 2
+G sqrt(T) / (n mu) in place of its Theorem 2.5.2, which misses a factor sqrt(2), and with gradients that are clipped to
+G instead of assumed to be bounded. It adds noise to all d coordinates of a gradient. Peeling (Dwork, Su and Zhang,
+"Differentially Private False Discovery Rate Control"; Cai, Wang and Zhang, "The Cost of Privacy") adds noise only to
+the s coordinates that are kept, and to their choice.
 """
 
 import math
@@ -33,7 +33,7 @@ from privet.solvers.base.steps import StepSize, as_step_size
 from privet.solvers.noisy_gradient import check_run
 
 SHARES = (0.55, 0.40, 0.05)
-"""How the squared price of a round is shared: by the choice of features, their gradient, and the length of the step."""
+"""Shares of a round's squared price: for the choice of features, for their gradient, and for the step size."""
 
 _BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
@@ -51,21 +51,21 @@ def hard_threshold(
     Parameters
     ----------
     problem : Problem
-        What to minimise, with one score a record.
+        The objective, with one score per record.
     run : Run of a GradientPlan
-        Batches, clip, noise and number of steps.
+        The plan determines batches, clip, noise and number of steps.
     n_nonzero : int
-        How many features keep a weight. An intercept has one besides.
+        How many features keep a weight, not counting an intercept.
     step_size : float or StepSize
-        A constant, or a rule that looks at noisy gradients only.
+        A constant, or a rule that uses noisy gradients only.
     keep_iterates : bool
-        Whether the trace holds every iterate; they are all covered by the guarantee.
+        Whether the trace contains every iterate. The guarantee covers all of them.
 
     Formal guarantees
     -----------------
-    The plan's: each step sees the data through one noisy sum of gradients of norm at most ``plan.clip_norm``. The
-    threshold comes after the noise, so it is post-processing. It is no contraction, so that amplification by iteration
-    does not hold, and a plan of ``release="last"`` is refused: all iterates count as released.
+    The plan's: each step uses the data only in one noisy sum of gradients of norm at most ``plan.clip_norm``. The
+    threshold is applied after the noise, so it is post-processing. It is not a contraction, so amplification by
+    iteration does not hold, and a plan with ``release="last"`` is refused. All iterates count as released.
     """
     rows, n, plan = problem.rows, problem.rows.n, run.plan
     check_support(problem, n_nonzero)
@@ -97,31 +97,32 @@ def peeled_threshold(
 ) -> Release:
     """Choose features privately, then measure the gradient of those alone, round by round.
 
-    A round of price mu_t, the plan's total over the square root of the number of rounds, makes three releases:
+    Each round has the price mu_t, the plan's total divided by the square root of the number of rounds, and makes three
+    releases:
 
     - the n_nonzero largest of |w - eta g|, by peeling: one record moves a coordinate of the gradient's sum by at most
       its residual times ``entry_bound``, however many features there are;
     - the gradient g of these (and of the intercept), with Gaussian noise;
-    - the mean of (row . g)^2, which tells how long a step to make: eta = |g|^2 / (curvature times that).
+    - the mean of (row . g)^2, which determines the step size eta = |g|^2 / (curvature times this mean).
 
     Parameters
     ----------
     problem : Problem
-        What to minimise, with one score a record.
+        The objective, with one score per record.
     run : Run of an AdaptivePlan
-        The budget.
+        The budget. Progress is reported after each round.
     n_nonzero : int
-        How many features keep a weight. An intercept has one besides.
+        How many features keep a weight, not counting an intercept.
     entry_bound : float
-        Bound on the absolute value of every entry of the rows, which is checked.
+        Bound on the absolute value of every entry of the rows. A larger entry raises an error.
     residual_clips : sequence of float
-        One a round: residuals (of a regression; those of a logistic loss lie within 1) are clipped to it. It may fall
-        from round to round, as residuals do.
+        One clip of residuals per round. It may decrease from round to round, as residuals do. Residuals of a logistic
+        loss never exceed 1.
     shares : three floats
-        How the squared price of a round is shared by its releases; at most 1 together. Small budgets gain by a larger
-        first share: features that are wrong are worse than values that are.
+        Shares of a round's squared price for its three releases, at most 1 in total. Small budgets gain from a larger
+        first share, because wrong features do more harm than inaccurate weights.
     keep_iterates : bool
-        Whether the trace holds every iterate; they are all covered by the guarantee.
+        Whether the trace contains every iterate. The guarantee covers all of them.
 
     Formal guarantees
     -----------------
@@ -136,7 +137,7 @@ def peeled_threshold(
     price = run.plan.mu / math.sqrt(count("the number of rounds", len(clips))) * (1 - 1e-12)
     first, second, third = (price * math.sqrt(positive("a share", share)) for share in shares)
     if sum(shares) > 1 + 1e-12:
-        raise ValueError(f"the shares of a round may come to 1 together, not to {sum(shares):g}")
+        raise ValueError(f"the shares of a round must add up to at most 1, got {sum(shares):g}")
     bound = enforced(
         f"entries are bounded by {entry_bound:.6g} and residuals clipped to "
         f"{', '.join(f'{clip:.6g}' for clip in clips)} in turn"
@@ -164,11 +165,11 @@ def _round(
     n_nonzero: int,
     prices: tuple[float, float, float],
 ) -> tuple[NDArray[Any], float]:
-    """Return the weights after one round, and the step that it took."""
+    """Return the weights after one round, and its step size."""
     rows, objective = problem.rows, problem.objective
     n, d, margin = rows.n, rows.n_features, 1 + rows.rounding
     total, penalty = clipped_total(problem, weights, clip), problem.regulariser.gradient(weights)
-    # n |w - eta g| / eta: in the first round, where no step is known, all weights are zero.
+    # n |w - eta g| / eta. In the first round eta is infinite, and all weights are zero.
     shift = n * penalty[:d] - (n / step) * weights[:d]
     one = clip * entry_bound * margin + rounding_of(shift)
     chosen = purse.noisy_top(np.abs(total[:d] + shift), one, prices[0], n_nonzero)
@@ -179,7 +180,7 @@ def _round(
     direction[support] = noisy / n + penalty[support]
     along = rows.scores(direction)
     reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
-    # A square in [0, reach^2] differs from the middle by half of that.
+    # A square in [0, reach^2] differs from the middle of the interval by at most reach^2 / 2.
     in_blocks = np.add.reduceat(along * along, np.arange(0, n, _BLOCK)).sum(keepdims=True)
     squares = purse.noisy(in_blocks, reach**2 / 2, prices[2])
     curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, prices[2]))
@@ -198,5 +199,5 @@ def _reach(row_norm: float, intercept: float, entry_bound: float, direction: NDA
 
 
 def _least_square(reach: float, n: int, price: float) -> float:
-    """Return twice the standard deviation of the noise on the mean square: less of it is not to be trusted."""
+    """Return twice the standard deviation of the noise on the mean square, below which it is not reliable."""
     return max(2 * reach**2 / (n * price), 1e-300)

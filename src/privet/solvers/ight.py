@@ -1,7 +1,7 @@
-"""Iterative gradient hard thresholding without noise. NOT PRIVATE: for public data, private labels and baselines.
+"""Iterative gradient hard thresholding without noise. NOT PRIVATE: for public data, noisy labels and baselines.
 
 Algorithm 3 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), with the
-steps of Blumensath and Davies, "Normalized Iterative Hard Thresholding" (2010), where no step size is given.
+steps of Blumensath and Davies, "Normalized Iterative Hard Thresholding" (2010), if no step size is given.
 """
 
 from typing import Any
@@ -24,21 +24,21 @@ def ight(
     step_size: float | None = None,
     tolerance: float = 1e-9,
 ) -> NDArray[Any]:
-    """Return weights of few features, by gradient steps that each keep the largest weights only. Not private.
+    """Return sparse weights, by gradient steps that each keep only the largest weights. Not private.
 
     Parameters
     ----------
     problem : Problem
-        What to minimise, with one score a record. Gradients are not clipped.
+        The objective, with one score per record. Gradients are not clipped.
     n_nonzero : int
-        How many features keep a weight. An intercept has one besides.
+        How many features keep a weight, not counting an intercept.
     steps : int
-        At most so many.
+        Largest number of steps.
     step_size : float or None
-        A constant. None takes the best step along the gradient of the features that have a weight (at zero weights: of
-        the largest gradients), halved until the objective is sure to fall.
+        A constant. None takes the best step along the gradient of the features with nonzero weights (or, if all weights
+        are zero, with the largest gradients), halved until the objective is certain to decrease.
     tolerance : float
-        The descent ends once a step changes the weights by less than this share of them.
+        The descent ends when a step changes the weights by less than this share of their norm.
     """
     check_support(problem, n_nonzero)
     count("steps", steps)
@@ -49,7 +49,7 @@ def ight(
         gradient = _gradient(problem, weights)
         if step_size is None:
             size = _long_step(problem, weights, gradient, n_nonzero) or size
-        if size is None:  # no gradient at all
+        if size is None:  # the gradient is zero
             break
         moved = thresholded(weights - size * gradient, n_nonzero, d)
         change = float(np.linalg.norm(moved - weights))
@@ -65,10 +65,10 @@ def _gradient(problem: Problem, weights: NDArray[Any]) -> NDArray[Any]:
 
 
 def _long_step(problem: Problem, weights: NDArray[Any], gradient: NDArray[Any], n_nonzero: int) -> float | None:
-    """Return a long step after which the objective is no higher; None where no feature in use has a gradient.
+    """Return a long step that does not increase the objective, or None if no feature in use has a gradient.
 
-    A step of size a, thresholded, is the point of few features with the least <gradient, change> + |change|^2 / (2a),
-    so that is at most 0. And the objective rises by at most <gradient, change> + curvature(change)/2.
+    A thresholded step of size a minimises <gradient, change> + |change|^2 / (2a) over sparse points, so this value is
+    at most 0. And the objective increases by at most <gradient, change> + curvature(change)/2.
     """
     d = problem.rows.n_features
     used = thresholded(gradient, n_nonzero, d) if not weights[:d].any() else np.where(weights, gradient, 0.0)

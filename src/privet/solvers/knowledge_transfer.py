@@ -1,9 +1,10 @@
-"""Knowledge transfer: a teacher learns from private records and scores public rows, a sparse student learns from that.
+"""Knowledge transfer: a teacher trained on private records scores public rows, and a sparse student fits the scores.
 
 DPSL-KT, Algorithm 2 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021). Its
-teacher is sparse and not private, and how far it can move between neighbours is not what Theorem 3.3.3 says. Two forms
-whose guarantees hold: the teacher is private itself, and its scores are free (:func:`student_of`); or it is the
-minimiser of a strongly convex objective, whose scores move little, and get noise (:func:`knowledge_transfer`).
+teacher is sparse and not private, and it can move further between neighbours than Theorem 3.3.3 says
+(docs/corrections.md (j)). There are two forms whose guarantees hold. Either the teacher is private itself, and its
+scores cost nothing (:func:`student_of`); or the teacher is the minimiser of a strongly convex objective, whose scores
+move little, and noise is added to them (:func:`knowledge_transfer`).
 """
 
 from dataclasses import dataclass
@@ -34,14 +35,16 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True, eq=False)
 class PublicFeatures:
-    """Rows that a teacher scores and a student learns from: public, or synthetic. They owe nothing to private records.
+    """Public or synthetic rows that a teacher scores and a student learns from.
+
+    They must not depend on private records.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (m, d), float32 or float64
-        Must not be changed afterwards. A sparse matrix is never densified.
+        The rows, which must not be changed afterwards. A sparse matrix is never densified.
     intercept : float
-        Value of the constant column, which must be that of the private rows; 0 for none.
+        Value of the constant column, the same as for the private rows; 0 for no such column.
     """
 
     X: Any
@@ -49,12 +52,12 @@ class PublicFeatures:
 
     @cached_property
     def rows(self) -> BoundedRows:
-        """The rows with their constant column, at their full length."""
+        """The rows with their constant column, not scaled down."""
         return BoundedRows(self.X, LARGEST_NORM, self.intercept)
 
     @cached_property
     def operator_norm(self) -> float:
-        """Certified bound on |X v| / |v|, constant column included (for which a copy is made). Computed once."""
+        """Certified bound on |X v| / |v|, computed once. With a constant column, this makes a copy of X."""
         if not self.intercept:
             return operator_norm(self.X)
         column = np.full((self.X.shape[0], 1), self.intercept)
@@ -71,27 +74,28 @@ def knowledge_transfer(
     n_nonzero: int,
     steps: int = 100,
 ) -> Release:
-    """Release a teacher's scores of public rows with noise, once, and the sparse weights that fit them.
+    """Release a teacher's scores of public rows, with noise added once, and the sparse weights that fit them.
 
     Parameters
     ----------
     problem : Problem
-        Of the teacher: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
+        The problem of the teacher: a convex Lipschitz loss of one score per record, and a strongly convex regulariser.
     run : Run of an OutputPlan
-        Of a :class:`~privet.plans.stabilities.transfer.TransferStability`, which :func:`transfer_stability` makes.
+        The plan is made for the stability that :func:`transfer_stability` returns. Progress is reported after the
+        teacher and after the student.
     features : PublicFeatures
-        What is scored. With the unit matrix, this is a thresholded :func:`minimiser_perturbation`.
+        The rows to score. With the unit matrix, this is :func:`minimiser_perturbation` with a threshold.
     n_nonzero : int
-        How many features of the student have a weight. An intercept has one besides.
+        How many features of the student have a weight, not counting an intercept.
     steps : int
-        At most so many of the student.
+        Largest number of steps of the student.
 
     Formal guarantees
     -----------------
-    The plan's, for a problem and public rows with the constants of its stability; a mismatch is refused. The teacher is
-    certified to have a gradient within the tolerance, so that its scores move by at most the operator norm of the
-    public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student sees noisy scores and public rows
-    only.
+    The plan's, for a problem and public rows with the constants of its stability; a mismatch raises an error. The
+    gradient at the teacher is certified to be within the tolerance, so its scores move by at most the operator norm of
+    the public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student uses only noisy scores and
+    public rows.
     """
     plan, stability = run.plan, run.plan.stability
     check_support(problem, n_nonzero)
@@ -114,11 +118,11 @@ def knowledge_transfer(
 
 
 def student_of(teacher: Release, features: PublicFeatures, *, n_nonzero: int, steps: int = 100) -> Release:
-    """Return the sparse student of a private teacher, which learns from its scores of public rows.
+    """Return the sparse student of a private teacher, which is trained on the teacher's scores of public rows.
 
     Formal guarantees
     -----------------
-    The teacher's: its weights are private, and all the rest is post-processing of these and of public rows.
+    The teacher's: its weights are private, and everything else is post-processing of them and of public rows.
     """
     if teacher.weights.shape != (features.rows.dimension,):
         raise ValueError(f"weights of shape {teacher.weights.shape} do not score {features.rows.dimension} columns")
@@ -133,12 +137,13 @@ def student_of(teacher: Release, features: PublicFeatures, *, n_nonzero: int, st
 def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: float | None = None) -> TransferStability:
     """Return the stability of a convex teacher's scores, from public numbers and public rows.
 
-    Computed scores err by at most u (d + 8) |X~|_F |w|, and |w| <= (L + tolerance)/m for a penalty (m/2) |w|^2: as the
-    minimiser moves by at least that over n, 2 u (d + 8) n |X~|_F more than the operator norm makes room for it.
+    The rounding error of scores is at most u (d + 8) |X~|_F |w|, and |w| <= (L + tolerance)/m for a penalty
+    (m/2) |w|^2. The bound on the minimiser is at least 2/n times that, so adding 2 u (d + 8) n |X~|_F to the operator
+    norm covers the rounding.
     """
     _check_features(problem, features)
     if not isinstance(problem.regulariser, L2):
-        raise ValueError(f"a teacher has an L2 penalty, not a {type(problem.regulariser).__name__}")
+        raise ValueError(f"a teacher needs an L2 penalty, not {type(problem.regulariser).__name__}")
     minimiser, rows = minimiser_stability(problem, tolerance), features.rows
     frobenius = float(np.linalg.norm(rows.norms()))
     rounding = 2 * _UNIT_ROUNDOFF * (rows.dimension + 8) * problem.rows.n * frobenius
@@ -150,8 +155,8 @@ def _check_features(problem: Problem, features: PublicFeatures) -> None:
     own, public = problem.rows, features.rows
     if (public.n_features, public.intercept) != (own.n_features, own.intercept):
         raise ValueError(
-            f"public rows of {public.n_features} features and intercept {public.intercept:g} do not fit private ones "
-            f"of {own.n_features} and {own.intercept:g}"
+            f"public rows with {public.n_features} features and intercept {public.intercept:g} do not match private "
+            f"rows with {own.n_features} features and intercept {own.intercept:g}"
         )
 
 

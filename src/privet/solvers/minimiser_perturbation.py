@@ -1,7 +1,7 @@
-"""Output perturbation of the minimiser: solve to a certified accuracy, then add noise once.
+"""Output perturbation of the minimiser: minimise to a certified accuracy, then add noise once.
 
 Algorithm 1 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011), for any
-convex loss, pure or Gaussian noise, and the minimisers that computers find.
+convex loss, with pure or Gaussian noise, and for minimisers that are computed approximately.
 """
 
 from privet.plans.output import OutputPlan
@@ -18,8 +18,8 @@ def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 
     Formal guarantees
     -----------------
-    The plan's, for a problem whose constants are those of the plan's :class:`MinimiserStability`; a mismatch is
-    refused, and so is a tolerance that could be out of reach for some data. The gradient at the computed minimiser is
+    The plan's, for a problem with the constants of the plan's :class:`MinimiserStability`. A mismatch raises an error,
+    and so does a tolerance that might be unreachable for some data. The gradient at the computed minimiser is
     certified to be within the tolerance. Only the noisy result is released.
     """
     plan, stability = run.plan, run.plan.stability
@@ -39,8 +39,8 @@ def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 def minimiser_stability(problem: Problem, tolerance: float | None = None) -> MinimiserStability:
     """Return the stability of the minimiser of ``problem``.
 
-    The default tolerance, from public numbers, adds about 1 % to the sensitivity; more only where floating point cannot
-    do better for certain.
+    The default tolerance depends on public numbers only. It adds about 1 % to the sensitivity, or more if a better
+    accuracy cannot be certified in floating point.
     """
     check_minimisable(problem)
     n, lipschitz = problem.rows.n, problem.lipschitz

@@ -1,7 +1,7 @@
-"""Noisy gradient descent: DP-GD and DP-SGD, with smoothing DP-LSSGD, with momentum the heavy ball.
+"""Noisy gradient descent: DP-GD, DP-SGD, DP-LSSGD with smoothing, and heavy-ball momentum.
 
 Algorithm 1 of "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility in Privacy-Preserving ERM",
-with the accountant's noise in the place of its Theorem 2.
+with noise from the accountant in place of its Theorem 2.
 """
 
 import math
@@ -33,20 +33,20 @@ def noisy_gradient_descent(
     Parameters
     ----------
     problem : Problem
-        What to minimise; it need not be convex.
+        The objective, which need not be convex.
     run : Run of a GradientPlan
-        Batches, clip, noise and number of steps.
+        The plan determines batches, clip, noise and number of steps.
     step_size : float or StepSize
-        A constant, or a rule that looks at noisy gradients only.
+        A constant, or a rule that uses noisy gradients only.
     denoiser : Denoiser or None
-        Applied to each noisy gradient, for instance :class:`~privet.denoise.LaplacianSmoothing`, to the features of
-        one class at a time.
+        Applied to each noisy gradient, separately for each class and without the intercept. An example is
+        :class:`~privet.denoise.LaplacianSmoothing`.
     momentum : float
-        Heavy ball: how much of the last step's direction is kept, from 0 to below 1.
+        Share of the previous direction that is kept (heavy ball), in [0, 1).
     averaged : float
-        Share of the last iterates whose average is returned; 0 returns the last iterate.
+        Share of the iterates, counted from the end, whose average is returned; 0 returns the last iterate.
     keep_iterates : bool
-        Whether the trace holds every iterate; they are all covered by the guarantee.
+        Whether the trace contains every iterate. The guarantee covers all of them.
 
     Formal guarantees
     -----------------
@@ -98,7 +98,7 @@ def check_run(
     momentum: float = 0.0,
     averaged: float = 0.0,
 ) -> None:
-    """Raise on what cannot be run, before any noise is drawn for it."""
+    """Raise if the plan or the options do not fit, before any noise is drawn."""
     as_step_size(step_size)
     if not (0 <= momentum < 1 and 0 <= averaged <= 1):
         raise ValueError(f"momentum must lie in [0, 1) and averaged in [0, 1], got {momentum!r} and {averaged!r}")
@@ -106,13 +106,13 @@ def check_run(
     plan.sampler.check_n(n)
     if plan.release != "all":
         raise ValueError(
-            'this plan accounts for release="last", the last of hidden iterates: use projected_sgd. Averages, momentum '
-            "and steps that gradients choose show more than the last iterate does"
+            'this plan accounts for release="last", where all iterates but the last are hidden: use projected_sgd. '
+            "Averages, momentum and step sizes that depend on gradients reveal more than the last iterate."
         )
 
 
 def _denoised(gradient: NDArray[Any], n_features: int, denoiser: Denoiser, noise_std: float) -> NDArray[Any]:
-    """Denoise the features' part of each class by itself; an intercept has no neighbours and is left as it is."""
+    """Return the gradient with the features of each class denoised separately. An intercept is left unchanged."""
     result = gradient.copy()
     features = result.reshape(result.shape[0], -1)[:n_features]
     features[:] = np.column_stack(denoiser([column.copy() for column in features.T], noise_std))

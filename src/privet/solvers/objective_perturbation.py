@@ -1,4 +1,4 @@
-"""Objective perturbation: a random linear term in the objective, and the minimiser of that.
+"""Objective perturbation: add a random linear term to the objective, and minimise it.
 
 Algorithm 2 of "Differentially Private Empirical Risk Minimization" (Chaudhuri, Monteleoni, Sarwate, 2011) for pure
 epsilon, Algorithm 1 of "Private Convex Empirical Risk Minimization and High-dimensional Regression" (Kifer, Smith,
@@ -18,13 +18,14 @@ from privet.solvers.base.run import Run
 
 
 def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release:
-    """Minimise the randomly tilted objective that the plan describes, and add its noise to the minimiser.
+    """Minimise the objective with the plan's random linear term, and add noise to the minimiser.
 
     Formal guarantees
     -----------------
-    The plan's, for a convex loss of one score a record and a regulariser with the plan's constants; a mismatch is
-    refused, and so is a tolerance that could be out of reach for some data. The gradient at the computed minimiser is
-    certified to be within the tolerance. Only the noisy minimiser is released; neither the tilt nor the exact one is.
+    The plan's, for a convex loss of one score per record and a regulariser with the plan's constants. A mismatch
+    raises an error, and so does a tolerance that might be unreachable for some data. The gradient at the computed
+    minimiser is certified to be within the tolerance. Only the noisy minimiser is released, neither the linear term
+    nor the exact minimiser.
     """
     plan = run.plan
     check_objective_plan(problem, plan)
@@ -39,7 +40,7 @@ def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release
 def objective_plan(
     problem: Problem, budget: Budget, *, added_alpha: float = 0.0, tolerance: float | None = None
 ) -> ObjectivePlan:
-    """Return the plan with the least noise for ``problem``, made of its public constants only."""
+    """Return the plan with the least noise for ``problem``, computed from its public constants only."""
     _check(problem, added_alpha)
     fields = _constants(problem) | {"added_alpha": added_alpha}
     plan = ObjectivePlan.for_budget(budget, **fields, tolerance=tolerance)
@@ -79,13 +80,13 @@ def _constants(problem: Problem) -> dict[str, Any]:
 def _check(problem: Problem, added_alpha: float) -> None:
     if problem.start().ndim != 1:
         raise ValueError(
-            f"objective perturbation is proved for losses of one score a record, not for "
-            f"{type(problem.objective).__name__}: use output or gradient perturbation, or one model a class"
+            f"objective perturbation is proved for losses of one score per record, not for "
+            f"{type(problem.objective).__name__}: use output or gradient perturbation, or one model per class"
         )
     check_minimisable(problem, added_alpha)
 
 
 def _least_tolerance(problem: Problem, plan: ObjectivePlan) -> float:
-    """Return what can be certified for every dataset and for every tilt that will ever be drawn."""
+    """Return the tolerance that can be certified for every dataset and practically every linear term."""
     longest = plan.longest_term(problem.start().size) / problem.rows.n
     return least_tolerance(problem, tilt_norm=longest, ridge=plan.added_alpha)

@@ -1,7 +1,7 @@
-"""Output perturbation: gradient descent without noise, then noise once.
+"""Output perturbation: gradient descent without noise, then noise on the result.
 
 Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sensitivity of
-:class:`~privet.plans.DescentStability` and the smallest noise for it.
+:class:`~privet.plans.DescentStability` and the least noise for it.
 """
 
 import math
@@ -18,15 +18,15 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 
     Formal guarantees
     -----------------
-    The plan's, for a convex problem whose constants are those of the plan's :class:`DescentStability`; a mismatch is
-    refused. Only the noisy result is released; the iterates are not.
+    The plan's, for a convex problem with the constants of the plan's :class:`DescentStability`; a mismatch raises an
+    error. Only the noisy result is released, not the iterates.
     """
     plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, DescentStability):
         raise TypeError(f"output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
     if descent_stability(problem, stability.step_size, stability.steps, stability.lipschitz) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
-    bound = enforced(f"rows are bounded and gradients too, so that {stability.in_words()}")
+    bound = enforced(f"rows and gradients are bounded, so that {stability.in_words()}")
     guarantee = run.guarantee(bound=bound, released="the final weights, with noise added once")
     weights = problem.start()
     for done in range(1, stability.steps + 1):
@@ -41,16 +41,16 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 def descent_stability(
     problem: Problem, step_size: float, steps: int, clip_norm: float | None = None
 ) -> DescentStability:
-    """Return the stability of ``steps`` steps of gradient descent on ``problem``, gradients clipped to ``clip_norm``.
+    """Return the stability of ``steps`` gradient steps on ``problem``, with gradients clipped to ``clip_norm``.
 
-    A clip below the problem's own bound is refused where clipped gradients are no longer those of a convex loss: steps
-    along them may move apart.
+    Raise if the clip is below the problem's own bound and clipped gradients are not those of a convex loss, because
+    steps along such gradients may move apart.
     """
     lipschitz = problem.lipschitz if clip_norm is None else min(clip_norm, problem.lipschitz)
     if lipschitz < problem.lipschitz and not problem.objective.clips_to_convex:
         raise ValueError(
-            f"{type(problem.objective).__name__} has several scores a record: its clipped gradients are those of no "
-            "convex loss, and a descent along them is not stable; leave the clip out, or add noise in every step"
+            f"{type(problem.objective).__name__} has several scores per record, so its clipped gradients are not those "
+            "of a convex loss, and a descent along them is not stable: leave the clip out, or add noise in every step"
         )
     if not math.isfinite(lipschitz):
         raise ValueError(f"{type(problem.objective).__name__} has unbounded gradients: give a clip_norm")

@@ -1,10 +1,10 @@
-"""Projected noisy gradient steps whose iterates stay hidden: PNSGD and its kin.
+"""Projected noisy gradient steps whose iterates stay hidden: PNSGD and its variants.
 
-Algorithms 1 and 2 of "Privacy Amplification by Iteration". Which of them runs is the sampler's choice: ``FixedOrder``
-is PNSGD and, with several passes, PNMSGD; ``RandomStop`` and ``RandomSkip`` are Stop-PNSGD and Skip-PNSGD; public
-records at the end are Corollary 31; ``FullBatch`` is noisy gradient descent, whose loss stops growing on strongly
-convex problems; ``FixedOrder`` with batches is its cyclic form. Several tasks on one dataset (Theorem 32) are several
-runs of one plan.
+Algorithms 1 and 2 of "Privacy Amplification by Iteration". The sampler determines which of them runs. ``FixedOrder`` is
+PNSGD and, with several passes, PNMSGD. ``RandomStop`` and ``RandomSkip`` are Stop-PNSGD and Skip-PNSGD. Public records
+at the end are Corollary 31. ``FullBatch`` is noisy gradient descent, whose privacy loss stops growing on strongly
+convex problems, and ``FixedOrder`` with batches is its cyclic form. Several tasks on one dataset (Theorem 32) are
+several runs of one plan.
 """
 
 import math
@@ -24,7 +24,7 @@ from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
 from privet.solvers.base.run import Run, gradients_bounded_by
 
-_PUBLIC_RIDGE = 0.1  # over the square root of the number of public records, in units of the smoothness
+_PUBLIC_RIDGE = 0.1  # divided by the square root of the number of public records, in units of the smoothness
 
 
 def projected_sgd(
@@ -34,28 +34,28 @@ def projected_sgd(
     public: Problem | None = None,
     start: NDArray[Any] | None = None,
 ) -> Release:
-    """Take the steps of ``plan.descent`` and release the last iterate, nothing else.
+    """Take the steps of ``plan.descent`` and release only the last iterate.
 
     Parameters
     ----------
     problem : Problem
-        Convex and smooth, with constants no worse than the plan's.
+        A convex and smooth objective with constants no worse than the plan's.
     run : Run of a GradientPlan
         The plan is made with ``release="last"``. Progress is not reported where the number of steps is a secret.
     public : Problem or None
-        The same problem over the public records that the plan visits, if it visits any. None takes them to be the last
-        records of ``problem``.
+        The same problem over the public records that the plan visits, if any. None takes them to be the last records
+        of ``problem``.
     start : array or None
-        Where to start. It must owe nothing to the private records. None starts from what ``public`` records teach by
-        themselves, or from zero.
+        The starting point, which must not depend on the private records. None starts from the minimiser over the
+        ``public`` records, or from zero.
 
     Formal guarantees
     -----------------
-    The plan's. Each step is w -> w - eta (noisy mean gradient), w projected onto the ball before it: a Lipschitz map
-    with Gaussian noise after it, and replacing a record moves the map by at most 2 eta clip_norm over the divisor, in
+    The plan's. Each step is w -> w - eta (noisy mean gradient), with w projected onto the ball before it: a Lipschitz
+    map followed by Gaussian noise. Replacing a record moves the map by at most 2 eta clip_norm / divisor, and only in
     the steps that visit the record. Gradients are clipped only for losses of one score, whose clipped gradients are
-    again those of a convex loss; the regulariser is added after the clip. The trace holds public facts only, and no
-    secret.
+    again those of a convex loss; the regulariser is added after clipping. The trace contains public facts only, and no
+    secret of the sampler.
     """
     plan = run.plan
     n = problem.rows.n + (0 if public is None else public.rows.n)
@@ -79,7 +79,7 @@ def projected_sgd(
         gradient = step.noisy(total) / plan.divisor(n) + problem.regulariser.gradient(weights)
         weights = _projected(weights - size * gradient, radius)
     if start is not None:
-        guarantee = guarantee.assuming(assumed("the starting point owes nothing to the private records"))
+        guarantee = guarantee.assuming(assumed("the starting point does not depend on the private records"))
     trace = {"steps": plan.steps, "step_size": max(descent.step_sizes), "clip_norm": plan.clip_norm}
     noise = {"noise_std": plan.noise_std / plan.divisor(n)}
     return Release(weights, guarantee, trace | noise)
@@ -88,9 +88,9 @@ def projected_sgd(
 def _gradient_sum(
     problem: Problem, public: Problem | None, weights: NDArray[Any], batch: Batch, plan: GradientPlan
 ) -> NDArray[Any]:
-    """Return the sum of a batch's gradients; that of a public one as if the batch were as large as planned.
+    """Return the sum of a batch's gradients. A public batch is scaled up to the planned size.
 
-    A public batch may be divided by its own size: there is no one to protect.
+    This amounts to dividing a public batch by its own size, which is allowed because it needs no protection.
     """
     first_public = plan.sampler.n if isinstance(plan.sampler, FixedOrder) else problem.rows.n
     is_public = isinstance(batch, slice) and batch.start is not None and batch.start >= first_public
@@ -103,11 +103,13 @@ def _gradient_sum(
 
 
 def _first(problem: Problem, public: Problem | None, start: NDArray[Any] | None) -> NDArray[Any]:
-    """Return where to start: where told, or at the minimum over public records, which few records need a ridge for."""
+    """Return the starting point: the given one, the regularised minimiser over public records, or zero."""
     if start is not None:
         first = np.array(start, dtype=np.float64)
         if first.shape != problem.start().shape or not np.isfinite(first).all():
-            raise ValueError(f"start must be finite numbers of shape {problem.start().shape}, got shape {first.shape}")
+            raise ValueError(
+                f"start must contain finite numbers in shape {problem.start().shape}, got shape {first.shape}"
+            )
         return first
     if public is None:
         return problem.start()
@@ -126,23 +128,23 @@ def _first(problem: Problem, public: Problem | None, start: NDArray[Any] | None)
 def descent_of(
     problem: Problem, step_size: float | tuple[float, ...] | None = None, diameter: float | None = None
 ) -> Descent:
-    """Return the steps of a problem, with its constants; the longest that contract best if no size is given."""
+    """Return a descent with the constants of ``problem``. The default step size is the one that contracts most."""
     if step_size is None:
         step_size = 2 / (problem.smoothness + problem.strong_convexity)
     return Descent(step_size, problem.smoothness, problem.strong_convexity, diameter)
 
 
 def check_last_iterate(problem: Problem, plan: GradientPlan, n: int | None = None) -> Descent:
-    """Raise unless amplification by iteration holds for the plan on this problem; return the plan's descent."""
+    """Return the plan's descent. Raise unless amplification by iteration holds for the plan on this problem."""
     if plan.descent is None:
-        raise ValueError('projected_sgd releases the last iterate alone: make the plan with release="last"')
+        raise ValueError('projected_sgd releases only the last iterate: make the plan with release="last"')
     descent = plan.descent
     if not problem.is_convex:
-        raise ValueError("amplification by iteration needs a convex objective: take a convex regulariser")
+        raise ValueError("amplification by iteration needs a convex objective: use a convex regulariser")
     if plan.clip_norm < problem.lipschitz and not problem.objective.clips_to_convex:
         raise ValueError(
-            f"gradients of {type(problem.objective).__name__} losses, of several scores a record, do not contract once "
-            f"they are clipped: set clip_norm to at least {problem.lipschitz:.6g}, or release all iterates"
+            f"gradient steps of {type(problem.objective).__name__} losses, which have several scores per record, do "
+            f"not contract after clipping: set clip_norm to at least {problem.lipschitz:.6g}, or release all iterates"
         )
     slack = 1 + 1e-12
     if problem.smoothness > descent.smoothness * slack or problem.strong_convexity * slack < descent.strong_convexity:
@@ -159,6 +161,6 @@ def check_last_iterate(problem: Problem, plan: GradientPlan, n: int | None = Non
 
 
 def _projected(weights: NDArray[Any], radius: float) -> NDArray[Any]:
-    """Return the nearest weights in the ball around zero."""
+    """Return the weights projected onto the ball around zero."""
     length = float(np.linalg.norm(weights))
     return weights if length <= radius else np.asarray(weights * (radius / length))

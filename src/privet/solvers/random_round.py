@@ -1,6 +1,6 @@
-"""Stochastic descent that stops at a random round: RRPSGD, for losses that need not be convex.
+"""Stochastic descent that stops after a random number of steps: RRPSGD, for objectives that need not be convex.
 
-Algorithm 2 of "Efficient Private ERM for Smooth Objectives", with the accountant's noise in the place of its Theorem 4.
+Algorithm 2 of "Efficient Private ERM for Smooth Objectives", with noise from the accountant in place of its Theorem 4.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from privet.solvers.base.problem import Problem
 from privet.solvers.base.release import Release
 from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
 
-_MOST_KEPT = 20_000_000  # numbers written out, 160 MB
+_MOST_KEPT = 20_000_000  # largest number of cached entries, 160 MB
 _NEIGHBOURS = 64
 
 
@@ -27,31 +27,31 @@ def random_round(
     *,
     step_size: float | Sequence[float] | NDArray[Any],
 ) -> Release:
-    """Take a random number of noisy steps, at most those planned.
+    """Take a random number of noisy steps, at most as many as planned.
 
     Parameters
     ----------
     problem : Problem
-        What to minimise; it need not be convex.
+        The objective. It may be non-convex.
     run : Run of a GradientPlan
-        Batches, clip, noise and T_max = ``plan.steps``; in the paper ``OneUniform(n)`` and n^2 steps. No data large
-        enough to learn from with privacy affords n^2 steps (10^9 at n = 30,000), so T_max is a parameter here: T_max =
-        10 n takes seconds. Theorem 5 holds for any T_max, put in the place of n^2; its rate is that of n^2.
+        The plan determines T_max = ``plan.steps``. The paper uses ``OneUniform(n)`` and T_max = n^2, which is too many
+        steps for any dataset large enough for private learning (10^9 at n = 30,000). Here T_max is a parameter, and
+        T_max = 10 n takes seconds. Theorem 5 holds for every T_max in place of n^2; only its rate is that of n^2.
     step_size : float or sequence of ``plan.steps`` floats
-        eta, or eta_0, eta_1, ...: below 2/beta, beta being the smoothness of the regularised objective.
+        One eta, or eta_0, eta_1, ..., all below 2/beta, where beta is the smoothness of the regularised objective.
 
     Notes
     -----
     The number of steps R is drawn with Pr(R = k + 1) proportional to 2 eta_k - beta eta_k^2, k = 0, ..., T_max - 1. For
-    a beta-smooth objective Theorem 5 bounds the expected squared norm of the gradient at a point so drawn. (Its proof,
-    by Ghadimi and Lan, is for w_(R-1); Algorithm 2, followed here, returns w_R. For a constant eta that costs one more
-    step's eta^2 in the bound.)
+    a beta-smooth objective Theorem 5 bounds the expected squared norm of the gradient at this random point. (The proof,
+    by Ghadimi and Lan, is for w_(R-1); Algorithm 2, which is implemented here, returns w_R. For a constant eta this
+    adds one more step's eta^2 to the bound.)
 
     Formal guarantees
     -----------------
-    The plan's, for all ``plan.steps`` steps: R does not depend on the data, and given R the run is the beginning of the
-    whole one. So R may be known (it is in the trace), and all iterates are covered. The paper's own noise is not used:
-    the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
+    The plan's, for all ``plan.steps`` steps. R does not depend on the data, and given R the run is the beginning of a
+    full run. R may therefore be published (it is in the trace), and all iterates are covered. The paper's own noise is
+    not used, because the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
     """
     plan, smoothness = run.plan, problem.smoothness
     etas = _etas(step_size, plan.steps, smoothness)
@@ -80,14 +80,14 @@ def _etas(step_size: float | Sequence[float] | NDArray[Any], steps: int, smoothn
     positive("step_size", float(np.min(etas)))
     if not largest * smoothness < 2:
         raise ValueError(
-            f"a step size of {largest:.6g} is not below 2/smoothness = {2 / smoothness:.6g}: the random round has no "
-            "distribution then; take smaller steps"
+            f"a step size of {largest:.6g} is not below 2/smoothness = {2 / smoothness:.6g}, which the distribution "
+            "of the random number of steps requires: use smaller steps"
         )
     return etas
 
 
 class _Records:
-    """The rows, batch by batch. Single records are written out once, some neighbours at a time, and kept."""
+    """The rows, batch by batch. Single records are converted to dense rows once, in small blocks, and cached."""
 
     def __init__(self, rows: BoundedRows) -> None:
         self._rows = rows
@@ -108,7 +108,7 @@ class _Records:
 
 
 class _OneRow(BoundedRows):
-    """One bounded row, written out: what a gradient needs of it, at a fraction of the time that a matrix takes."""
+    """One dense bounded row, which computes gradients much faster than a matrix with one row."""
 
     def __init__(self, row: NDArray[np.float64], norms: NDArray[np.float64], rows: BoundedRows) -> None:
         self._row, self._norms = row, norms
@@ -119,7 +119,7 @@ class _OneRow(BoundedRows):
         return np.asarray(self._row @ weights)[None]
 
     def combine(self, coefficients: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the row times its coefficient, or times one for each output."""
+        """Return the row times its coefficient, or times one coefficient per output."""
         return np.asarray(np.multiply.outer(self._row, coefficients[0]))
 
     def norms(self) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""Recursive momentum: DP-SRM, which measures gradients once and then mostly how they change.
+"""Recursive momentum, DP-SRM: measure gradients once, and then mostly their changes.
 
 Algorithm 4 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), with the
-sensitivity and the accounting of :class:`~privet.plans.recursive.RecursivePlan` in the place of its Theorem 4.5.1.
+sensitivity and the accounting of :class:`~privet.plans.recursive.RecursivePlan` in place of its Theorem 4.5.1.
 """
 
 import math
@@ -29,39 +29,39 @@ def recursive_momentum(
     output: Literal["last", "random"] = "last",
     keep_iterates: bool = False,
 ) -> Release:
-    """Descend along a private estimate of the gradient that remembers.
+    """Descend along a private estimate of the gradient that is updated recursively.
 
     With C1, C2 and g the plan's ``clip_norm``, ``difference_norm`` and ``refresh``, step t draws a batch B, computes
-    each record's gradient at this point and at the one before, and keeps
+    each record's gradient at the current and at the previous weights, and updates
 
         v_t = noisy(sum over B of g clip(g_t, C1) + (1 - g) clip(g_t - g_(t-1), C2)) / |B| + (1 - g) v_(t-1),
 
-    where |B| stands for a public constant. The regulariser is no secret: its exact gradient is added to v_t after the
-    fact, and takes part in neither the clip nor the recursion, so v_t tracks the gradient of the data term alone.
+    where |B| stands for a public constant. The regulariser is public: its exact gradient is added to v_t afterwards and
+    takes part neither in the clip nor in the recursion, so v_t tracks the gradient of the data term alone.
 
     Parameters
     ----------
     problem : Problem
-        What to minimise; it need not be convex.
+        The objective and the data. Convexity is not required.
     run : Run of a RecursivePlan
-        Batches, clips, noise and number of steps.
+        The plan determines batches, clips, noise and number of steps.
     step_size : float or None
-        The largest eta of a step. None takes 1/L, L being the smoothness of the regularised objective.
+        Largest step size eta. None takes 1/L, where L is the smoothness of the regularised objective.
     max_move : float or None
-        How far a step may move the weights: eta = min(step_size, max_move / |direction|). None takes C2 over the
-        smoothness of the loss, so that no difference of gradients is longer than C2 and its clip is idle (the paper's
-        zeta/(n0 L), with zeta/n0 = C2). Infinity leaves all to the clip. Privacy does not depend on it.
+        How far a step may move the weights: eta = min(step_size, max_move / |direction|). None takes C2 divided by the
+        smoothness of the loss, so that no difference of gradients exceeds C2 and the clip has no effect (the paper's
+        zeta/(n0 L), with zeta/n0 = C2). With infinity, only the clip limits differences. Privacy does not depend on it.
     output : {"last", "random"}
-        The weights after the last step, or uniformly one of the ``plan.steps`` points at which gradients were taken, as
-        in the paper, whose Theorem 4.5.4 is about that one.
+        The weights after the last step; or a uniformly random one of the ``plan.steps`` points at which gradients were
+        computed, as in Theorem 4.5.4 of the paper.
     keep_iterates : bool
-        Whether ``trace["iterates"]`` holds the weights after each step; they are all covered by the guarantee.
+        Whether ``trace["iterates"]`` contains the weights after each step. The guarantee covers all of them.
 
     Formal guarantees
     -----------------
-    The plan's (in the place of Theorem 4.5.1 of the dissertation, whose noise has misprints): each step sees the data
-    only through one noisy sum, whose summands have norm at most C1 in the first step and g C1 + (1 - g) C2 later, by
-    clipping. All else is post-processing, so all estimates and iterates are covered, and any may be the output.
+    The plan's, in place of Theorem 4.5.1 of the dissertation, whose noise has misprints. Each step uses the data only
+    in one noisy sum, whose summands have norm at most C1 in the first step and g C1 + (1 - g) C2 later, by clipping.
+    Everything else is post-processing, so all estimates and iterates are covered, and any of them may be the output.
     """
     plan = run.plan
     if output not in {"last", "random"}:
@@ -102,15 +102,15 @@ def _total(
 ) -> NDArray[Any]:
     """Return the sum of the batch's contributions: gradients in the first step, then mixed with their changes.
 
-    Gradients at two points of one record are multiples of its row (one multiple a class), so that mixing and clipping
-    happen on residuals, and a single product with the rows makes the sum.
+    A record's gradients at two points are multiples of its row (one multiple per class), so residuals are mixed and
+    clipped, and a single product with the rows gives the sum.
     """
     objective, rows, targets = problem.objective, problem.rows.take(step.batch), problem.targets[step.batch]
     residuals = objective.residuals(rows.scores(weights), targets)
     mixed = objective.bounded(residuals, rows, plan.clip_norm)
     if before is not None:
         changes = residuals - objective.residuals(rows.scores(before), targets)
-        # Not ``bounded``: that knows how long a gradient can be, and two gradients can differ by twice as much.
+        # Not ``bounded``, which relies on the bound of a gradient: two gradients can differ by twice as much.
         mixed = plan.refresh * mixed + (1 - plan.refresh) * clipped(changes, rows, plan.difference_norm)
     return rows.combine(mixed)
 
@@ -123,7 +123,7 @@ def _eta(direction: NDArray[Any], step_size: float, max_move: float) -> float:
 def _pace(
     problem: Problem, plan: RecursivePlan, step_size: float | None, max_move: float | None
 ) -> tuple[float, float]:
-    """Return the step size and the largest move, checked, with defaults from the constants of the problem."""
+    """Return the checked step size and largest move, with defaults from the constants of the problem."""
     if step_size is None:
         step_size = 1 / _curvature("step_size", problem.smoothness)
     if max_move is None:
@@ -135,5 +135,5 @@ def _pace(
 
 def _curvature(name: str, smoothness: float) -> float:
     if not 0 < smoothness < math.inf:
-        raise ValueError(f"a smoothness of {smoothness:g} suggests no {name}: give one")
+        raise ValueError(f"there is no default {name} for a smoothness of {smoothness:g}: set {name}")
     return smoothness

@@ -1,4 +1,4 @@
-"""Two stages: blocks of records vote on the features, then a private model of the features that were chosen.
+"""Two stages: blocks of records vote on the features, and a private model is fitted to the chosen features.
 
 Kifer, Smith and Thakurta, "Private Convex Empirical Risk Minimization and High-dimensional Regression" (2012):
 sample-and-aggregate for the support, then objective perturbation on it.
@@ -30,7 +30,7 @@ from privet.solvers.objective_perturbation import (
     objective_plan,
 )
 
-_HALVINGS = 12  # of the interval in which the second stage's epsilon is sought
+_HALVINGS = 12  # number of bisections in the search for the epsilon of the second stage
 
 
 def two_stage(
@@ -47,30 +47,30 @@ def two_stage(
     Parameters
     ----------
     problem : Problem
-        What to minimise: a convex Lipschitz loss of one score a record, and a strongly convex regulariser.
+        A convex Lipschitz loss of one score per record, and a strongly convex regulariser.
     run : Run of a TwoStagePlan
         The plan is made by :func:`two_stage_plan`, with the same ``n_nonzero`` and ``entry_bound``. Progress is
         reported after each stage.
     n_nonzero : int
-        How many features are chosen, and for how many a block votes. An intercept has a weight besides.
+        How many features are chosen, and for how many each block votes, not counting an intercept.
     blocks : int or None
-        How many blocks vote. None takes the square root of the number of records.
+        Number of blocks. None takes the square root of the number of records.
     vote_steps : int
-        How many steps of (non-private) iterative hard thresholding a block makes before it votes for the features with
-        a weight. One step votes for those of the largest correlation with the targets.
+        How many steps of (non-private) iterative hard thresholding a block makes. It then votes for the features with
+        nonzero weights. With one step, these are the features with the largest correlation with the targets.
     entry_bound : float or None
-        Bound on the absolute value of entries. With it, rows of the chosen features are scaled down to
-        entry_bound sqrt(n_nonzero) where that is less than the rows' bound: it need not hold, but does harm where it
-        does not.
+        Bound on the absolute value of entries. Rows of the chosen features are scaled down to norm
+        entry_bound sqrt(n_nonzero) if that is less than the bound on rows. Privacy does not depend on whether the
+        entries satisfy it, but accuracy does.
 
     Formal guarantees
     -----------------
-    The plan's, under replace-one. Records are divided into blocks at random, whatever they say. A replaced
-    record is in one block, and may change all votes of that block, but each feature has at most one vote of it: every
-    count moves by at most 1, some up and some down, which is the sensitivity that
-    :meth:`~privet.plans.adaptive.Purse.noisy_top` is told (a bound of 1/2 on what one record contributes). Given the
-    features, the second stage is objective perturbation of rows that are bounded anew, each by itself; its plan is made
-    of public constants, before anything is spent. The two events are composed by the accountant.
+    The plan's, under replace-one adjacency. Records are divided into blocks at random, independently of their values. A
+    replaced record is in one block and may change all votes of that block, but each feature gets at most one vote from
+    a block. Every count therefore moves by at most 1, up or down, which corresponds to a bound of 1/2 on one record's
+    contribution in :meth:`~privet.plans.adaptive.Purse.noisy_top`. Given the features, the second stage is objective
+    perturbation of rows that are bounded again, each separately. Its plan is computed from public constants before
+    anything is spent, and the accountant composes the two events.
     """
     check_support(problem, n_nonzero)
     number = count("the number of records", problem.rows.n)
@@ -141,9 +141,9 @@ def _restricted(problem: Problem, chosen: NDArray[np.int64], row_norm: float) ->
 
 
 def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -> tuple[AdaptivePlan, ObjectivePlan]:
-    """Return the plan of the choice, and the largest one of the second stage that the accountant certifies with it."""
+    """Return the plan of the choice, and the plan of the second stage with the largest epsilon that still fits."""
     if budget.is_pure:
-        raise ValueError("choices are paid for in Gaussian privacy: set delta > 0")
+        raise ValueError("the choice of features is accounted for in Gaussian DP, which needs delta: set delta > 0")
     if not 0 < share < 1:
         raise ValueError(f"selection_share must lie between 0 and 1, got {share!r}")
     half = budget.delta / 2
@@ -156,7 +156,7 @@ def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -
 
     low, high = (1 - share) * budget.epsilon * (1 - 1e-9), budget.epsilon
     best, is_within = planned(low)
-    if not is_within:  # epsilons and deltas that add up to the budget keep within it
+    if not is_within:  # cannot happen: epsilons and deltas that add up to the budget stay within it
         raise RuntimeError(f"calibration to {budget} did not settle; please report it")
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -167,7 +167,7 @@ def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -
 
 
 def _votes(problem: Problem, order: NDArray[np.int64], blocks: int, n_nonzero: int, steps: int) -> NDArray[np.float64]:
-    """Return how many blocks voted for each feature. Not private by itself."""
+    """Return how many blocks voted for each feature. Not private without noise."""
     d = problem.rows.n_features
     counts = np.zeros(d)
     for block in np.array_split(order, blocks):

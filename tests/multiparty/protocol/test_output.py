@@ -145,7 +145,7 @@ def test_a_party_without_data_does_not_change_the_plan():
 
 def test_losses_without_a_bound_are_refused():
     problem = JointProblem.of([party(Squared(), [[1.0, 0.0]], [1.0])] * 3)
-    with pytest.raises(ValueError, match=r"no bound.*Huber"):
+    with pytest.raises(ValueError, match=r"not bounded.*Huber"):
         output_plan(problem, BUDGET)
 
 

@@ -1,9 +1,9 @@
-"""The minimiser of a strongly convex problem, without noise, with a certificate: its gradient is at most so long.
+"""The minimiser of a strongly convex problem, without noise, with a certified bound on its gradient.
 
-Privacy arguments about minimisers hold for exact ones. What a program returns is inexact, so the argument is made for
-every point whose gradient is no longer than a public tolerance, and the program must return such a point **always**:
-an exception on some datasets and not on others would tell them apart. Hence the tolerance is held against the rounding
-of floating-point numbers before any data is touched, and the last of the methods below provably arrives.
+Privacy arguments about minimisers are made for exact ones, but a program returns inexact ones. The arguments here hold
+for every point whose gradient has norm at most a public tolerance, and the program must **always** return such a point:
+an exception on some datasets but not on others would tell them apart. The tolerance is therefore compared with the
+rounding errors of floating point before any data is used, and the last of the methods below provably converges.
 """
 
 import math
@@ -22,9 +22,9 @@ from privet.solvers.base.problem import Problem
 Floats = NDArray[Any]
 
 _UNIT_ROUNDOFF = 2.0**-53
-_ROWS_AT_ONCE = 4096  # sums over more rows are added pairwise, so that rounding does not grow with n
+_ROWS_AT_ONCE = 4096  # larger sums are added pairwise, so that rounding errors do not grow with n
 _ROUNDS, _QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 10, 1000, 100
-_TOLERATED_GROWTH = 10.0  # of gradients on the way: these steps do not shorten them every time
+_TOLERATED_GROWTH = 10.0  # of gradients, which spectral steps do not shorten every time
 
 
 def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, ridge: float = 0.0) -> Floats:
@@ -35,41 +35,42 @@ def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, 
     problem : Problem
         Strongly convex, or made so by ``ridge``, with losses of bounded gradients.
     tolerance : float
-        At least :func:`least_tolerance`, which depends on public numbers and on the length of the tilt only; less is
-        refused.
+        At least :func:`least_tolerance`, which depends only on public numbers and on the norm of the tilt. A smaller
+        tolerance raises an error.
     tilt, ridge : array or None, float
-        A linear term, and curvature to add.
+        A linear term and a ridge penalty to add.
 
     Formal guarantees
     -----------------
-    The exact gradient at the returned point has norm at most ``tolerance``: the computed norm plus a bound on all its
-    rounding errors is. Such a point is found for every dataset (docs/proofs.md, "A certified minimiser").
+    The exact gradient at the returned point has norm at most ``tolerance``, because the computed norm plus a bound on
+    all rounding errors does not exceed it. Such a point is found for every dataset (docs/proofs.md, "A certified
+    minimiser").
     """
     target = _Target(problem, problem.start() if tilt is None else tilt, ridge)
     least = least_tolerance(problem, tilt_norm=target.tilt_norm, ridge=ridge)
     if positive("tolerance", tolerance) < least:
         raise ValueError(
-            f"a gradient of {tolerance:.3g} cannot be certified in floating point: with these constants the rounding "
-            f"of sums allows {least:.3g}. Use a tolerance of at least that, or a larger alpha"
+            f"a gradient of norm {tolerance:.3g} cannot be certified in floating point. With these constants, rounding "
+            f"allows a tolerance of at least {least:.3g}: use such a tolerance, or a larger alpha"
         )
     best = target.at(problem.start())
-    for _ in range(_ROUNDS):  # where the line search of one stumbles over a bend, the other walks on, and vice versa
+    for _ in range(_ROUNDS):  # where one method gets stuck, the other usually makes progress
         for quick in (_quasi_newton, _spectral_descent):
             if best.length > tolerance:
                 best = min(best, quick(target, best, tolerance), key=_length)
-    while best.length > tolerance:  # plain descent: slow and sure
+    while best.length > tolerance:  # plain gradient descent is slow but certain to converge
         best = target.at(best.weights - best.gradient / target.smoothness)
     return best.weights
 
 
 def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, ridge: float = 0.0) -> float:
-    """Return the shortest gradient that can be certified for every dataset, from public numbers alone."""
+    """Return the smallest tolerance that can be certified for every dataset, from public numbers alone."""
     check_minimisable(problem, ridge)
     modulus = problem.strong_convexity + nonnegative("ridge", ridge)
     smoothness = problem.smoothness + ridge
     start = float(np.linalg.norm(problem.regulariser.gradient(problem.start())))
-    # The gradient at zero; no step of a descent from there, or from a point with a shorter gradient, gets farther away
-    # from zero than 2 first / modulus.
+    # Bound on the gradient at zero. A descent from zero, or from a point with a smaller gradient, stays within distance
+    # 2 first / modulus of zero.
     first = problem.lipschitz + start + nonnegative("tilt_norm", tilt_norm)
     farthest = 2.01 * first / modulus
     error = _rounding(problem, farthest, tilt_norm, ridge) + 4 * _UNIT_ROUNDOFF * (smoothness * farthest + first)
@@ -77,14 +78,14 @@ def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, ridge: float = 
 
 
 def check_minimisable(problem: Problem, ridge: float = 0.0) -> None:
-    """Raise unless the problem has one minimiser that gradients of bounded records determine."""
+    """Raise unless the problem is strongly convex and its losses have bounded gradients."""
     if not math.isfinite(problem.lipschitz):
         raise ValueError(
-            f"the gradients of {type(problem.objective).__name__} losses have no bound, so no record's influence on "
-            "the minimiser has: use a Lipschitz loss (Huber for regression)"
+            f"the gradients of {type(problem.objective).__name__} losses are not bounded, so the influence of a record "
+            "on the minimiser is not bounded either: use a Lipschitz loss (Huber for regression)"
         )
     if not problem.is_convex:
-        raise ValueError("the regulariser is not convex: a minimiser need not be unique, nor move little; use L2")
+        raise ValueError("the regulariser is not convex, so the minimiser may be far from unique or stable: use L2")
     if not problem.strong_convexity + ridge > 0:
         raise ValueError(
             "without strong convexity the minimiser can move arbitrarily far: set alpha > 0, or use another method"
@@ -138,7 +139,7 @@ class _Target:
         return _Point(weights, gradient, norm + rounding)
 
     def quickly(self, weights: Floats) -> tuple[float, Floats]:
-        """Return value and gradient from one pass over the rows, without a bound on their rounding."""
+        """Return value and gradient from one pass over the rows, without a bound on rounding errors."""
         problem = self.problem
         scores = problem.rows.scores(weights)
         loss = float(np.mean(problem.objective.loss(scores, problem.targets)))
@@ -154,8 +155,8 @@ class _Target:
 def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: float) -> float:
     """Return how far the computed gradient may be from the exact one (docs/proofs.md, "A certified minimiser").
 
-    Sums of m terms, in any order, err by at most m roundoffs relative to the sum of sizes. Twice that, where rows are
-    differences from a centre. The evaluation of a loss's derivative is allowed 64 roundoffs and one for each score.
+    The error of a sum of m terms, in any order, is at most m roundoffs times the sum of absolute values, and twice that
+    if rows are differences from a centre. The derivative of a loss is allowed 64 roundoffs plus one per score.
     """
     rows, lipschitz = problem.rows, problem.lipschitz
     n_scores = problem.start().size // rows.dimension
@@ -170,7 +171,7 @@ def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: fl
 
 
 def _quasi_newton(target: _Target, point: _Point, tolerance: float) -> _Point:
-    """Return where L-BFGS stops: at the minimiser, up to the rounding of values, in the common case."""
+    """Return the point where L-BFGS stops, usually the minimiser up to the rounding of values."""
     start = point.weights
 
     def quickly(flat: Floats) -> tuple[float, Floats]:
@@ -184,12 +185,12 @@ def _quasi_newton(target: _Target, point: _Point, tolerance: float) -> _Point:
 
 
 def _spectral_descent(target: _Target, point: _Point, tolerance: float) -> _Point:
-    """Return the best point of a descent with the steps of Barzilai and Borwein: by gradients, values being blunt."""
+    """Return the point with the smallest gradient of a descent with the step sizes of Barzilai and Borwein."""
     best, shortest = point, 1 / target.smoothness
     size = shortest
     for _ in range(_SPECTRAL_STEPS):
         moved = target.at(point.weights - size * point.gradient)
-        if size > shortest and not moved.length <= _TOLERATED_GROWTH * best.length:  # it left the valley
+        if size > shortest and not moved.length <= _TOLERATED_GROWTH * best.length:  # the step was too long
             size, point = max(size / 8, shortest), best
             continue
         step, change = moved.weights - point.weights, moved.gradient - point.gradient

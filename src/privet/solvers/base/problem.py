@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: the objective, the regulariser and the data, with the constants they have together."""
+"""Empirical risk minimisation: the objective, the regulariser and the data, with their constants."""
 
 import math
 from dataclasses import dataclass
@@ -36,23 +36,23 @@ class Problem:
 
     @property
     def strong_convexity(self) -> float:
-        """Strong convexity of the regularised objective, which the regulariser brings; negative if it is not convex."""
+        """Strong convexity of the regularised objective, which comes from the regulariser; negative if not convex."""
         return self.regulariser.strong_convexity
 
     @property
     def is_convex(self) -> bool:
-        """Whether the regularised objective is convex. Losses are."""
+        """Whether the regularised objective is convex. All losses are convex, so this depends on the regulariser."""
         return self.regulariser.is_convex
 
     def start(self) -> NDArray[Any]:
-        """Return zero weights, in float64 whatever the data: steps and noise are not to be rounded away."""
+        """Return zero weights in float64 for every type of data, so that small steps and noise are not rounded away."""
         return self.objective.start(self.rows.dimension)
 
     def value(self, weights: NDArray[Any]) -> float:
-        """Return the regularised objective. Not private: for tests and reports to the data's holder."""
+        """Return the regularised objective. Not private: for tests, and for reports to the owner of the data."""
         return self.objective.mean_loss(weights, self.rows, self.targets) + self.regulariser.value(weights)
 
     def gradient_norm(self, weights: NDArray[Any], clip_norm: float = math.inf) -> float:
-        """Return the norm of its gradient, records clipped to ``clip_norm``. Not private either."""
+        """Return the norm of the objective's gradient, with records clipped to ``clip_norm``. Not private."""
         total = self.objective.gradient_sum(weights, self.rows, self.targets, clip_norm)
         return float(np.linalg.norm(total / self.rows.n + self.regulariser.gradient(weights)))

@@ -1,4 +1,4 @@
-"""What a solver hands back."""
+"""What a solver returns."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from privet.privacy.guarantees.guarantee import Guarantee
 
 Progress = Callable[[int, int], None]
-"""Called after each step with the steps done and the steps planned."""
+"""Called after each step with the number of steps done and the number planned."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """The private weights, the guarantee under which they were released, and how they came about.
+    """The private weights, their guarantee, and facts about the run.
 
-    ``trace`` holds public facts only (steps, step size, noise): nothing in it was computed from the data without noise.
+    ``trace`` contains public facts only, such as steps, step size and noise. Nothing in it was computed from the data
+    without noise.
     """
 
     weights: NDArray[Any]

@@ -1,8 +1,8 @@
-"""Step sizes: constant, decaying, or found from the noisy gradients themselves.
+"""Step sizes: constant, decaying, or derived from the noisy gradients.
 
 Formal guarantees
 -----------------
-A rule sees noisy gradients and public numbers only, so whatever it does is post-processing and costs no privacy.
+A rule sees only noisy gradients and public numbers, so it is post-processing and costs no privacy.
 """
 
 import math
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from privet.checks import positive
 
 Chooser = Callable[[NDArray[Any]], float]
-"""Returns the size of the next step, given the noisy gradient along which it goes."""
+"""Returns the size of the next step, given the noisy gradient of that step."""
 
 
 class StepSize(ABC):
-    """A rule for the sizes of steps."""
+    """A rule for step sizes."""
 
     @abstractmethod
     def start(self, noise_std: float) -> Chooser:
-        """Begin a descent whose gradients carry noise of that standard deviation in each coordinate."""
+        """Return the chooser of one descent, whose gradients have noise of this standard deviation per coordinate."""
 
 
 @dataclass(frozen=True)
 class ConstantStep(StepSize):
-    """The same size throughout."""
+    """The same size for all steps."""
 
     size: float
 
@@ -38,7 +38,7 @@ class ConstantStep(StepSize):
         positive("step_size", self.size)
 
     def start(self, noise_std: float) -> Chooser:
-        """Return the constant."""
+        """Return a chooser that always returns ``size``."""
         return lambda _: self.size
 
 
@@ -52,7 +52,7 @@ class DecayingStep(StepSize):
         positive("first", self.first)
 
     def start(self, noise_std: float) -> Chooser:
-        """Count the steps."""
+        """Return a chooser that counts the steps."""
         taken = 0
 
         def choose(_: NDArray[Any]) -> float:
@@ -65,22 +65,24 @@ class DecayingStep(StepSize):
 
 @dataclass(frozen=True)
 class AlignedStep(StepSize):
-    """Longer steps while successive gradients agree, shorter ones as soon as they point against each other.
+    """Longer steps while successive gradients agree, and shorter steps when they point in opposite directions.
 
-    The safe step of a smooth objective, 2 over its worst-case smoothness, is far too short for most data: real rows
-    spread over many directions. Where steps are too short, one gradient is nearly the last one; where they are too
-    long, the iterate jumps over the valley and the gradient turns round. Both show in the inner product of two
-    successive noisy gradients, whose noise is known. And no step moves the weights more than twice as far as the last
-    one, or as noise, could have: steps that grew on a plateau must not leap when the gradient turns long.
+    The safe step size of a smooth objective, 2 divided by its worst-case smoothness, is too small for most data,
+    because rows are spread over many directions. If steps are too short, successive gradients are almost equal; if they
+    are too long, the iterate jumps across the minimum and the gradient changes direction. Both are visible in the inner
+    product of two successive noisy gradients, whose noise level is known. In addition, no step moves the weights more
+    than twice as far as the previous one, or as noise, could have: steps that grew on a plateau must not become huge
+    when the gradient grows.
 
     Parameters
     ----------
     first, longest : float
-        Size of the first step, and a limit for all: noise, too, is multiplied by the step.
+        Size of the first step, and a limit for all steps. The limit matters because the noise is multiplied by the
+        step size, too.
     growth, cut : float
-        Factors applied when gradients agree, and when they oppose each other.
+        Factors applied to the size when gradients agree, and when they point in opposite directions.
     agreement : float
-        Share of the last gradient's squared length below which an inner product no longer counts as agreement.
+        Gradients agree if their inner product exceeds this share of the previous gradient's squared norm.
     """
 
     first: float
@@ -95,7 +97,7 @@ class AlignedStep(StepSize):
             raise ValueError("growth must be at least 1, cut in (0, 1], longest above 0")
 
     def start(self, noise_std: float) -> Chooser:
-        """Compare each gradient with the last."""
+        """Return a chooser that compares each gradient with the previous one."""
         size = previous = min(self.first, self.longest)
         last: NDArray[Any] | None = None
 
@@ -108,7 +110,7 @@ class AlignedStep(StepSize):
                 signal = max(squares - last.size * noise_std * noise_std, 0.0)
                 if product < -doubt:
                     size *= self.cut
-                elif product > self.agreement * signal - doubt:  # where noise hides both, ``longest`` is the limit
+                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits
                     size = min(size * self.growth, self.longest)
                 noise = 2 * noise_std * math.sqrt(last.size)
                 reach = 2 * previous * max(math.sqrt(squares), noise)
@@ -122,5 +124,5 @@ class AlignedStep(StepSize):
 
 
 def as_step_size(step_size: "float | StepSize") -> StepSize:
-    """Return a rule; a number is a constant."""
+    """Return a rule for step sizes; a number stands for a constant."""
     return step_size if isinstance(step_size, StepSize) else ConstantStep(step_size)
