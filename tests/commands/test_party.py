@@ -585,7 +585,7 @@ def test_predictions_of_the_result_follow_from_the_weights(scaling, tmp_path):
 
 def test_weights_need_a_declared_target():
     schema = TableSchema((Numeric("age", 0, 120),), Target("stroke"))
-    with pytest.raises(TableError, match="need a schema whose target is declared"):
+    with pytest.raises(TableError, match="declares the levels or bounds of its target"):
         TableModel(schema, PrivateLogisticRegression()).adopt(release([1.0, 2.0]), method="joint", reason="")
 
 

@@ -82,7 +82,7 @@ def recursive_plan(noise, rate=1.0):
     return RecursivePlan(Poisson(rate), 5, 1.0, 0.1, 0.3, noise, public_n=N)
 
 
-# ------------------------------------------------------------------------------------- what each process does and tells
+# ------------------------------------------------------------------------------------------ the program of each process
 
 
 def silent(seed):

@@ -116,7 +116,7 @@ def assert_same(one, other):
         assert one == other or (one is None and other is None)
 
 
-# ------------------------------------------------------------------------------------------------- what comes back
+# ----------------------------------------------------------------------------------------------------- what is restored
 
 
 @pytest.mark.parametrize("kind", ["fresh", "recursive"])
@@ -500,7 +500,7 @@ def test_a_failed_step_is_spent_and_the_next_step_has_its_own_bound(kind):
     assert float(alone.norm()) <= bound * (1 + 1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- files to mistrust
+# ------------------------------------------------------------------------------------------------------ untrusted files
 
 
 class Trap:

@@ -69,7 +69,7 @@ def assert_rejected(match, model=None, dataset=None, **options):
     assert all(torch.equal(one, other) for one, other in zip(before, private.model.parameters(), strict=True))
 
 
-# --------------------------------------------------------------------------------------------------------- mixed up
+# ------------------------------------------------------------------------------------------------------- mixed examples
 
 
 def centred(outputs, targets):
@@ -206,7 +206,7 @@ def test_buffers_that_count_calls_are_accepted():
     assert int(model[1].calls) == 6  # The check leaves no trace.
 
 
-# ----------------------------------------------------------------------------------------------------- out of sight
+# ------------------------------------------------------------------------------------ weights used outside their layers
 
 
 def test_a_weight_that_is_used_outside_its_layer_is_rejected():

@@ -1,4 +1,4 @@
-"""The CNNs on the subset of CIFAR-10 train by all methods, and the subset is told."""
+"""The CNNs on the subset of CIFAR-10 train by all methods, and the output mentions that the data is a subset."""
 
 import importlib
 import math
@@ -34,7 +34,7 @@ def test_quick_run(experiment, tmp_path, capsys):
     assert "15,000 of the papers' 50,000" in capsys.readouterr().out
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     preset = experiment.PRESETS["full"]
     jobs = experiment.planned(preset)
     assert {(job.noise_multiplier, job.clip_norm, job.batch) for job in jobs} == {(2.0, 3.0, 256)}

@@ -1,4 +1,4 @@
-"""What the experiments on networks share: images are decoded right, networks have the papers' sizes, runs repeat."""
+"""Images are decoded correctly, networks have the sizes of the papers, and runs are reproducible."""
 
 import importlib
 from dataclasses import replace
@@ -21,7 +21,7 @@ def deep_runs(monkeypatch):
 
 @pytest.fixture
 def job(deep_runs, monkeypatch):
-    """A small training on images that are made up: two classes, told apart by their brightness."""
+    """A small training on synthetic images of two classes that differ in brightness."""
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, 300).astype(np.uint8)
     pixels = generator.integers(0, 80, (300, 28, 28)) + 150 * labels[:, None, None]
@@ -44,7 +44,7 @@ def job(deep_runs, monkeypatch):
 
 
 def encoded(pixels):
-    """Return the delta coding of pixels, channels second."""
+    """Return the delta coding of pixels, with channels as the second axis."""
     coded = pixels.copy()
     coded[:, 0] -= coded[:, 1]
     coded[:, 2] -= coded[:, 1]
@@ -67,7 +67,7 @@ def test_images_are_decoded(deep_runs):
     ("net", "shape", "weights"),
     [("mnist_cnn", (1, 28, 28), 26_010), ("cnn5", (3, 32, 32), 62_006), ("tensorflow_cnn", (3, 24, 24), 1_068_298)],
 )
-def test_networks_are_the_papers(deep_runs, net, shape, weights):
+def test_networks_have_the_size_of_the_papers(deep_runs, net, shape, weights):
     model = deep_runs.NETS[net]()
     assert sum(parameter.numel() for parameter in model.parameters()) == weights
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
@@ -83,7 +83,7 @@ def test_scales(deep_runs):
     assert deep_runs.SCALES["from_minus_one"](torch.tensor([0.0, 1.0])).tolist() == [-1, 1]
 
 
-def test_a_training_learns_and_repeats(deep_runs, job):
+def test_a_training_learns_and_is_reproducible(deep_runs, job):
     outcome = deep_runs.train(job)
     assert outcome.last > 90
     assert outcome.steps[-1] == 20
@@ -93,7 +93,7 @@ def test_a_training_learns_and_repeats(deep_runs, job):
     assert outcome.epsilon == pytest.approx(deep_runs.plan_of(job).guarantee(deep_runs.DELTA).epsilon)
 
 
-def test_a_budget_is_kept_by_both_methods(deep_runs, job):
+def test_both_methods_stay_within_the_budget(deep_runs, job):
     networks = importlib.import_module("dp_srm_networks")
     for setting in (networks.Setting(0.1, 50, 1.0), networks.Setting(0.1, 50, 1.0, refresh=0.5, first=2)):
         made = setting.of(replace(job, noise_multiplier=None), "", 5.0)

@@ -45,7 +45,7 @@ def test_every_panel_has_its_runs(experiment):
         assert {job.smoothing for job in jobs if "SGD" in job.method} == set(preset.sigmas)
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     job = experiment.planned(experiment.FULL)[0]
     assert (job.n, job.batch, job.clip_norm, job.decay_at) == (60_000, 256, 1.0, 10_000)
     assert job.steps == math.floor(60 * 60_000 / 256)

@@ -32,7 +32,7 @@ def test_quick_run(experiment, tmp_path, capsys):
     assert "3.62" in capsys.readouterr().out
 
 
-def test_full_is_the_papers_search(experiment):
+def test_full_is_the_search_of_the_paper(experiment):
     study = experiment.PRESETS["full"]
     assert {method: len(each) for method, each in study.candidates.items()} == {"DP-SGD": 15, "DP-SRM": 315}
     assert study.epsilons == (1.2, 3.0, 7.0)
@@ -40,7 +40,7 @@ def test_full_is_the_papers_search(experiment):
     assert math.isclose(study.template.clip_norm, 1.5)
 
 
-def test_settings_found_are_in_the_papers_grid(experiment):
+def test_the_chosen_settings_are_in_the_grid_of_the_paper(experiment):
     for settings, searched in zip(experiment.FOUND.values(), experiment.SEARCH.values(), strict=True):
         tuned = {(each.learning_rate, each.batch, each.refresh, each.first) for each in searched}
         assert {(each.learning_rate, each.batch, each.refresh, each.first) for each in settings} <= tuned

@@ -1,4 +1,4 @@
-"""The tables of the CNN run from end to end on made-up images; the full configuration is the paper's."""
+"""The tables of the CNN run from end to end on synthetic images, and --full is the configuration of the paper."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ def test_quick_run(experiment, images, tmp_path, capsys):
     assert "64.88" in told  # the paper's, z = 3, sigma 0, rate 0.1
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     full = experiment.PRESETS["full"]
     assert (full.rounds, full.clip_norm, full.clients_per_round, len(full.seeds)) == (200, 0.3, 100, 5)
     assert (full.local.epochs, full.local.batch_size, full.local.learning_rate) == (10, 64, 0.1)
@@ -40,7 +40,7 @@ def test_full_is_the_papers(experiment):
     )
 
 
-def test_training_beforehand_gives_all_seeds_the_same_start(experiment, images):
+def test_pretraining_gives_all_seeds_the_same_initial_weights(experiment, images):
     preset = experiment.PRESETS["quick"]
     runs = importlib.import_module("fed_runs")
     first, second = (runs.begun(experiment.prepared(preset), seed)[0].weight for seed in (1, 2))

@@ -1,4 +1,4 @@
-"""Roles are cut chronologically, networks have the papers' sizes, images the shapes that networks want."""
+"""Roles are split chronologically, and networks and images have the sizes of the paper."""
 
 import importlib
 import os
@@ -29,7 +29,7 @@ def sizes(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_networks_are_of_the_papers_size(data):
+def test_networks_have_the_size_of_the_paper(data):
     assert sizes(data.paper_cnn()) == 3_431_754  # "about 3.4M parameters"
     assert sizes(data.small_cnn()) == 22_682
     assert data.paper_cnn()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

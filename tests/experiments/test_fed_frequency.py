@@ -1,4 +1,4 @@
-"""Spectra tell smooth layers from noise, and the experiment runs from end to end on made-up images."""
+"""Spectra distinguish smooth layers from noise, and the experiment runs from end to end on synthetic images."""
 
 import json
 
@@ -45,5 +45,5 @@ def test_quick_run(experiment, images, monkeypatch, tmp_path, capsys):
     assert "first full layer" in capsys.readouterr().out
 
 
-def test_full_looks_at_the_papers_rounds(experiment):
+def test_full_analyses_the_rounds_of_the_paper(experiment):
     assert experiment.PRESETS["full"].rounds == (1, 50, 100, 200)

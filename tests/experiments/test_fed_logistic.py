@@ -1,4 +1,4 @@
-"""Table 2 runs from end to end on made-up images; the full configuration is the paper's."""
+"""Table 2 runs from end to end on synthetic images, and --full is the configuration of the paper."""
 
 import importlib
 import json
@@ -16,7 +16,7 @@ def experiment(opened):
 
 @pytest.fixture
 def pixels(experiment, monkeypatch):
-    """Put ten bright bands in the place of MNIST."""
+    """Replace MNIST by images with one of ten bright bands."""
     fed_data = importlib.import_module("fed_data")
 
     def made(n):
@@ -45,7 +45,7 @@ def test_quick_run(experiment, pixels, tmp_path, capsys):
     assert "paper 84.77" in capsys.readouterr().out
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     full = experiment.PRESETS["full"]
     assert (len(full.seeds), full.epsilons, full.sigmas) == (5, (6.0, 7.0, 8.0, 9.0), (0.0, 1.0, 2.0, 3.0))
     for sampling, n in (("uniform", 1000), ("poisson", 500)):
@@ -66,5 +66,5 @@ def test_the_best_entries_of_the_paper(experiment):
     assert best == {"uniform": [84.77, 85.90, 86.40, 86.63], "poisson": [85.64, 86.51, 86.79, 87.23]}
 
 
-def test_losses_of_runs_one_after_the_other_are_averaged_by_round(experiment):
+def test_losses_of_consecutive_runs_are_averaged_by_round(experiment):
     assert experiment._mean_of([1.0, 2.0, 3.0, 4.0], runs=2) == [2.0, 3.0]

@@ -1,4 +1,4 @@
-"""Table 4 runs from end to end on made-up roles; the full configuration is the paper's."""
+"""Table 4 runs from end to end on synthetic roles, and --full is the configuration of the paper."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ def test_quick_run(experiment, monkeypatch, tmp_path, capsys):
     assert "41.49" in capsys.readouterr().out  # the paper's
 
 
-def test_roles_are_learnt_from(experiment):
+def test_the_network_learns_from_roles(experiment):
     from dataclasses import replace
 
     fed_data, fed_runs = (importlib.import_module(name) for name in ("fed_data", "fed_runs"))
@@ -38,7 +38,7 @@ def test_roles_are_learnt_from(experiment):
     assert task.test(model) > 90 > experiment.commonest(roles.test) + 60
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     full = experiment.PRESETS["full"]
     assert (full.length, full.units, full.layers, full.rounds, full.share) == (80, 256, 2, 100, 0.2)
     assert (full.local.learning_rate, full.local.batch_size, full.local.epochs) == (1.47, 50, 5)

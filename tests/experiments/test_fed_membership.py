@@ -1,4 +1,4 @@
-"""Models are attacked, and one that knows its images by heart is found out."""
+"""Models are attacked, and the attack detects a model that has memorised its images."""
 
 import importlib
 import json
@@ -30,7 +30,7 @@ def test_quick_run(experiment, images, tmp_path, capsys):
     assert "81.45" in capsys.readouterr().out  # the paper's
 
 
-def test_a_model_that_learnt_by_heart_is_found_out(experiment):
+def test_the_attack_detects_a_model_that_memorised_its_images(experiment):
     fed_data = importlib.import_module("fed_data")
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(120, 30, generator=generator)
@@ -49,7 +49,7 @@ def test_a_model_that_learnt_by_heart_is_found_out(experiment):
     assert (found.n_in, found.n_out) == (40, 40)
 
 
-def test_no_client_has_an_image_that_counts_as_another(experiment, images):
+def test_members_and_other_images_are_disjoint(experiment, images):
     preset = experiment.PRESETS["quick"]
     data = experiment.Populace.of(preset)
     assert (len(data.members.y), len(data.y_out)) == (preset.n, preset.attacked)
@@ -57,7 +57,7 @@ def test_no_client_has_an_image_that_counts_as_another(experiment, images):
     assert len(torch.unique(both, dim=0)) == preset.n + preset.attacked
 
 
-def test_full_is_the_papers(experiment):
+def test_full_is_the_configuration_of_the_paper(experiment):
     full = experiment.PRESETS["full"]
     assert set(full.cases) == {(sampling, z) for sampling in ("uniform", "poisson") for z in (1.8, 2.2)}
     assert (full.share, full.rounds, full.clip_norm, len(full.seeds)) == (0.2, 200, 0.3, 5)

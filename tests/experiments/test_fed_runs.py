@@ -21,7 +21,7 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def task(runs):
-    """Return 300 points of three classes at 30 clients, which softmax regression tells apart."""
+    """Return 300 points of three classes for 30 clients, which softmax regression can classify."""
     from privet.federated import Partitioned, accuracy
     from privet.federated.partition import iid
 
@@ -43,7 +43,7 @@ def setting(runs):
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "poisson"])
-def test_the_accountant_keeps_the_budget(setting, sampling):
+def test_the_accountant_stays_within_the_budget(setting, sampling):
     chosen = replace(setting, sampling=sampling)
     plan = chosen.plan()
     assert 19.5 < plan.guarantee(chosen.delta).epsilon <= 20.0
@@ -51,7 +51,7 @@ def test_the_accountant_keeps_the_budget(setting, sampling):
 
 
 @pytest.mark.parametrize(("sampling", "n"), [("uniform", 1000), ("poisson", 500)])
-def test_the_papers_noise_is_that_of_its_theorem(setting, sampling, n):
+def test_the_noise_of_the_paper_follows_its_theorem(setting, sampling, n):
     chosen = replace(
         setting, n_clients=n, clients_per_round=n // 20, rounds=30, sampling=sampling, epsilon=7.0, is_by_theorem=True
     )
@@ -64,14 +64,14 @@ def test_the_papers_noise_is_that_of_its_theorem(setting, sampling, n):
     assert plan.guarantee(chosen.delta).epsilon < 7.0
 
 
-def test_a_multiplier_is_taken_as_it_is(setting):
+def test_a_noise_multiplier_is_used_unchanged(setting):
     chosen = replace(setting, epsilon=None, noise_multiplier=3.0)
     assert chosen.plan().noise_multiplier == 3.0
     with pytest.raises(ValueError, match="either epsilon or noise_multiplier"):
         replace(setting, noise_multiplier=3.0).plan()
 
 
-def test_repeated_trainings_learn_and_can_be_made_again(runs, task, setting, capsys):
+def test_repeated_trainings_learn_and_are_reproducible(runs, task, setting, capsys):
     cell = runs.repeated("name", task, setting, (1, 2), task.test)
     assert cell.accuracy.mean > 60
     assert cell.outcomes[0].epsilon <= 20.0
@@ -81,7 +81,7 @@ def test_repeated_trainings_learn_and_can_be_made_again(runs, task, setting, cap
     assert runs.train(task, setting, 1).accuracy == cell.outcomes[0].accuracy
 
 
-def test_gains_are_of_trainings_that_share_a_seed(runs):
+def test_gain_compares_trainings_with_the_same_seed(runs):
     def cell(*accuracies):
         return runs.Cell(tuple(runs.Outcome(each, [], 1.0, 1.0, 0.0, torch.nn.Linear(1, 1)) for each in accuracies))
 
@@ -92,12 +92,12 @@ def test_gains_are_of_trainings_that_share_a_seed(runs):
     assert runs.best_of([low, high]) is high
 
 
-def test_smoothing_is_on_the_server(setting):
+def test_smoothed_sets_the_denoiser_of_the_server(setting):
     assert setting.smoothed(0.0).denoiser is None
     assert setting.smoothed(1.5).denoiser.sigma == 1.5
 
 
-def test_without_privacy_the_model_moves_by_the_mean_of_updates(runs, task, setting):
+def test_without_privacy_the_model_changes_by_the_mean_update(runs, task, setting):
     from torch import nn
 
     from privet.federated import ClientTrainer

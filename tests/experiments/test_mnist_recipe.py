@@ -1,4 +1,4 @@
-"""The recipe for MNIST runs from end to end on a part of the data, and its features are each image's own."""
+"""The recipe for MNIST runs from end to end on a part of the data, and the features of an image depend on it alone."""
 
 import json
 import os

@@ -15,7 +15,11 @@ from privet.privacy.events import Composition, FixedSizeGaussian, GaussianReleas
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 BUDGET = Budget(0.5, 1e-5)
-BOUNDS = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.3}  # of errata (i): each later unit weighs 0.37
+BOUNDS = {
+    "clip_norm": 1.0,
+    "difference_norm": 0.1,
+    "refresh": 0.3,
+}  # of docs/corrections.md (i): each later unit weighs 0.37
 SAMPLERS = [FullBatch(), Poisson(0.1), FixedSize(3, 30), OneUniform(30), FixedOrder(30, 2, 5)]
 
 
@@ -61,7 +65,7 @@ def test_poisson_noise_against_the_loss_distributions_of_dp_accounting(rate):
 @pytest.mark.parametrize(("adjacency", "factor"), [(REPLACE, 2), (ADD, 1)])
 @pytest.mark.parametrize("ratio", [None, 0.5, 1.0, 3.0])
 def test_full_batch_noise_is_exact(adjacency, factor, ratio):
-    """The mus of all releases, by their true sensitivities, add up as squares to that of the errata, 1/7.0318."""
+    """The squared mus of all releases, by true sensitivities, add up to that of docs/corrections.md, 1/7.0318."""
     fields = {"steps": 10, "adjacency": adjacency, "first_noise_ratio": ratio}
     plan = RecursivePlan.for_budget(BUDGET, sampler=FullBatch(), **fields, **BOUNDS)
     first, later = factor * 1.0 / plan.first_plan.noise_std, factor * 0.37 / plan.later_plan.noise_std

@@ -81,8 +81,8 @@ def test_as_many_sums_are_noised_as_there_are_rounds_and_all_planned_ones_are_pa
 # ------------------------------------------------------------------------------------------------------ the noise
 
 
-def test_the_noise_of_the_errata():
-    """Errata (g), by Renyi divergences: n = 1000 and n^2 steps at (1, 1e-5) need sigma/L = 16.3; 30.9 gives 0.497.
+def test_the_noise_of_the_corrections_page():
+    """docs/corrections.md (g): n = 1000 and n^2 steps at (1, 1e-5) need sigma/L = 16.3; 30.9 gives 0.497.
 
     Loss distributions need half of that: hardly more than one record's own losses, those of a Gaussian of mu 2/sigma.
     """

@@ -14,9 +14,9 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "flower"
 
 @pytest.fixture
 def settings():
-    told = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    assert told["components"] == {"serverapp": "digits.server_app:app", "clientapp": "digits.client_app:app"}
-    return told["config"]
+    settings = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert settings["components"] == {"serverapp": "digits.server_app:app", "clientapp": "digits.client_app:app"}
+    return settings["config"]
 
 
 def test_the_example_learns_digits_and_prints_its_guarantee(settings, monkeypatch, capsys, tmp_path):

@@ -42,7 +42,7 @@ def vector(weights):
 def test_the_result_equals_that_of_the_simulation(plan, softmax, local, clients, grid):
     options = {"denoiser": LaplacianSmoothing(0.5), "average": float, "step_size": 0.8}
     found = PrivateStrategy(server(softmax, plan, **options), min_clients=20).start(grid)
-    told = simulate(
+    simulated = simulate(
         softmax,
         clients,
         loss=nn.CrossEntropyLoss(),
@@ -54,9 +54,11 @@ def test_the_result_equals_that_of_the_simulation(plan, softmax, local, clients,
         engine="sequential",
         **options,
     )
-    assert found.weights.keys() == told.weights.keys()
-    assert all(np.allclose(found.weights[name], told.weights[name], rtol=0, atol=1e-12) for name in told.weights)
-    assert found.guarantee.epsilon == told.guarantee.epsilon
+    assert found.weights.keys() == simulated.weights.keys()
+    assert all(
+        np.allclose(found.weights[name], simulated.weights[name], rtol=0, atol=1e-12) for name in simulated.weights
+    )
+    assert found.guarantee.epsilon == simulated.guarantee.epsilon
     assert [report.number for report in found.history] == [1, 2, 3, 4]
     assert found.history[-1].epsilon == found.guarantee.epsilon
 
