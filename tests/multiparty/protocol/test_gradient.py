@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent, record_clip
 from privet.objectives import Huber, Logistic, Squared
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan, tolerance_of
 from privet.objectives import L2, Huber, Logistic, Squared
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -16,8 +16,7 @@ from privet.multiparty.protocol.aggregation import Aggregator, JointProblem
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.interface import Problem, Progress, Release
 
 _FARTHEST = 1e100  # Larger weights could make scores, and therefore sums, overflow.
 

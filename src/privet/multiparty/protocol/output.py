@@ -15,9 +15,8 @@ from privet.plans.aggregation import AggregationPlan
 from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.interface import Problem, Release
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
 
 
 def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
