@@ -127,7 +127,7 @@ def test_models_that_memorise_their_rows_are_caught(model):
     found = membership(model.fit(X, y), X, y, X_out, y_out)
     assert found.auc > 0.65
     assert found.is_significant
-    assert "tells members from non-members" in str(found)
+    assert "distinguishes members from non-members" in str(found)
 
 
 def test_hard_labels_and_regressions_can_be_attacked():
