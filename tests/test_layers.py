@@ -177,7 +177,7 @@ def test_an_upward_import_is_caught(name, code, caught):
         "from scipy.stats import norm",
     ],
 )
-def test_a_draw_is_caught(code):
+def test_code_that_draws_is_caught(code):
     assert draws(ast.parse(code))
 
 
