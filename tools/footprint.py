@@ -1,15 +1,19 @@
 """How much of privet a reader passes through: the files and functions that common calls enter.
 
-Counted with ``sys.setprofile`` on a second, warm call: every function, method, lambda and comprehension of
-``src/privet`` that is entered, once each, and the files in which they stand. Module bodies do not count.
+Counted with ``sys.setprofile``: every function, method, lambda and comprehension of ``src/privet`` that is entered,
+once each, in all threads, and the files in which they stand. Module bodies do not count, and the calls in this process
+are warm: they run once before they are counted.
 
-    python tools/footprint.py            # counts and limits; ends with exit code 1 if one is exceeded
+    python tools/footprint.py            # counts and limits; ends with exit code 1 if a limit is exceeded
     python tools/footprint.py --verbose  # lists the functions too
 """
 
 import argparse
 import contextlib
 import io
+import json
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,11 +25,22 @@ from types import FrameType
 import privet
 
 SOURCE = Path(privet.__file__).parent
-LIMITS = {  # files, functions
-    "PrivateLogisticRegression.fit": (20, 110),
-    "privet fit": (25, 150),
-    "privet party": (30, None),
-}
+TABLE = [(20 + i % 60, "no" if i % 3 else "yes", "ill" if i % 2 else "well") for i in range(900)]
+STUDY = """
+name = "footprint"
+epsilon = 1.0
+model = "logistic"
+method = "gradient"
+steps = 3
+{parties}
+[table]
+target = "state"
+target_levels = ["ill", "well"]
+[table.numeric]
+age = [0, 120]
+[table.categorical]
+smoker = ["no", "yes"]
+"""
 Entered = set[tuple[str, str]]
 
 
@@ -49,48 +64,106 @@ def entered() -> Iterator[Entered]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def fit() -> None:
-    """Fit a logistic regression to a small data set of scikit-learn's."""
+def fit() -> Entered:
+    """Return what fitting a logistic regression enters."""
     from sklearn.datasets import load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
-    privet.PrivateLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X / 5000, y)
+    model = privet.PrivateLogisticRegression(epsilon=1.0, classes=[0, 1])
+    return warm(lambda: model.fit(X / 5000, y))
 
 
-def command_line() -> None:
-    """Run ``privet fit`` on a small table."""
+def command_line() -> Entered:
+    """Return what ``privet fit`` enters on a small table."""
     from privet.cli import main
 
     with tempfile.TemporaryDirectory() as folder:
-        table = Path(folder, "table.csv")
-        table.write_text(
-            "age,smoker,ill\n" + "".join(f"{20 + i % 60},{'no' if i % 3 else 'yes'},{i % 2}\n" for i in range(900))
-        )
-        arguments = [table, "--target", "ill", "--bounds", "age=0:120", "--levels", "smoker=no,yes"]
-        sys.argv = ["privet", "fit", *map(str, arguments), "-o", f"{folder}/model.json"]
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-            main()
+        write_table(Path(folder, "table.csv"), TABLE)
+        described = ["--target", "state", "--bounds", "age=0:120", "--levels", "smoker=no,yes"]
+        sys.argv = ["privet", "fit", f"{folder}/table.csv", *described, "-o", f"{folder}/model.json"]
+
+        def run() -> None:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+                main()
+
+        found = warm(run)
         assert Path(folder, "model.json").exists()
+        return found
 
 
-def measured(work: Callable[[], None]) -> Entered:
-    """Return what a warm call enters."""
+def warm(work: Callable[[], object]) -> Entered:
+    """Return what a second call enters."""
     work()
     with entered() as found:
         work()
     return found
 
 
+def party() -> Entered:
+    """Return what one of three parties enters that train together, each in its own process, with keys and a ledger."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        study, keys = str(folder / "study.toml"), str(folder / "keys")
+        addresses = "".join(
+            f'[[party]]\nname = "p{i}"\naddress = "127.0.0.1:{port}"\n' for i, port in enumerate(ports(3))
+        )
+        Path(study).write_text(STUDY.format(parties=addresses))
+        subprocess.run([sys.executable, "-m", "privet", "party", "keygen", study, "-o", keys], check=True, stdout=-3)
+        parties = []
+        for i in range(3):
+            write_table(folder / f"{i}.csv", TABLE[i::3])
+            files = ["--data", f"{i}.csv", "--output", f"{i}.json", "--ledger", f"{i}.ledger"]
+            command = ["party", "run", study, "--index", str(i), "--keys", keys, *files]
+            recorder = [sys.executable, __file__, "--record", f"entered{i}.json", *command]
+            parties.append(subprocess.Popen(recorder, cwd=folder, stdout=subprocess.DEVNULL))
+        assert all(process.wait(timeout=120) == 0 for process in parties)
+        return {(file, function) for file, function in json.loads((folder / "entered1.json").read_text())}
+
+
+def record(target: str, command: list[str]) -> None:
+    """Run a command of privet in this process, and write what it entered to a file."""
+    import privet.commands.party  # noqa: F401  (class bodies run on import, and do not count)
+    from privet.cli import main
+
+    sys.argv = ["privet", *command]
+    with entered() as found, contextlib.suppress(SystemExit):
+        main()
+    Path(target).write_text(json.dumps(sorted(found)))
+
+
+def write_table(path: Path, rows: list[tuple[int, str, str]]) -> None:
+    """Write rows as a CSV file with the columns of the study."""
+    path.write_text("age,smoker,state\n" + "".join(f"{age},{smoker},{state}\n" for age, smoker, state in rows))
+
+
+def ports(number: int) -> list[int]:
+    """Return ports of this machine that are free now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+CALLS = {  # what is called, the most files and the most functions that it may enter
+    "PrivateLogisticRegression.fit": (fit, 20, 110),
+    "privet fit": (command_line, 25, 150),
+    "privet party run": (party, 30, None),
+}
+
+
 def main() -> None:
-    """Print a line per call, and end with exit code 1 if one exceeds its limit."""
+    """Print a line per call, and end with exit code 1 if one exceeds its limits."""
+    if sys.argv[1:2] == ["--record"]:
+        record(sys.argv[2], sys.argv[3:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verbose", action="store_true", help="list the functions")
     options = parser.parse_args()
     is_exceeded = False
-    for name, work in {"PrivateLogisticRegression.fit": fit, "privet fit": command_line}.items():
-        found = measured(work)
+    for name, (measure, most_files, most_functions) in CALLS.items():
+        found = measure()
         files = {file for file, _ in found}
-        most_files, most_functions = LIMITS[name]
         print(f"{name}: {len(files)} files (limit {most_files}), {len(found)} functions (limit {most_functions})")
         is_exceeded |= len(files) > most_files or len(found) > (most_functions or len(found))
         if options.verbose:
