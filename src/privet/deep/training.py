@@ -331,10 +331,7 @@ class PrivateTraining:
             raise PlanError("This training has already drawn batches. Call resume() before batches().")
         state = checkpoint.read(path)
         if state["plan"] != repr(self.plan):
-            raise ValueError(
-                f"The training in {path} has a different plan: {state['plan']}. This training has {self.plan!r}. Call "
-                "make_private() with the same arguments as before."
-            )
+            raise ValueError(f"The training in {path} has a different plan, {state['plan']}. Make the same plan again.")
         # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
         spent = state["steps_spent"]
         if self._processes.is_first:
