@@ -27,7 +27,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model from a JSON file, whatever privet wrote it.
+    """Read a model, scaler or pipeline from a JSON file that privet wrote.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    The object that was saved. A file of ``privet fit`` or ``privet party`` gives a :class:`~privet.TableModel`.
+    object
+        What was saved. A file of ``privet fit`` or ``privet party`` gives a :class:`~privet.TableModel`.
 
     Notes
     -----
@@ -95,11 +96,14 @@ def from_dict(fields: Mapping[str, Any]) -> Any:
 
 
 def check_format(fields: Mapping[str, Any]) -> None:
-    """Raise unless fields are in the format of this version."""
+    """Raise ``ValueError`` unless the fields have the format of this version."""
     if "privet_format" not in fields:
         raise ValueError("It is not a privet model: it has no privet_format.")
     if fields["privet_format"] != FORMAT:
-        raise ValueError(f"It is not a privet model of format {FORMAT}, but of {fields['privet_format']!r}.")
+        raise ValueError(
+            f"It is not a privet model that this version can read: its privet_format is {fields['privet_format']!r}, "
+            f"not {FORMAT}."
+        )
 
 
 class SavedEstimator:
