@@ -13,7 +13,7 @@ from privet.privacy import Guarantee, NoiseSource
 
 @dataclass(frozen=True)
 class Game:
-    """A mechanism, two neighbours, and what is claimed; ``outputs`` makes all runs at once."""
+    """A mechanism, two neighbouring datasets, and the claim. ``outputs`` makes all runs in one call."""
 
     guarantee: Guarantee
     first: Any
@@ -36,7 +36,7 @@ Plant = Callable[[pytest.MonkeyPatch], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Bug:
-    """A scenario, and what plants the bug in it: patches, and arguments of the scenario that it returns."""
+    """A scenario, and a function that plants the bug by patches and by the scenario's arguments that it returns."""
 
     scenario: Callable[..., Game]
     plant: Plant
@@ -46,7 +46,7 @@ class Bugs(dict[str, Bug]):
     """The bugs of a file, by name."""
 
     def planted(self, scenario: Callable[..., Game]) -> Callable[[Plant], Plant]:
-        """Register what plants a bug in a scenario."""
+        """Register a function that plants a bug in a scenario."""
 
         def register(plant: Plant) -> Plant:
             self[plant.__name__] = Bug(scenario, plant)
@@ -55,17 +55,17 @@ class Bugs(dict[str, Bug]):
         return register
 
     def play(self, name: str, monkeypatch: pytest.MonkeyPatch) -> Distinguished:
-        """Play with a bug."""
+        """Return the result of the game with a bug."""
         bug = self[name]
         return bug.scenario(**(bug.plant(monkeypatch) or {})).play(name, self._confidence)
 
     def play_without(self, scenario: Callable[..., Game]) -> Distinguished:
-        """Play the right code."""
+        """Return the result of the game on the correct code."""
         return scenario().play(scenario.__name__, self._confidence)
 
     @property
     def _confidence(self) -> float:
-        """Of one game, so that of all together it is 95 %."""
+        """The confidence of each game, such that the joint confidence of all games is 95 %."""
         return 1 - 0.05 / len(self)
 
 

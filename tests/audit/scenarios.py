@@ -1,8 +1,8 @@
-"""One audit for every solver, estimator and method: what to run, on which two tables, and what is claimed of it.
+"""One audit for every solver, estimator and method: what to run, on which two tables, and what is claimed.
 
-The tables are tiny and the clip is small, so that a record's gradient is as long as the clip allows in every step, and
-points the other way on the neighbour: what the accountant fears is what happens. Mechanisms hand over all that is
-released, in the form that an attacker would put it in: noisy gradients rather than the iterates that they made.
+The tables are tiny and the clipping norm is small, so a record's gradient is as long as clipping allows in every step
+and has the opposite direction on the neighbour. This is the worst case of the accounting. Mechanisms return everything
+that is released, in the form that is most useful to an attacker: noisy gradients rather than iterates.
 """
 
 import inspect
@@ -45,7 +45,7 @@ from privet.solvers.output_perturbation import descent_stability
 
 DELTA = 1e-5
 BUDGET = Budget(3.0, DELTA)  # mu = 0.7, which few runs measure well
-LAX = 0.05  # a delta at which error rates of few runs say something: for claims that are neither Gaussian nor pure
+LAX = 0.05  # a delta at which few runs are informative, for claims that are neither Gaussian nor pure
 PURE = Budget(1.5)
 CLIP = 0.05
 STEP = 0.5
@@ -53,7 +53,7 @@ HAS_TORCH = find_spec("torch") is not None
 HAS_PARTIES = all(find_spec(name) is not None for name in ("mpyc", "gmpy2", "cryptography"))
 
 Key = tuple[str, ...]
-"""What a scenario is about: a solver's name, or an estimator's and its method."""
+"""What a scenario audits: the name of a solver, or the names of an estimator and its method."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class Scenario:
     about : Key
     name : str
     mechanism : callable
-        One run: a dataset and a source in, all that is released out.
+        Makes one run: takes a dataset and a source, and returns everything that is released.
     pair : tuple
-        The two neighbouring datasets, in the form that the mechanism takes.
+        The two neighbouring datasets, in the form that the mechanism expects.
     guarantee : Guarantee
     share : float
         The share of the claim that the bound should reach, at 95 % and with ten times ``runs`` runs.
     why : str
-        Where the share is small: what the claim allows for that does not happen here.
+        If the share is small, the reason: what the claim covers that does not happen here.
     runs : int
-        On each dataset, in the short suite.
+        Number of runs on each dataset in the short suite.
     """
 
     about: Key
@@ -108,7 +108,7 @@ def methods_of(kinds: Iterable[type[PrivateLinearModel]]) -> set[Key]:
 
 
 def required() -> set[Key]:
-    """Return all that must have a scenario, found by looking."""
+    """Return everything that must have a scenario, found by inspection."""
     offered = [getattr(privet, name) for name in privet.__all__]
     kinds = [kind for kind in offered if inspect.isclass(kind) and issubclass(kind, PrivateLinearModel)]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
@@ -137,14 +137,14 @@ def _problems(pair: pairs.Pair, objective: Any = None, alpha: float = 0.0, inter
 
 
 def _one_more() -> tuple[Problem, Problem]:
-    """Return a table without and with a record whose gradient is as long as it can be: neighbours by add-or-remove."""
+    """Return a table without and with a record of the longest possible gradient: neighbours under add-or-remove."""
     X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 1.0, 0.0])
     without, with_it = (Problem(Logistic(), L2(0.0), BoundedRows(X[:n], 1.0), y[:n]) for n in (2, 3))
     return without, with_it
 
 
 def _against() -> tuple[Problem, Problem]:
-    """Return two records that pull in one direction, or in opposite ones: the worst for a batch of one of the two.
+    """Return two records that pull in the same or in opposite directions, the worst case for a batch of one of them.
 
     A batch without the record that differs holds the other one, and looks like a run on the first table.
     """
@@ -154,7 +154,7 @@ def _against() -> tuple[Problem, Problem]:
 
 
 def _moves(release: Release) -> ArrayLike:
-    """Return the steps between all iterates: each is one noisy gradient."""
+    """Return the differences of consecutive iterates, each of which is one noisy gradient."""
     iterates = np.array([np.ravel(weights) for weights in release.trace["iterates"]])
     return np.diff(iterates, axis=0, prepend=0 * iterates[:1])
 
@@ -268,7 +268,7 @@ def _recursive() -> list[Scenario]:
     flip, name, refresh = _problems(pairs.label_flip(2, 1)), "recursive_momentum", 0.8
 
     def seen(release: Release) -> ArrayLike:
-        """Return every noisy sum, the memory of those before it taken off."""
+        """Return every noisy sum, without the contribution of earlier sums."""
         moves = np.asarray(_moves(release))
         return moves[1:] - (1 - refresh) * moves[:-1] if len(moves) > 1 else moves
 
@@ -416,7 +416,7 @@ def _estimator(
     return mechanism, tuple(pair), fitted(pair.first, 0).guarantee_
 
 
-# What a method is set to, so that a record moves as far as the claim allows.
+# Settings of the methods with which a record moves the result as far as the claim allows.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "gradient": {"max_iter": 1, "clip_norm": CLIP},
     "iteration": {"max_iter": 1, "clip_norm": CLIP, "alpha": 20.0},
@@ -463,13 +463,13 @@ _KINDS = (
 
 
 def _reversed(pair: pairs.Pair) -> pairs.Pair:
-    """Return the pair with the record that differs at the end."""
+    """Return the pair with the differing record at the end."""
     (X, y), (X2, y2) = pair
     return pairs.Pair((X[::-1].copy(), y[::-1].copy()), (X2[::-1].copy(), y2[::-1].copy()), "last record")
 
 
 def _with_intercepts() -> list[Scenario]:
-    """Return the estimators as they come, on centred rows; and one of several classes."""
+    """Return estimators with default settings on centred rows, and one with several classes."""
     kind = privet.PrivateLogisticRegression
     name = kind.__name__
     common = {"epsilon": BUDGET.epsilon, "delta": DELTA, "clip_norm": CLIP, "max_iter": 1}
@@ -490,7 +490,7 @@ def _scalers() -> list[Scenario]:
     name = preprocessing.PrivateScaler.__name__
     high, low = np.zeros((20, 1)), np.zeros((20, 1))
     high[0], low[0] = 1.0, -1.0
-    # All but one at the middle: the places below gain a rank and those above lose one, which is the whole range.
+    # All values but one are in the middle: candidates below gain a rank and candidates above lose one, the full range.
     top, bottom = np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [-1.0]])
     sorted_out = (
         "odds of two places change by epsilon, but the chance of one by half of that; and the three quantiles are "

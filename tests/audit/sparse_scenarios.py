@@ -1,8 +1,8 @@
-"""Audits of sparse models: of the features that are chosen, of what is measured of them, and of what is kept.
+"""Audits of sparse models: which features are chosen, what is measured of them, and which weights are kept.
 
-A choice gives most away where one record turns it: two features that are as good as each other without it, of which it
-raises one and lowers the other, as far as its bound allows. Attackers see which features were chosen, and the numbers
-that were released with them.
+A choice reveals most if one record decides it: without the record two features are equally good, and the record raises
+one and lowers the other as far as its bound allows. Attackers see which features were chosen, and the numbers that were
+released with them.
 """
 
 import math
@@ -34,10 +34,11 @@ See = Callable[[Release], ArrayLike]
 
 
 def tilted(n: int = 3, half: int = 1) -> pairs.Pair:
-    """Return rows that pull one half of the features down and the other up, and one that pulls at all alike, or back.
+    """Return a pair of tables in which one record decides which half of the features has the larger sums.
 
-    Its target, 1 or -1, decides which half has the larger sums: each moves by twice the bound, and so does its absolute
-    value. Every entry is 1 or -1. The others' targets are 1 and -1 in turn, so that they pull at no intercept.
+    The record pulls all features in one direction, which is reversed in the second table. All other rows pull one half
+    of the features up and the other half down. Each sum moves by twice the bound, and so does its absolute value. Every
+    entry is 1 or -1. The targets of the other rows alternate between 1 and -1, so that they do not move the intercept.
     """
     X, y = np.ones((n, 2 * half)), np.ones(n)
     X[1:, half:] = -1.0
@@ -55,14 +56,14 @@ def as_classes(pair: pairs.Pair) -> pairs.Pair:
 
 
 def padded(pair: pairs.Pair, zeros: int) -> pairs.Pair:
-    """Return the pair with an even number of rows of zeros besides, with targets 1 and -1 in turn."""
+    """Return the pair with an even number of additional rows of zeros, whose targets alternate between 1 and -1."""
     y_more = np.resize([1.0, -1.0], zeros)
     tables = [(np.vstack([X, np.zeros((zeros, X.shape[1]))]), np.append(y, y_more)) for X, y in pair]
     return pairs.Pair(*tables, f"padded {pair.name}")
 
 
 def extreme(pair: pairs.Pair) -> pairs.Pair:
-    """Return the pair with the first record beyond all bounds, its target too: what clipping is for."""
+    """Return the pair with the row and the target of the first record beyond all bounds, so that clipping is needed."""
     tables = [(X.copy(), y.copy()) for X, y in pair]
     for X, y in tables:
         X[0] *= 1e6
@@ -71,9 +72,10 @@ def extreme(pair: pairs.Pair) -> pairs.Pair:
 
 
 def turned(n: int = 3, less: float = 0.9) -> pairs.Pair:
-    """Return a record that votes for the first of two features, or for the second: the others' votes are a tie.
+    """Return a pair in which one record votes for the first or for the second of two features, and decides a tie.
 
-    In the feature that is chosen it pulls one way, or nearly as far the other way.
+    In the chosen feature, the record pulls in one direction in the first table and almost as far in the other direction
+    in the second table.
     """
     X = np.zeros((n, 2))
     X[0] = 1.0, -less
@@ -98,7 +100,7 @@ def problems(
 
 
 class Overheard(Purse):
-    """A purse of which all that it releases is written down."""
+    """A purse that records everything that it releases."""
 
     def __init__(self, plan: AdaptivePlan, source: NoiseSource, heard: list[Any]) -> None:
         super().__init__(plan, source)
@@ -117,7 +119,7 @@ class Overheard(Purse):
 
 @dataclass(frozen=True)
 class OverheardPlan(AdaptivePlan):
-    """A plan whose last purse left all that it released in ``heard``: its guarantee covers that."""
+    """A plan that keeps everything that its last purse released in ``heard``. The guarantee covers all of it."""
 
     heard: list[Any] = field(default_factory=list, compare=False)
 
@@ -127,9 +129,10 @@ class OverheardPlan(AdaptivePlan):
 
 
 def rounds_of(plan: OverheardPlan, half: int) -> NDArray[np.float64]:
-    """Return of each round of peeling on a tilted pair: how the halves are divided, and the sum of what was measured.
+    """Return three numbers per round of peeling on a tilted pair.
 
-    And the squares that the step was made of, per square of what was measured.
+    They are how many more features of the first half than of the second were chosen, the sum of the measured values,
+    and the sum of squares that determined the step, relative to the squares of the measured values.
     """
     seen = []
     for chosen, values, squares in zip(*(plan.heard[place::3] for place in range(3)), strict=True):
@@ -138,13 +141,13 @@ def rounds_of(plan: OverheardPlan, half: int) -> NDArray[np.float64]:
 
 
 def one_of_two(weights: NDArray[Any]) -> NDArray[np.float64]:
-    """Return which of two features has a weight, and that weight (and what comes after them)."""
+    """Return which of two features has a weight, that weight, and the weights that follow."""
     first, second = (weights[:2] != 0).astype(float)
     return np.array([second - first, weights[:2].sum(), *weights[2:]])
 
 
 def corners_of(release: Release) -> NDArray[np.float64]:
-    """Return in which direction each step went: sums of signs of corners."""
+    """Return the direction of each step, as the sum of the signs of its corner."""
     iterates = [np.zeros_like(release.weights), *release.trace["iterates"]]
     shares = [2 / (step + 2) for step in range(1, len(iterates))]
     moves = [
@@ -154,7 +157,7 @@ def corners_of(release: Release) -> NDArray[np.float64]:
 
 
 def moves_of(release: Release) -> NDArray[np.float64]:
-    """Return the steps between iterates."""
+    """Return the differences of consecutive iterates."""
     iterates = np.array(release.trace["iterates"])
     return np.diff(iterates, axis=0, prepend=0 * iterates[:1])
 
@@ -222,7 +225,7 @@ def peeled(
     budget: Budget = BUDGET,
     clip: float = CLIP,
 ) -> tuple[Problems, Callable[[Any, NoiseSource], Release], See]:
-    """Return a pair, a run of peeling, and what is seen of it: all that the purse released."""
+    """Return a pair, and a run of peeling that returns everything that the purse released."""
     plan = OverheardPlan.for_budget(budget)
     clips = [clip] * rounds
     options = {"n_nonzero": n_nonzero or half, "entry_bound": 1.0, "residual_clips": clips}
@@ -285,7 +288,7 @@ TWO = "the claim composes a choice with a tilted objective, and Clopper-Pearson 
 
 
 def voted(*, budget: Budget = VOTED, blocks: int = 3, **options: Any) -> Callable[[Any, NoiseSource], Release]:
-    """Return a run of two stages that chooses one feature, each record a block of its own unless told otherwise."""
+    """Return a run of two stages that chooses one feature. By default, each record is a separate block."""
     fields: dict[str, Any] = {"n_nonzero": 1, "entry_bound": 1.0}
 
     def run(problem: Problem, source: NoiseSource) -> Release:
@@ -296,7 +299,7 @@ def voted(*, budget: Budget = VOTED, blocks: int = 3, **options: Any) -> Callabl
 
 
 def planning_once(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a run of two stages that makes its plan once for each dataset, which takes longer than to carry it out."""
+    """Return a run of two stages that makes its plan once per dataset, because planning takes longer than running."""
     module, made = import_module("privet.solvers.two_stage"), {}
 
     def again(data: Any, *args: Any) -> Any:

@@ -29,17 +29,17 @@ from scenarios import HAS_PARTIES, HAS_TORCH, methods_of, missing, required, sce
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
 SEEDS = range(4) if IS_LONG else range(1)
 TIMES = 4 if IS_LONG else 1
-# With a fourth of the runs limits are wide: half of the share will do, and a small one cannot be seen at all.
+# With a quarter of the runs, confidence limits are wide, so half of the share is enough, and small shares are skipped.
 DEMANDED = 0.8 if IS_LONG else 0.5
 LEAST_SEEN = 0.2 if IS_LONG else 0.3
 SCENARIOS = scenarios()
-CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * len(SEEDS))  # of all audits together: 95 %
+CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * len(SEEDS))  # The joint confidence of all audits is 95 %.
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "audit.json"
 
 
 @pytest.fixture(scope="module")
 def found():
-    """Keep what all audits found; the long suite writes it down."""
+    """Collect the results of all audits. The long suite writes them to a file."""
     audits: dict[str, list] = {}
     yield audits
     if IS_LONG and len(audits) == len(SCENARIOS):
@@ -70,9 +70,9 @@ def write(audits):
 
 
 def stated(guarantee):
-    """Return the claim at its own delta alone, where it is neither Gaussian nor pure.
+    """Return the claim at its own delta alone, if it is neither Gaussian nor pure.
 
-    At other deltas such a claim may well be held against rates, but a share of it is then a share of next to nothing.
+    Such a claim can be tested at other deltas, but its epsilon may be so small there that a share of it says little.
     """
     if guarantee.delta == 0 or gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
         return guarantee
@@ -243,7 +243,7 @@ def test_the_solvers_found_are_those_that_release():
 
 
 def test_a_mechanism_with_too_little_noise_is_found_out():
-    """The average of twenty runs has a fourth of the noise of one."""
+    """The average of twenty runs has about a quarter of the noise of one run."""
     honest = next(scenario for scenario in SCENARIOS if scenario.about == ("output_perturbation",))
     source = NoiseSource(0)
     outputs = [

@@ -20,7 +20,7 @@ from privet.privacy import NoiseSource
 
 
 def table(n=120, columns=200, seed=0, classes=2):
-    """Few rows, many columns: what an unbounded model learns by heart."""
+    """Return few rows with many columns, which a model without bounds memorises."""
     X, y = make_classification(
         2 * n, columns, n_informative=5, n_classes=classes, flip_y=0.2, class_sep=0.5, random_state=seed
     )
@@ -53,7 +53,7 @@ def test_area_and_curve_are_scikit_learns_with_and_without_ties(seed, decimals):
     for rate in (0.01, 0.1, 0.5, 1.0):
         assert found.tpr_at(rate) == pytest.approx(tpr[fpr <= rate + 1e-12].max())
     corners = set(zip(found.fpr, found.tpr, strict=True))
-    assert corners <= set(zip(fpr, tpr, strict=True))  # and the area is the same: those left out lie on lines
+    assert corners <= set(zip(fpr, tpr, strict=True))  # the corners that are left out lie on straight lines
     assert (found.fpr[0], found.tpr[0], found.fpr[-1], found.tpr[-1]) == (0, 0, 1, 1)
 
 
@@ -127,7 +127,7 @@ def test_models_that_memorise_their_rows_are_caught(model):
     found = membership(model.fit(X, y), X, y, X_out, y_out)
     assert found.auc > 0.65
     assert found.is_significant
-    assert "tells members from non-members" in str(found)
+    assert "distinguishes members from non-members" in str(found)
 
 
 def test_hard_labels_and_regressions_can_be_attacked():
@@ -171,7 +171,7 @@ def test_a_label_that_the_model_has_not_seen_looks_like_a_non_member():
 
 
 def test_private_models_hide_their_members_and_one_that_overfits_does_not():
-    """DP-Fed-LS, Figure 7 in small: the AUC of the threshold attack, without privacy and with."""
+    """This is Figure 7 of DP-Fed-LS on a small scale: the AUC of the threshold attack without and with privacy."""
     n = 400
     X, y, X_out, y_out = table(n=n, columns=600)
     scale = np.linalg.norm(X, axis=1).max()

@@ -308,6 +308,6 @@ def test_bug_is_flagged(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_same_training_without_the_bug_is_not(name):
+def test_the_same_training_without_the_bug_is_not_flagged(name):
     found = without_bug(BUGS[name].scenario)
     assert not found.is_violation, str(found)

@@ -56,7 +56,7 @@ planted = BUGS.planted
 
 
 def descent(first: Problem, second: Problem, steps: int = 2) -> Game:
-    """DP-IGHT, one feature of which keeps its weight after each step."""
+    """DP-IGHT, which keeps the weight of one feature after each step."""
     plan = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=steps, clip_norm=CLIP)
     fields: dict[str, Any] = {"n_nonzero": 1, "step_size": 1e-3, "keep_iterates": True}
 
@@ -67,7 +67,7 @@ def descent(first: Problem, second: Problem, steps: int = 2) -> Game:
 
 
 def always_kept() -> Game:
-    """All pull at one feature, and one record along with them or back."""
+    """All records pull one feature in the same direction, except for one record that may pull back."""
     return descent(*problems(pairs.outlier(40), Logistic()))
 
 
@@ -77,7 +77,7 @@ def tie() -> Game:
 
 
 def peeling(half: int = 1, rounds: int = 1, runs: int = 800, **options: Any) -> Game:
-    """Features of the half that one record pulls up, or of the other, are chosen and measured."""
+    """One record decides from which half of the features those to be measured are chosen."""
     pair, run, seen = peeled(
         problems(tilted(2, half), row_norm=math.sqrt(2 * half)), half=half, rounds=rounds, budget=BUDGET, **options
     )
@@ -86,7 +86,7 @@ def peeling(half: int = 1, rounds: int = 1, runs: int = 800, **options: Any) -> 
 
 
 def peeling_several() -> Game:
-    """Nine features of forty: each choice leaves enough of both halves to the next."""
+    """Nine of forty features are chosen. After each choice, enough features of both halves remain."""
     return peeling(half=20, n_nonzero=CHOSEN)
 
 
@@ -96,7 +96,7 @@ def peeling_in_rounds() -> Game:
 
 
 def peeling_lengths() -> Game:
-    """One record has a row of ones or of zeros, and fits either way: it shows in the length of steps alone."""
+    """One record has a row of ones or of zeros and fits in both cases, so it affects only the length of steps."""
     X, y = np.ones((20, 1)), np.ones(20)
     y[0] = 0.0
     other = X.copy()
@@ -118,7 +118,7 @@ def walk() -> Game:
 
 
 def votes() -> Game:
-    """Seven records, a block each: six votes are a tie."""
+    """Seven records, each in a separate block. The votes of six are a tie."""
     pair = problems(turned(BLOCKS), SmoothedHinge(), row_norm=math.sqrt(2), alpha=4.0)
     run = voted(budget=Budget(2.0, LAX), blocks=BLOCKS, selection_share=0.8)
     guarantee = run(pair[0], NoiseSource(0)).guarantee
@@ -126,7 +126,7 @@ def votes() -> Game:
 
 
 def scores() -> Game:
-    """Nine public rows, all alike, are scored by a teacher that one record moves as far as it can."""
+    """Nine equal public rows are scored by a teacher that one record moves as far as possible."""
     features = PublicFeatures(np.ones((9, 1)))
     return transfer(*problems(pairs.target_flip(3, 1), Huber(0.25), alpha=2.0), features)
 
@@ -159,7 +159,7 @@ def noise_of_the_dissertation(monkeypatch):
 
 @planted(always_kept)
 def gradients_not_clipped(monkeypatch):
-    """As where a bound on gradients is assumed, and does not hold."""
+    """A bound on gradients is assumed that does not hold."""
     monkeypatch.setattr(GeneralisedLinear, "bounded", lambda self, residuals, rows, clip_norm: residuals)
 
 
@@ -190,7 +190,7 @@ def choice_without_noise(monkeypatch):
 
 @planted(peeling)
 def entry_bound_understated(monkeypatch):
-    """As with the bound of a usual entry, and no check."""
+    """The bound of a typical entry is used without checking it."""
     monkeypatch.setattr(thresholds, "checked_entry_bound", lambda problem, bound: bound / 2)
 
 
@@ -248,14 +248,14 @@ def corners_not_composed(monkeypatch):
 
 @planted(walk)
 def range_of_a_corner_halved(monkeypatch):
-    """As if a record moved each sum by its bound, and all in one direction."""
+    """A record is assumed to move each sum by its bound, and all sums in one direction."""
     choose = Purse.noisy_min
     monkeypatch.setattr(Purse, "noisy_min", lambda self, sums, bound, epsilon: choose(self, sums, bound / 2, epsilon))
 
 
 @planted(votes)
 def bound_of_a_mean_for_a_count(monkeypatch):
-    """One block moves the share of votes by 1/blocks, but counts are what noise is added to."""
+    """The noise is that for shares of votes, which one block moves by 1/blocks, but it is added to counts."""
     choose = Purse.noisy_top
     monkeypatch.setattr(
         Purse, "noisy_top", lambda self, scores, bound, mu, number: choose(self, scores, bound / BLOCKS, mu, number)
@@ -264,7 +264,7 @@ def bound_of_a_mean_for_a_count(monkeypatch):
 
 @planted(votes)
 def blocks_overlap(monkeypatch):
-    """Each record is in all blocks, and one of them turns all votes."""
+    """Each record is in all blocks, so one record changes all votes."""
     count_votes = stages._votes
 
     def all_in_all(problem, order, blocks, n_nonzero, steps):
@@ -275,7 +275,7 @@ def blocks_overlap(monkeypatch):
 
 @planted(scores)
 def operator_norm_forgotten(monkeypatch):
-    """The noise that the teacher's weights need, on scores of many rows."""
+    """The noise is that for the teacher's weights, but it is added to scores of many rows."""
     monkeypatch.setattr(TransferStability, "sensitivity", property(lambda self: self.minimiser.sensitivity))
 
 
@@ -317,7 +317,7 @@ def flip() -> tuple[pairs.Pair, PublicFeatures]:
 
 
 def played(pair: Any, plan: OutputPlan, features: PublicFeatures, solve: Any) -> tuple[Distinguished, Any]:
-    """Return what the game shows of knowledge transfer, and what it claims; the attacker averages the labels."""
+    """Return what the game measures for knowledge transfer, and its claim. The attacker averages the labels."""
     options: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 5}
 
     def run(problem: Problem, source: NoiseSource) -> Any:

@@ -164,7 +164,7 @@ def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("size", [0.1, 10.0, 1e4])
-def test_nor_after_releases_that_lead_far_away(kind, size, watch):
+def test_no_neighbours_are_distinguished_better_than_promised_after_extreme_releases(kind, size, watch):
     """Any releases may occur: a centre far off, weights that are steep. The sums that follow are bounded still."""
     rng = np.random.default_rng(7)
     claimed = exact_mu(20.0, 1e-5)
@@ -176,7 +176,7 @@ def test_nor_after_releases_that_lead_far_away(kind, size, watch):
         assert told_apart(*logs) <= claimed * (1 + 1e-9)
 
 
-def test_nor_with_several_classes(watch):
+def test_no_neighbours_with_several_classes_are_distinguished_better_than_promised(watch):
     rng = np.random.default_rng(8)
     claimed = exact_mu(20.0, 1e-5)
     for method in ("gradient", "output", "minimiser"):

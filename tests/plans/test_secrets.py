@@ -96,7 +96,7 @@ def test_secrets_come_from_the_source_alone(sampler):
     ],
     ids=repr,
 )
-def test_they_say_what_is_secret(sampler, secret, word):
+def test_samplers_state_what_is_secret(sampler, secret, word):
     assert sampler.secret is secret
     assert word in sampler.in_words()
     assert FixedOrder(9).secret is Secret.NOTHING

@@ -123,7 +123,7 @@ def test_whole_numbers_below_a_bound_are_equally_likely(seed, bound):
         assert_frequencies(counts, np.full(bound, 1 / bound))
 
 
-def test_whole_numbers_reach_far():
+def test_whole_numbers_below_a_large_bound_are_uniform():
     source = NoiseSource(1)
     drawn = np.array([source.below(10**15) for _ in range(1000)])
     assert drawn.min() >= 0
@@ -306,7 +306,7 @@ def test_fixed_batches_of_large_tables_are_uniform_too(n, size):
         assert accepts((left_out + 0.5) / n, stats.uniform())
 
 
-def test_batches_at_their_limits():
+def test_an_empty_table_gives_an_empty_batch_and_rate_one_gives_all_units():
     source = NoiseSource()
     assert source.poisson_batch(0, 0.5).size == 0
     np.testing.assert_array_equal(source.poisson_batch(50, 1), np.arange(50))
@@ -492,7 +492,7 @@ def test_a_source_cannot_be_duplicated(seed, duplicate):
         duplicate(NoiseSource(seed))
 
 
-def test_what_a_guarantee_says_of_its_randomness():
+def test_a_guarantee_states_whether_its_randomness_is_seeded():
     assert NoiseSource().assumption().is_enforced
     assert "ChaCha20" in NoiseSource().assumption().text
     assert not NoiseSource(1).assumption().is_enforced

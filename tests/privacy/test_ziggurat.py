@@ -135,7 +135,7 @@ def test_the_sign_of_rare_draws_is_fair():
 
 
 @pytest.mark.parametrize("std", [0.0, 1e-300, 0.3, 1e300])
-def test_the_standard_deviation_is_a_factor(std):
+def test_draws_scale_with_the_standard_deviation(std):
     np.testing.assert_array_equal(normals(70_000, seed=6, std=std), std * normals(70_000, seed=6))
 
 
@@ -182,7 +182,7 @@ def test_the_farthest_draw_on_either_side(sign, word):
     assert 18.8 < sign * result[0] < 19.0
 
 
-def test_words_of_zeros_are_no_trouble_outside_the_rectangles():
+def test_words_of_zeros_give_a_valid_draw_outside_the_rectangles():
     draw = TABLE.outside(1, given_words(*trial(0, 0, 0)))
     assert draw == TABLE.inner[0]
 

@@ -374,7 +374,7 @@ def test_the_bound_on_clipped_losses_is_attained_by_a_flipped_label(tools, monke
     assert 0.999 < np.ptp(a - b) / (4 * bound) <= 1
 
 
-def test_a_loss_beyond_the_clip_has_no_say_even_where_the_slope_is_the_tighter_bound(tools, monkeypatch):
+def test_a_loss_beyond_the_clip_has_no_influence_even_if_the_slope_is_the_tighter_bound(tools, monkeypatch):
     """Forty steps out the wrong record's loss is 40 and clipped to 5, wherever on a segment of length 1 it is taken."""
     tables = [([[1.0]], [label]) for label in (0, 1)]
     one, other = along(
@@ -467,7 +467,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
         assert words in release.guarantee.statement(verbose=True)
 
 
-def test_the_trace_tells_what_was_spent_on_what(tools, separable):
+def test_the_trace_states_what_was_spent_on_what(tools, separable):
     source, plan = Watched(2), AdaptivePlan(3.0)
     problem = tools.make_problem(*separable, alpha=0.1)
     release = solve(problem, plan, source=source, expected_steps=30, keep_iterates=True)
@@ -488,7 +488,7 @@ def test_the_trace_tells_what_was_spent_on_what(tools, separable):
     assert np.array_equal(bare.weights, release.weights)
 
 
-def test_progress_is_told_in_percent_of_the_budget(tools):
+def test_progress_is_reported_in_percent_of_the_budget(tools):
     told = []
     solve(tools.silence(4, 2), AdaptivePlan(0.5), expected_steps=9, progress=lambda *call: told.append(call))
     assert told[-1] == (100, 100)

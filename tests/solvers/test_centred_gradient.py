@@ -110,7 +110,7 @@ def test_it_is_descent_on_differences_from_a_noisy_mean(tools, form, clip_norm):
     assert solve(problem, plan, NoiseSource(8)).weights == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_noise_is_drawn_once_for_the_mean_and_once_a_step(tools):
+def test_noise_is_drawn_once_for_the_mean_and_once_per_step(tools):
     rng = np.random.default_rng(1)
     for objective in (Logistic(), Multinomial(3)):
         problem = tools.make_problem(rng.standard_normal((9, 4)), [0, 1, 0] * 3, objective=objective, intercept=0.5)
@@ -326,7 +326,7 @@ def test_the_guarantee_is_that_of_the_plan_and_enforced(tools):
     assert "iterates" not in release.trace
 
 
-def test_progress_is_told_after_each_step(tools):
+def test_progress_is_reported_after_each_step(tools):
     told = []
     problem = tools.make_problem(np.ones((6, 2)), [0, 1] * 3, intercept=0.5)
     solve(problem, progress=lambda *call: told.append(call))

@@ -166,7 +166,7 @@ def test_the_steps_are_those_of_a_plain_loop(mu):
     assert release.weights == pytest.approx(by_hand, abs=1e-9)
 
 
-def test_iterates_stay_in_the_ball_and_gain_one_weight_a_step():
+def test_iterates_stay_in_the_ball_and_gain_one_weight_per_step():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (30, 50)), rng.integers(0, 2, 30)
     problem = Problem(Logistic(), L2(0.0), BoundedRows(X, 9.0, 0.5), y)

@@ -516,7 +516,7 @@ def test_centred_rows_have_larger_entries(tools, no_noise):
         peel(Problem(Logistic(), L2(0.0), rows, np.array([0, 1, 0, 1])), AdaptivePlan(1.0))
 
 
-def test_batches_of_other_kinds_are_the_plans_affair(tools):
+def test_batches_of_other_kinds_follow_the_plan(tools):
     problem = tools.silence(50, 30)
     plan = GradientPlan(Poisson(0.5), 3, 0.5, 1.0, public_n=50)
     release = hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)

@@ -62,7 +62,7 @@ def test_all_features_may_be_kept(noisy_table):
 
 
 @pytest.mark.parametrize("targets", [np.zeros(4), np.ones(4)])
-def test_tables_that_say_nothing(targets):
+def test_rows_of_zeros_give_zero_weights(targets):
     rows = BoundedRows(np.zeros((4, 3)), 1.0)
     assert not ight(Problem(Squared(), L2(0.0), rows, targets), n_nonzero=2).any()
     with_constant = ight(Problem(Squared(), L2(0.0), BoundedRows(np.zeros((4, 3)), 1.0, 0.5), targets), n_nonzero=2)

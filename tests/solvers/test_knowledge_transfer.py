@@ -188,7 +188,7 @@ def test_it_finds_the_support_of_an_easy_problem(sparse_truth, form, intercept):
     assert release.guarantee.epsilon <= 4.0
 
 
-def test_progress_and_seeds(tools, separable):
+def test_progress_is_reported_and_seeds_repeat(tools, separable):
     problem, features, told = tools.make_problem(*separable, alpha=0.1), public(9, 3), []
     plan = planned(problem, features)
     runs = [
@@ -259,7 +259,7 @@ def support_flip(n=1001):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))
 
 
-def test_the_convex_teacher_of_the_same_tables_does_not(tools):
+def test_the_convex_teacher_of_the_same_tables_stays_within_the_sensitivity(tools):
     features, labels = public(1001, 2), []
     for squared in support_flip():
         problem = Problem(Huber(1.0), squared.regulariser, squared.rows, squared.targets)

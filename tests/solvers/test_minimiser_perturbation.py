@@ -157,7 +157,7 @@ def test_noise_is_added_once_to_the_minimiser(tools, separable, form):
     assert np.array_equal(solve(problem, plan, NoiseSource(4)).weights, quiet + noise)
 
 
-def test_as_noise_goes_the_minimiser_comes(tools, separable):
+def test_the_result_approaches_the_minimiser_as_noise_vanishes(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.05)
     best = problem.value(solve(problem, planned(problem), tools.Silent()).weights)
@@ -257,7 +257,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert math.isfinite(release.guarantee.epsilon)
 
 
-def test_seeds_repeat_and_progress_is_told(tools, separable):
+def test_seeds_repeat_and_progress_is_reported(tools, separable):
     X, y = separable
     problem, told = tools.make_problem(X, y, alpha=0.1), []
     plan = dataclasses.replace(planned(problem), scale=0.1)

@@ -139,7 +139,7 @@ def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, monkeypa
         noisy_gradient_descent(problem, Run(replace(plan, delta=delta), NoiseSource()), step_size=0.5)
 
 
-def test_an_intercept_is_no_neighbour_of_the_features(tools):
+def test_the_denoiser_does_not_see_the_intercept(tools):
     problem = tools.make_problem(np.zeros((10, 6)), [0, 1] * 5, objective=Multinomial(3), intercept=0.5)
     seen = []
 
@@ -153,7 +153,7 @@ def test_an_intercept_is_no_neighbour_of_the_features(tools):
     assert (release.weights[6] != 0).all()
 
 
-def test_the_denoiser_is_told_the_noise_of_the_mean(tools):
+def test_the_denoiser_receives_the_noise_level_of_the_mean(tools):
     told = []
 
     def watch(gradient, noise_std):
@@ -216,7 +216,7 @@ def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools
     assert share * bound < np.linalg.norm(sums[0] - sums[1]) <= bound
 
 
-def test_under_add_or_remove_the_noise_does_not_tell_the_number_of_records(tools):
+def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(tools):
     plan = GradientPlan(FullBatch(), 3, 1.0, 1.0, ADD, public_n=10)
     assert np.array_equal(solve(tools.silence(10, 9), plan).weights, solve(tools.silence(11, 9), plan).weights)
     with pytest.raises(ValueError, match="public_n"):
@@ -238,7 +238,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert release.trace["steps"] == 7 and release.trace["step_size"] == 0.5 and "iterates" not in release.trace
 
 
-def test_progress_is_told_after_each_step(tools):
+def test_progress_is_reported_after_each_step(tools):
     told = []
     solve(tools.silence(4, 2), GradientPlan(FullBatch(), 3, 1.0, 1.0), progress=lambda *call: told.append(call))
     assert told == [(1, 3), (2, 3), (3, 3)]

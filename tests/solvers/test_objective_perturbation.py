@@ -269,7 +269,7 @@ def test_the_release_has_the_law_of_the_density(tools, budget):
 
 
 @pytest.mark.parametrize("objective", LOSSES[:3], ids=NAMES[:3])
-def test_as_noise_goes_the_minimiser_comes(tools, separable, objective):
+def test_the_result_approaches_the_minimiser_as_noise_vanishes(tools, separable, objective):
     X, y = separable
     problem = tools.make_problem(X, y, objective=objective, alpha=0.05)
     best = problem.value(minimise(problem, tolerance=1e-9))
@@ -411,7 +411,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, separable, budget):
     assert release.trace == expected
 
 
-def test_seeds_repeat_and_progress_is_told(tools, separable):
+def test_seeds_repeat_and_progress_is_reported(tools, separable):
     X, y = separable
     problem, told = tools.make_problem(X, y, alpha=0.1), []
     plan = objective_plan(problem, Budget(1.0, DELTA))

@@ -187,7 +187,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert math.isfinite(release.guarantee.epsilon)
 
 
-def test_progress_is_told_after_each_step(tools):
+def test_progress_is_reported_after_each_step(tools):
     told, problem = [], tools.silence(4, 2)
     solve(problem, planned(problem, steps=3), NoiseSource(0), progress=lambda *call: told.append(call))
     assert told == [(1, 3), (2, 3), (3, 3)]

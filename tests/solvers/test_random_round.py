@@ -62,7 +62,7 @@ def test_the_round_has_the_law_of_theorem_5(tools, etas, alpha):
     assert counts[~seen].sum() <= 5
 
 
-def test_as_many_sums_are_noised_as_there_are_rounds_and_all_planned_ones_are_paid_for(tools):
+def test_there_is_one_noisy_sum_per_round_and_all_planned_rounds_are_paid_for(tools):
     plan = GradientPlan(OneUniform(9), 12, 0.7, 3.0)
     rounds = set()
     for seed in range(30):
@@ -246,7 +246,7 @@ def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools
     assert 0.99 * bound < np.linalg.norm(sums[0] - sums[1]) <= bound
 
 
-def test_under_add_or_remove_nothing_tells_the_number_of_records(tools):
+def test_under_add_or_remove_nothing_reveals_the_number_of_records(tools):
     plan = GradientPlan(FullBatch(), 8, 1.0, 1.0, Adjacency.ADD_OR_REMOVE, public_n=10)
     few, many = (solve(tools.silence(n, 9), plan, 2) for n in (10, 100_000))
     assert np.array_equal(few.weights, many.weights)
@@ -268,7 +268,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
         assert words in release.guarantee.statement(verbose=True)
 
 
-def test_progress_is_told_after_each_step(tools):
+def test_progress_is_reported_after_each_step(tools):
     told = []
     plan = GradientPlan(OneUniform(4), 9, 1.0, 1.0)
     rounds = solve(tools.silence(4, 2), plan, progress=lambda *call: told.append(call)).trace["rounds"]

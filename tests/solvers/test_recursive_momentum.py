@@ -162,7 +162,7 @@ def test_differences_are_clipped_even_where_gradients_need_no_clip(tools, object
     assert 0.99 * 1.1 * limit < np.linalg.norm(total) <= 1.1 * limit
 
 
-def test_under_add_or_remove_the_noise_does_not_tell_the_number_of_records(tools):
+def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(tools):
     plan = plan_of(FullBatch(), adjacency=ADD, public_n=10)
     few, many, most = (solve(tools.silence(n, 9), plan) for n in (10, 11, 100_000))
     assert np.array_equal(few.weights, many.weights)
@@ -289,7 +289,7 @@ def test_it_finds_a_stationary_point_of_a_non_convex_problem(tools):
     assert problem.gradient_norm(solve(problem, plan, source=tools.Silent()).weights) < 1e-6
 
 
-def test_with_privacy_it_comes_near_one():
+def test_with_privacy_it_comes_near_a_stationary_point():
     problem = valley(20_000)
     fields = {"sampler": FixedSize(500, 20_000), "steps": 200, "first": FixedSize(2000, 20_000)}
     bounds = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.2}
@@ -361,7 +361,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
         assert words in release.guarantee.statement(verbose=True)
 
 
-def test_progress_is_told_after_each_step(tools):
+def test_progress_is_reported_after_each_step(tools):
     told = []
     solve(tools.silence(4, 2), plan_of(FullBatch(), 3), progress=lambda *call: told.append(call))
     assert told == [(1, 3), (2, 3), (3, 3)]

@@ -96,7 +96,7 @@ def test_it_is_never_above_its_longest(gradients, first, longest, noise_std):
     assert all(0 < size <= longest for size in sizes(AlignedStep(first, longest), gradients, noise_std))
 
 
-def test_noise_is_given_the_benefit_of_the_doubt():
+def test_a_product_within_the_noise_does_not_cut_the_step():
     """A product within two deviations of zero says nothing: no cut; where noise hides both, growth to the limit."""
     assert sizes(AlignedStep(1.0), [[1.0], [-0.5]], noise_std=1.0)[1] > 0.5
     assert sizes(AlignedStep(1.0), [[10.0], [-10.0]], noise_std=0.1)[1] == 0.5

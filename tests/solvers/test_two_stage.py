@@ -232,7 +232,7 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(easy):
     assert one.weights == pytest.approx(other.weights, abs=1e-6)
 
 
-def test_classes_and_progress(easy):
+def test_classes_are_learned_and_progress_is_reported(easy):
     X, y, truth = easy
     told = []
     problem = make(4 * X, (y > 0).astype(int), objective=Logistic(), alpha=0.01)

@@ -174,3 +174,12 @@ def test_only_one_sum_is_opened():
     asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
     with pytest.raises(PlanError, match="accounts for 1 noisy sum, and"):
         asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
+
+
+def test_a_plan_without_delta_is_refused_before_the_sum_is_opened():
+    parties = parties_of("huber")
+    problem = JointProblem.of(parties)
+    aggregator = SimulatedAggregator(replace(output_plan(problem, BUDGET), delta=None), parties, None)
+    with pytest.raises(ValueError, match="has no delta"):
+        asyncio.run(joint_output_perturbation(problem, aggregator))
+    asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))  # the sum is left

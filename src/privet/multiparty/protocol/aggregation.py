@@ -240,7 +240,7 @@ class JointAggregator(Aggregator):
             await self._session.exchange(_READY)
             self._before_release()
             self._before_release = None
-            # A majority of shares can open a sum. All must confirm, so that none is opened without a party that failed.
+            # A majority of shares can open a sum. All parties must confirm first, so nothing is opened if one failed.
             await self._session.exchange(_BOOKED)
         opened = await self._session.wait(_output(runtime, noisy))
         return np.array([int(element) for element in opened], dtype=np.int64)
@@ -272,7 +272,7 @@ def _output(runtime: Any, shares: Any) -> Awaitable[Any]:
 
 
 def _prime_above(bound: int) -> int:
-    """Return the first larger prime that is 3 modulo 4, which makes square roots of joint bits quick."""
+    """Return the first larger prime that is 3 modulo 4. Joint random bits need square roots, which are then fast."""
     from gmpy2 import next_prime
 
     prime = next_prime(bound)

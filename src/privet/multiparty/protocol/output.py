@@ -71,12 +71,13 @@ async def joint_output_perturbation(
         raise ValueError(
             "The plan was made for other parties or constants. Make it from this problem with output_plan."
         )
-    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
     bound = enforced(
         f"rows are bounded and each party's minimiser is certified, so that a replaced record moves the average by at "
         f"most {plan.sensitivity:.6g}"
     )
+    # Stated first: a plan without a delta must raise before anything is opened.
     guarantee = plan.guarantee(delta, bound=bound, released="the noisy average of the parties' minimisers")
+    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
     trace = {"steps": 1, "noise_std": plan.noise_std}
     return Release(noisy.reshape(problem.start().shape), guarantee.assuming(*aggregator.conditions()), trace)
 

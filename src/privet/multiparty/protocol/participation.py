@@ -226,8 +226,8 @@ async def _agree(session: Session, study: Study, own: bytes, difference: str) ->
     others = [index for index, theirs in enumerate(await session.exchange(own)) if theirs != own]
     if others:
         named = " and ".join(f"party {index} ({study.parties[index].name})" for index in others)
-        cause = f"{named} has {difference}"
-        await session.stop(cause)  # The cause is public. A party that raises it must not keep it from the others.
+        cause = f"{named} {'has' if len(others) == 1 else 'have'} {difference}"
+        await session.stop(cause)  # The cause is public, and the other parties must learn it too.
         raise StudyError(cause)
 
 

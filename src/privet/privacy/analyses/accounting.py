@@ -122,8 +122,9 @@ def merged_epsilon(
     exact: list[Event] = []
     error = 0.0
     for part in parts:
-        error += part.approximation_error
-        if not part.approximation_error:
+        if isinstance(part, NearlyGaussian):  # The error of all parts. What they are close to are parts of their own.
+            error += part.approximation_error
+        else:
             exact.append(part)
     if not error:
         return bound(exact, adjacency, delta, precision) if exact else 0.0
