@@ -82,7 +82,8 @@ def to_dict(model: Any) -> dict[str, Any]:
 
 def from_dict(fields: Mapping[str, Any]) -> Any:
     """Restore a model from the form in which it is saved."""
-    kind = fields.get("estimator", "TableModel" if {"schema", "model"} <= fields.keys() else None)
+    # Signatures in a file of ``privet party`` cover its schema and its model. No other field may take their place.
+    kind = "TableModel" if {"schema", "model"} <= fields.keys() else fields.get("estimator")
     if not isinstance(kind, str):
         raise ValueError("It is not a privet model: it does not name an estimator, and has no schema and model.")
     for owner in _OWNERS:
@@ -146,7 +147,7 @@ class SavedEstimator:
                 setattr(model, name, value)
             check_is_fitted(model)
             model._check_learned()
-        except (KeyError, TypeError, AttributeError, ValueError, NotFittedError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, NotFittedError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ValueError(f"It is not a valid privet model: {type(error).__name__}: {reason}") from error
         return model

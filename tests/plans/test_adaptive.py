@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from scipy.stats import chi2, chisquare, norm
 
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon, selection_mu
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, Unit, enforced, gdp_mu
 from privet.privacy.analyses.gaussian import gdp_delta
 from privet.privacy.events import GaussianRelease

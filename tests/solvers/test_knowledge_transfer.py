@@ -12,7 +12,7 @@ from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.plans.stabilities.transfer import TransferStability
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability

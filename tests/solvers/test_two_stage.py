@@ -13,7 +13,7 @@ from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 from privet.solvers.two_stage import two_stage, two_stage_plan
 

@@ -156,9 +156,10 @@ def verify_result(
         names = check_result(fields, authority.read_bytes() if authority else b"", day)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    guarantee = TableModel.load(path).guarantee
     study = fields["study"]
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(TableModel.load(path).guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:

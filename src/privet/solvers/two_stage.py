@@ -18,9 +18,7 @@ from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.budget import Budget
 from privet.privacy.events import Composition
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
 from privet.solvers.objective_perturbation import (

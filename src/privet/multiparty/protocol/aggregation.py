@@ -20,10 +20,10 @@ from privet.multiparty.transport.network import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.rows import rounding_of_sums
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
 from privet.privacy.noise.source import NoiseSource
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 Summand = Callable[[Problem], NDArray[Any]]
 """Computes one party's contribution to a sum from its own rows."""
@@ -43,7 +43,7 @@ class JointProblem:
     Parameters
     ----------
     objective, regulariser
-        As in a :class:`~privet.solvers.base.problem.Problem`.
+        As in a :class:`~privet.solvers.base.interface.Problem`.
     counts : tuple of int
         Number of rows of each party, in order; 0 for a party that brings none. The numbers are public, because
         neighbouring tables differ in the *values* of one row.

@@ -25,7 +25,7 @@ from privet.multiparty.study import MODELS, Study, StudyError
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.interface import Progress, Release
 from privet.tables import NumericTarget, TableError
 
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
