@@ -251,7 +251,7 @@ def test_a_seed_repeats_a_run_and_is_named_in_the_first_line(folder: Path) -> No
 
 
 def test_delta_0_gives_pure_epsilon(folder: Path) -> None:
-    result = privet(*FIT, "--delta", 0, "--epsilon", 2, cwd=folder)
+    result = privet(*FIT, "--delta", 0, "--epsilon", 2, "--verbose", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "(2, 0)-differential privacy" in result.stdout
     assert "K-norm" in result.stdout
