@@ -184,7 +184,7 @@ def _scenario(
 
 # ------------------------------------------------------------------------------------------------ noise in every step
 
-SAMPLED = "the claim is a curve of sampled Gaussians, held against Clopper-Pearson limits at one delta"
+SAMPLED = "the claim is the curve of a sampled Gaussian, which Clopper-Pearson limits test at a single delta"
 
 
 def _noisy_gradients() -> list[Scenario]:
@@ -245,7 +245,7 @@ def _noisy_gradients() -> list[Scenario]:
 def _centred() -> list[Scenario]:
     name = "centred_gradient_descent"
     pair = _problems(pairs.label_flip(3, 1), intercept=1.0)
-    why = "the centre is as good as random with so few rows, and its share of the budget buys nothing"
+    why = "with so few rows the centre is almost random, and its share of the budget is wasted"
     full = CentredPlan.for_budget(BUDGET, steps=2, clip_norm=CLIP, row_norm=pair[0].rows.weight_in_total)
     ordered = _problems(pairs.last_record(3, 1), alpha=1.0, intercept=1.0)
     hidden = CentredPlan.for_budget(
@@ -298,7 +298,7 @@ def _recursive() -> list[Scenario]:
 
 def _adaptive() -> list[Scenario]:
     flip = _problems(pairs.label_flip(2, 1))
-    why = "half of the budget buys choices of steps, which say little here, and directions say less than gradients"
+    why = "half of the budget pays for choices of steps, which reveal little, and directions reveal less than gradients"
 
     def seen(release: Release) -> ArrayLike:
         return np.append(release.weights, sum(release.trace["step_sizes"]))
@@ -352,7 +352,7 @@ def _projected() -> list[Scenario]:
     def kept_secret(sampler: Any, problem: Problem) -> Any:
         return GradientPlan(sampler, None, CLIP, 0.8, release="last", descent=descent_of(problem, STEP))
 
-    secret = "the claim averages over the secret, and Clopper-Pearson limits are held against it at one delta"
+    secret = "the claim averages over the secret, and Clopper-Pearson limits test it at a single delta"
     return [
         _scenario(name, "fixed order, last record", (first, last), plan(FixedOrder(3)), share=0.75),
         _scenario(
@@ -361,7 +361,7 @@ def _projected() -> list[Scenario]:
             early,
             plan(FixedOrder(3), early[0]),
             share=0.35,
-            why="the claim is that of the last record; the first one's noise is larger by sqrt(3)",
+            why="the claim is that of the last record, and the first record has sqrt(3) times the noise",
         ),
         _scenario(name, "fixed order, two passes", (first, last), plan(FixedOrder(3, 2)), share=0.6),
         _scenario(name, "full batch, strongly convex", flip, plan(FullBatch(), steps=4), share=0.75),
@@ -374,8 +374,8 @@ def _projected() -> list[Scenario]:
 
 # ---------------------------------------------------------------------------------------------------- noise only once
 
-_ONE_SIDED = "a logistic residual at usual scores is a half of its bound"
-_CURVED = "part of the claim is for the curvature of a record, which the pair keeps"
+_ONE_SIDED = "a logistic residual at typical scores is half of its bound"
+_CURVED = "part of the claim covers the curvature of a record, which is the same in both tables"
 
 
 def _once() -> list[Scenario]:
@@ -442,7 +442,7 @@ def _estimators() -> list[Scenario]:
         budget = PURE if is_pure else Budget(1.5, LAX) if method == "objective" else BUDGET
         is_loose = name == "PrivateLogisticRegression"
         share, why = {
-            "iteration": (0.5, "earlier noise hides the last record too, and the claim does not count on it"),
+            "iteration": (0.5, "earlier noise hides the last record too, and the claim does not rely on it"),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))
@@ -473,7 +473,7 @@ def _with_intercepts() -> list[Scenario]:
     kind = privet.PrivateLogisticRegression
     name = kind.__name__
     common = {"epsilon": BUDGET.epsilon, "delta": DELTA, "clip_norm": CLIP, "max_iter": 1}
-    why = "the centre is as good as random with so few rows"
+    why = "with so few rows the centre is almost random"
     flip, late = pairs.label_flip(3, 1), pairs.last_record(3, 1)
     centred = _estimator(kind, "gradient", flip, classes=(0, 1), intercept_scaling=1.0, **common)
     hidden = _estimator(kind, "iteration", late, classes=(0, 1), alpha=20.0, intercept_scaling=1.0, **common)
@@ -493,8 +493,8 @@ def _scalers() -> list[Scenario]:
     # All values but one are in the middle: candidates below gain a rank and candidates above lose one, the full range.
     top, bottom = np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [-1.0]])
     sorted_out = (
-        "odds of two places change by epsilon, but the chance of one by half of that; and the three quantiles are "
-        "released as a centre and a distance"
+        "the odds of two candidates change by epsilon, but the probability of one by half of that, and the three "
+        "quantiles are released as a centre and a distance"
     )
     found = []
     for method, pair, share, why in (

@@ -186,8 +186,10 @@ def _scenario(
     return Scenario((solver,), name, lambda data, source: seen(run(data, source)), pair, guarantee, share, why, runs)
 
 
-FLIPPED = "a row that leaves one feature for another moves the sum by sqrt(2) of its bound, not by 2"
-SHOWN = "of a tie the larger noise is kept, and shown alone"
+FLIPPED = (
+    "a row that moves from one feature to another changes the sum by sqrt(2) times its bound, not by twice its bound"
+)
+SHOWN = "in a tie, only the feature with the larger noise is kept and shown"
 
 
 def _hard_thresholds() -> list[Scenario]:
@@ -246,7 +248,7 @@ def _peeled() -> list[Scenario]:
     four = problems(tilted(3, 2), row_norm=2.0)
     lone = problems(pairs.target_flip(2, 1))
     flip, long_flip = problems(pairs.support_flip(3)), problems(pairs.support_flip())
-    later = "later choices lean on what was measured before, and a straight line through all sees little of them"
+    later = "later choices depend on earlier measurements, and a linear score of all outputs captures little of that"
 
     def scenario(variant: str, parts: Any, **fields: Any) -> Scenario:
         pair, run, seen = parts
@@ -257,7 +259,7 @@ def _peeled() -> list[Scenario]:
         scenario("one of two, with an intercept", peeled(labels), share=0.6),
         scenario("two of four", peeled(four, half=2), share=0.6),
         scenario("two rounds", peeled(far, rounds=2), share=0.5, why=later),
-        scenario("nothing to choose", peeled(lone), share=0.45, why="the choice of one feature of one says nothing"),
+        scenario("nothing to choose", peeled(lone), share=0.45, why="choosing the only feature reveals nothing"),
         scenario("support flip, three records", peeled(flip), share=0.1, why=FLIPPED),
         scenario("support flip", peeled(long_flip), share=0.1, why=FLIPPED, runs=400),
     ]
@@ -284,7 +286,7 @@ def _frank_wolfe() -> list[Scenario]:
 
 
 VOTED = Budget(6.0, LAX)
-TWO = "the claim composes a choice with a tilted objective, and Clopper-Pearson limits are held against it at one delta"
+TWO = "the claim composes a choice with a tilted objective, and Clopper-Pearson limits test it at a single delta"
 
 
 def voted(*, budget: Budget = VOTED, blocks: int = 3, **options: Any) -> Callable[[Any, NoiseSource], Release]:
@@ -334,7 +336,7 @@ def _two_stages() -> list[Scenario]:
             long_flip,
             voted(blocks=31),
             share=0.0,
-            why="one block of many changes its vote, and rarely",
+            why="only one of many blocks changes its vote, and rarely",
             seen=seen,
             runs=100,
         ),
@@ -410,7 +412,7 @@ def _estimators() -> list[Scenario]:
     found = []
     lone, tilt = extreme(pairs.target_flip(3, 1)), extreme(tilted(3))
     beside = padded(tilted(3), 200)  # so that the noisy mean of the targets, where scores start, is near zero
-    wide = "weights say what was chosen and measured times a step, whose length is noisy"
+    wide = "weights are what was measured times a step whose length is noisy"
     for name in (kind.__name__ for kind in KINDS):
 
         def add(method: str, *args: Any, name: str = name, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every solver, estimator and method is attacked, and none gives away more than it claims.
+"""Every solver, estimator and method is attacked, and none may reveal more than it claims.
 
 ``PRIVET_AUDIT=long`` makes four times the runs with four seeds each, and writes ``docs/results/audit.json``.
 """
@@ -80,7 +80,7 @@ def stated(guarantee):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_nothing_gives_away_more_than_it_claims_and_the_attack_sees_most_of_it(scenario, found):
+def test_nothing_reveals_more_than_it_claims_and_the_attack_measures_most_of_it(scenario, found):
     reached = []
     for seed in SEEDS:
         source = NoiseSource(seed, purpose=scenario.name)
@@ -242,7 +242,7 @@ def test_the_solvers_found_are_those_that_release():
     assert not names & {"descent_of", "Problem", "Release", "Progress"}
 
 
-def test_a_mechanism_with_too_little_noise_is_found_out():
+def test_a_mechanism_with_too_little_noise_is_refuted():
     """The average of twenty runs has about a quarter of the noise of one run."""
     honest = next(scenario for scenario in SCENARIOS if scenario.about == ("output_perturbation",))
     source = NoiseSource(0)

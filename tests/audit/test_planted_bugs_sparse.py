@@ -1,6 +1,6 @@
 """Privacy bugs of sparse models, planted one at a time: the game must flag each, and not the same run without it.
 
-And one that was published: the noise of knowledge transfer from a sparse teacher, on the tables that refute it.
+One published bug is included: the noise of knowledge transfer from a sparse teacher, on the tables that refute it.
 """
 
 import importlib

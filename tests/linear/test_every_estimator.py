@@ -323,7 +323,7 @@ def test_a_model_can_be_pickled_and_cloned(kind, binary):
 
 
 @each_method
-def test_a_second_fit_forgets_the_first(kind, method, binary):
+def test_a_second_fit_replaces_all_results_of_the_first(kind, method, binary):
     X, y = binary
     fresh = fit(make(kind, method), X[:40, :2], y[:40])
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

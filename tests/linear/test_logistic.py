@@ -122,7 +122,7 @@ def test_the_form_of_the_rows_makes_no_difference(binary, form):
     assert other.decision_function(form(X)) == pytest.approx(dense.decision_function(X), abs=1e-9)
 
 
-def test_whole_numbers_are_taken_for_floats(binary):
+def test_whole_numbers_are_accepted_as_floats(binary):
     X, y = (binary[0] * 3).astype(int), binary[1]
     dense = PrivateLogisticRegression(random_state=0).fit(X.astype(float), y)
     for whole in (X, X.astype(np.int8), sparse.csr_array(X)):
@@ -402,7 +402,7 @@ def test_the_fixture_no_noise_notices_noise(no_noise, binary):
         PrivateLogisticRegression().fit(*binary)
 
 
-def test_predicting_comes_after_fitting(binary):
+def test_predicting_before_fitting_raises_not_fitted_error(binary):
     with pytest.raises(NotFittedError):
         PrivateLogisticRegression().predict(binary[0])
 

@@ -74,7 +74,7 @@ def test_without_much_noise_it_is_the_regression(line, kind, loss, fields, alpha
 
 @pytest.mark.parametrize("method", ["gradient", "output", "minimiser", "objective"])
 @each
-def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, method):
+def test_a_larger_unit_of_the_target_only_rescales_the_model(line, kind, method):
     """Noise, clips, steps and thresholds all follow the bound: the same seed gives the same model, in other units."""
     if kind is PrivateRidge and method in {"minimiser", "objective"}:
         return
@@ -91,7 +91,7 @@ def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, me
 
 
 @each
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(line, kind):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(line, kind):
     X, y = line
     fields = {"epsilon": 5.0, "delta": 1e-5, "alpha": 0.0, "random_state": 3}
     small = kind(**fields).fit(X, y)
@@ -263,7 +263,7 @@ def test_sparse_targets_are_refused(kind, no_noise):
 
 
 @each
-def test_a_column_of_numbers_is_taken_for_the_numbers(kind, line):
+def test_a_column_of_targets_is_flattened_with_a_warning(kind, line):
     X, y = line
     with pytest.warns(UserWarning, match="1d array"):
         column = kind(random_state=0).fit(X, y[:, None])
@@ -278,7 +278,7 @@ def test_a_single_record_is_enough(kind):
 
 
 @pytest.mark.parametrize("n", [60_000])
-def test_much_data_needs_no_clip_but_what_the_scale_of_targets_gives(n):
+def test_much_data_needs_only_the_clip_given_by_the_scale_of_targets(n):
     X = np.random.default_rng(0).standard_normal((n, 3))
     model = PrivateRidge(1.0, 1e-6, feature_norm=3.0, target_bound=3.0, random_state=0).fit(X, X[:, 0])
     assert model.score(X, X[:, 0]) > 0.98

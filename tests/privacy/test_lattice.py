@@ -84,7 +84,7 @@ def test_two_coordinates_keep_within_their_claimed_profile(shifts, eps):
     assert hockey_stick(together, moved, eps) <= profile + 2 * distance * (1 + math.exp(eps))
 
 
-def test_the_comparison_is_tight():
+def test_the_steps_of_the_lattice_law_are_close_to_those_of_a_gaussian():
     """A Gaussian of the same standard deviation has steps of 1/std; the default law's are a few per cent longer."""
     law = LatticeLaw()
     step, _ = law.comparison(1e-9)

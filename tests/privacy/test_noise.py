@@ -433,7 +433,7 @@ def in_fork(action):
 
 @either_size
 @pytest.mark.system_noise
-def test_forks_of_a_secure_source_go_their_own_ways(fingerprint):
+def test_forks_of_a_secure_source_draw_different_noise(fingerprint):
     source = NoiseSource()
     fingerprint(source)
     prints = [in_fork(lambda: fingerprint(source)) for _ in range(3)]

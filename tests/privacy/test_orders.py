@@ -27,7 +27,7 @@ def test_all_orders_are_equally_likely_and_rows_independent():
     assert chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_seeds_and_purposes_tell_orders_apart_and_repeat_them():
+def test_seeds_and_purposes_determine_the_order():
     assert np.array_equal(drawn(3, "a"), drawn(3, "a"))
     different = [drawn(3, "a"), drawn(4, "a"), drawn(3, "b"), drawn(3, "a")[::-1]]
     assert len({each.tobytes() for each in different}) == 4

@@ -91,7 +91,7 @@ def test_the_noise_on_gradients_is_what_was_asked_for(tools):
 
 
 @pytest.mark.parametrize("growth", [0.1, 0.5, 3.0])
-def test_a_gradient_that_leads_nowhere_is_bought_again_and_averaged(tools, monkeypatch, growth):
+def test_a_gradient_without_progress_is_measured_again_and_averaged(tools, monkeypatch, growth):
     answers = np.random.default_rng(0).standard_normal((4, 2))
     script = Script(monkeypatch, answers, [0, 0, 3, 0])
     problem, plan = tools.make_problem(np.ones((5, 2)), [0, 1, 1, 0, 1], alpha=0.1), AdaptivePlan(1.0)
@@ -205,7 +205,7 @@ def test_with_a_huge_budget_it_comes_near_the_minimum(tools, separable, form, n_
     assert problem.value(problem.start()) > least + 0.05
 
 
-def test_more_budget_comes_nearer(tools, separable):
+def test_a_larger_budget_gives_a_smaller_objective(tools, separable):
     problem = tools.make_problem(np.tile(separable[0], (10, 1)), np.tile(separable[1], 10), alpha=0.05)
     values = [
         np.mean([problem.value(solve(problem, AdaptivePlan(mu), seed).weights) for seed in range(5)])

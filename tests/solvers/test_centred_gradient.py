@@ -151,7 +151,7 @@ def test_without_noise_the_mean_is_the_mean(tools, released):
     assert released[0][1] / 30 == pytest.approx(X.mean(axis=0))
 
 
-def test_where_rows_share_a_mean_it_arrives_far_sooner_than_without_centring(tools):
+def test_centring_speeds_up_descent_on_rows_with_a_common_mean(tools):
     """The reason for it: thirty steps on rows far from zero, whose differences carry the labels."""
     rng = np.random.default_rng(4)
     differences = rng.standard_normal((300, 5))
@@ -220,7 +220,7 @@ def test_no_neighbour_moves_the_mean_by_more_than_twice_the_bound_over_n(tools, 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_a_whole_run_on_a_neighbour_is_told_apart_by_its_sums_alone(tools, objective, n, released, replayed):
+def test_a_whole_run_on_a_neighbour_is_distinguished_by_its_sums_alone(tools, objective, n, released, replayed):
     """Given the same releases, every sum is within its claim of the other's, and all that comes back is the same."""
     rng = np.random.default_rng(10 + n)
     record = Step.noisy
@@ -253,7 +253,7 @@ def test_a_whole_run_on_a_neighbour_is_told_apart_by_its_sums_alone(tools, objec
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_the_worst_pair_is_told_apart_as_well_as_claimed_and_no_better(tools, released, monkeypatch, n):
+def test_the_worst_pair_is_distinguished_as_well_as_claimed_and_no_better(tools, released, monkeypatch, n):
     """The outlier on one side or the other: the mean and every clipped gradient move by the whole of their bounds.
 
     Whoever knows both tables sums the logarithms of the likelihood ratios of all releases. Under a claim of mu that sum

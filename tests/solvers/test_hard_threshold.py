@@ -88,7 +88,7 @@ def smallest_mu(p, q):
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("mu", [0.2, 1.5])
-def test_no_neighbours_are_told_apart_by_the_places_better_than_the_price(number, mu):
+def test_no_neighbours_are_distinguished_by_the_chosen_places_better_than_the_price(number, mu):
     source, bound, rng, worst = Watched(), 0.5, np.random.default_rng(number), 0.0
     AdaptivePlan(mu).open(source).noisy_top(np.zeros(5), bound, mu, number)
     (scale,) = source.scales

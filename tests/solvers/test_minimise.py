@@ -133,7 +133,7 @@ def test_the_bound_on_rounding_is_small_against_what_a_record_moves(tools):
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 @pytest.mark.parametrize("start", [np.nan, np.inf, 0.0, 1e9, -3.0])
-def test_plain_descent_arrives_whatever_goes_wrong_before(tools, monkeypatch, objective, start):
+def test_plain_descent_converges_even_if_faster_methods_fail(tools, monkeypatch, objective, start):
     X, y = table(40, 3)
     problem = tools.make_problem(X, y, objective=objective, alpha=0.2)
 
@@ -146,7 +146,7 @@ def test_plain_descent_arrives_whatever_goes_wrong_before(tools, monkeypatch, ob
     assert problem.gradient_norm(minimise(problem, tolerance=tolerance)) <= tolerance
 
 
-def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
+def test_a_diverging_spectral_descent_is_abandoned(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, objective=SmoothedHinge(0.01), alpha=1e-3)
     target = module._Target(problem, problem.start(), 0.0)
@@ -155,7 +155,7 @@ def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
 
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
-def test_hard_data_is_solved_like_any_other(tools, objective):
+def test_extreme_data_is_minimised_without_an_exception(tools, objective):
     """Ties, zeros, huge and tiny rows, one label, steep directions: no exception, for it would tell of the data."""
     rng = np.random.default_rng(3)
     for n in (1, 3):

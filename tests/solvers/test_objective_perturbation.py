@@ -136,7 +136,7 @@ def planned(objective, budget, *, n, alpha=None):
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 @pytest.mark.parametrize(("n", "d", "points", "rounds"), [(1, 1, 10_001, 5), (2, 1, 10_001, 5), (2, 2, 301, 1)])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-2), Budget(0.3, 1e-3), Budget(3.0, 1e-4)], ids=repr)
-def test_no_neighbours_can_be_told_apart_better_than_promised(objective, n, d, points, rounds, budget):
+def test_no_neighbours_can_be_distinguished_better_than_promised(objective, n, d, points, rounds, budget):
     rng = np.random.default_rng(n + d)
     accuracy = {1: 1e-2, 2: 8e-2}[d]  # of sums over densities that jump where curvatures do
     for spread in (1.0, 30.0):  # half of epsilon for volume, or next to nothing
