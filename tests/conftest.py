@@ -19,7 +19,7 @@ REFERENCE = 0.35  # seconds that the reference work takes on the two-core machin
 
 
 def reference_work() -> None:
-    """Do what slow machines are slow at: transforms that leave the cache, and plain Python."""
+    """Do work on which slow machines are slow: transforms larger than the cache, and plain Python."""
     values = np.random.default_rng(0).standard_normal(1 << 19)
     for _ in range(10):
         np.fft.irfft(np.fft.rfft(values) ** 3)
@@ -43,7 +43,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 @pytest.fixture
 def slowness() -> Callable[[], float]:
-    """Return how to ask by which factor limits of time grow just now, at least 1.
+    """Return a function that gives the factor, at least 1, by which time limits are extended at the moment.
 
     A busy neighbour costs memory bandwidth and clock rate, which processor time does not leave out. So limits grow with
     the time that a reference work takes now.
@@ -68,7 +68,7 @@ def takes_less_than(slowness: Callable[[], float]) -> Callable[[float, Callable[
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give unseeded noise of this process the same keys in every run of a test, so that chance fails none of them.
+    """Give unseeded noise of this process the same keys in every run of a test, so that no test fails by chance.
 
     A test that has passed then passes again. ``@pytest.mark.system_noise`` leaves a test its keys from the system.
     """

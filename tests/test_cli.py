@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real files, and real processes for all but the long list of bad inputs."""
+"""The command line as users see it: real files, and real processes except for the long list of bad inputs."""
 
 import json
 import os

@@ -53,7 +53,7 @@ def imports(tree: ast.Module) -> set[str]:
 
 
 def at_import_time(tree: ast.Module) -> set[str]:
-    """Return what is imported as soon as the module is: what stands in no function and under no TYPE_CHECKING."""
+    """Return what is imported together with the module: imports outside functions and TYPE_CHECKING blocks."""
     kept, waiting = [], list(tree.body)
     while waiting:
         node = waiting.pop()

@@ -24,7 +24,7 @@ def fitted(binary, labels=(0, 1), **fields):
 
 @pytest.fixture
 def saved(binary, tmp_path):
-    """Return the path of a saved model and what its file holds."""
+    """Return the path of a saved model and the contents of its file."""
     path = tmp_path / "model.json"
     fitted(binary, random_state=987_654_321).save(path)
     return path, json.loads(path.read_text())

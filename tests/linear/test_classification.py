@@ -198,7 +198,7 @@ def digits():
 @pytest.mark.parametrize(
     ("table", "floor", "epsilon"),
     [
-        (wine, 0.70, 1.0),  # 0.905 +- 0.08 a seed, on 119 rows
+        (wine, 0.70, 1.0),  # 0.905 +- 0.08 per seed, on 119 rows
         (wine, 0.975, 4.0),  # 0.997 +- 0.007
         (digits, 0.85, 1.0),  # 0.887 +- 0.016
         (digits, 0.915, 4.0),  # 0.935 +- 0.008
@@ -206,7 +206,7 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """Of held-out rows, the mean of five seeds."""
+    """The accuracy is that on held-out rows, averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

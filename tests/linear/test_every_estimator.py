@@ -28,11 +28,11 @@ ESTIMATORS = sorted(
     ),
     key=lambda kind: kind.__name__,
 )
-# What a method needs in order to be worth anything on sixty rows.
+# Settings that a method needs to give a useful model on sixty rows.
 SETTINGS = {
     "minimiser": {"alpha": 0.1},
     "objective": {"alpha": 0.5},
-    "frank_wolfe": {"n_nonzero": 2, "max_iter": 20},  # fewer choices might come out the same for two seeds
+    "frank_wolfe": {"n_nonzero": 2, "max_iter": 20},  # with fewer choices, two seeds might give the same result
 }
 
 
@@ -237,7 +237,7 @@ def test_the_guarantee_keeps_within_the_budget_and_uses_it(kind, method, binary,
 @each_pure
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_pure_epsilon_is_pure(kind, method, binary, epsilon, monkeypatch):
-    """Not one Gaussian number in all of it."""
+    """No Gaussian number is drawn at all."""
     monkeypatch.setattr(NoiseSource, "gaussian", lambda *_, **__: pytest.fail("Gaussian noise was drawn"))
     guarantee = fitted(kind, binary, method, epsilon=epsilon, delta=0.0, alpha=1.0).guarantee_
     assert guarantee.delta == 0
@@ -248,7 +248,7 @@ def test_pure_epsilon_is_pure(kind, method, binary, epsilon, monkeypatch):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize("n", [6, 60, 600])
 def test_pure_epsilon_needs_no_other_setting(kind, binary, epsilon, n):
-    """The choice of the method and all defaults are the estimator's: they must go together, for every n and epsilon."""
+    """The estimator chooses the method and all defaults, which must be compatible for every n and epsilon."""
     X, y = (np.resize(each, (n, *each.shape[1:])) for each in binary)
     model = make(kind, epsilon=epsilon, delta=0.0).fit(X, targets(kind, y))
     assert model.guarantee_.delta == 0
@@ -450,7 +450,7 @@ def test_a_budget_beyond_floating_point_is_refused_before_any_noise_or_kept(kind
 
 @each
 def test_much_data_and_a_large_budget_give_an_accurate_model(kind):
-    """Where noise is slight, defaults change: fewer clips, more steps. They must go together all the same."""
+    """If the noise is small, the defaults are different (less clipping, more steps), and must still be compatible."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 3)) / 3
     y = (X[:, 0] > 0).astype(int)

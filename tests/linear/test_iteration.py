@@ -1,4 +1,4 @@
-"""method="iteration": hidden iterates, public records, and what the model says of them."""
+"""method="iteration": hidden iterates, public records, and what the model reports about them."""
 
 import importlib
 import os

@@ -51,7 +51,9 @@ def test_the_type_of_the_rows_is_kept(binary, dtype, fields):
 def test_single_and_double_precision_agree(binary):
     X, y = binary
     narrow, wide = (PrivateLogisticRegression(random_state=0).fit(X.astype(kind), y) for kind in (np.float32, float))
-    assert narrow.coef_ == pytest.approx(wide.coef_, rel=5e-3)  # single precision takes 0.1 % more noise, for rounding
+    assert narrow.coef_ == pytest.approx(
+        wide.coef_, rel=5e-3
+    )  # single precision needs 0.1 % more noise because of rounding
 
 
 def test_it_is_cloned_without_what_it_learned(binary):
@@ -287,7 +289,7 @@ def test_the_guarantee_is_conditional_only_on_seed_and_labels(binary, seed, clas
 
 
 def test_a_seeded_guarantee_warns_of_using_the_seed_again(binary):
-    """Two fits with one seed share their noise: who sees both can subtract one from the other, seed or no seed."""
+    """Two fits with the same seed have the same noise, so anyone who sees both can subtract one from the other."""
     X, y = binary
     flipped = y.copy()
     flipped[0] = 1 - y[0]

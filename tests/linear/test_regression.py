@@ -46,7 +46,7 @@ def test_the_estimator_passes_the_checks_of_scikit_learn(kind, fields):
 
 
 def minimum(X, y, loss, alpha, column):
-    """Return predictions at the minimum over centred rows beside a constant column, found by other means."""
+    """Return predictions at the minimum over centred rows with a constant column, computed independently."""
     wide = np.column_stack([X - X.mean(axis=0), np.full(len(X), column)])
 
     def value(weights):
@@ -167,7 +167,7 @@ def diabetes():
 @pytest.mark.parametrize(
     ("kind", "floor", "fields"),
     [
-        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 a seed
+        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 per seed
         (PrivateRidge, 0.46, {"epsilon": 4.0}),  # 0.49 +- 0.01
         (PrivateRidge, 0.26, {"epsilon": 10.0, "delta": 0.0}),  # 0.33 +- 0.03
         (PrivateRidge, 0.12, {"epsilon": 4.0, "method": "output"}),  # 0.19 +- 0.03
@@ -242,7 +242,7 @@ MISSING = {
 @each
 @pytest.mark.parametrize("y", MISSING.values(), ids=MISSING.keys())
 def test_a_target_that_is_not_a_number_is_refused_before_noise_is_drawn(kind, y, no_noise):
-    """A NaN that slips in would turn every weight into NaN: one record, seen by everybody, however large the noise."""
+    """A single NaN would turn every weight into NaN, which reveals the record however large the noise is."""
     with pytest.raises((ValueError, TypeError)) as error:
         kind(random_state=0).fit(np.eye(4), y)
     assert "\n" not in str(error.value)

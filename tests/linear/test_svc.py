@@ -115,7 +115,7 @@ def first_wine():
 @pytest.mark.parametrize(
     ("table", "floor", "fields"),
     [
-        (cancer, 0.91, {"epsilon": 1.0}),  # 0.936 +- 0.008 a seed
+        (cancer, 0.91, {"epsilon": 1.0}),  # 0.936 +- 0.008 per seed
         (cancer, 0.925, {"epsilon": 4.0}),  # 0.949 +- 0.007
         (cancer, 0.90, {"epsilon": 8.0, "delta": 0.0}),  # 0.932 +- 0.013
         (cancer, 0.74, {"epsilon": 4.0, "method": "output"}),  # 0.905 +- 0.018
@@ -129,7 +129,7 @@ def first_wine():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_on_held_out_rows_is_above_the_floor(table, floor, fields):
-    """Of held-out rows, the mean of five seeds."""
+    """The accuracy is that on held-out rows, averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

@@ -1,4 +1,4 @@
-"""From a method to a release: noise against other formulas, neighbours through the whole, wide sparse rows."""
+"""From a method to a release: noise compared with other formulas, neighbouring tables, and wide sparse rows."""
 
 import math
 import tracemalloc
@@ -42,7 +42,7 @@ def exact_mu(epsilon, delta):
 
 
 class Log:
-    """Every noisy vector of a run: what it was made of, the noise's standard deviation, and what was released."""
+    """Every noisy vector of a run: the exact value, the standard deviation of the noise, and the released value."""
 
     def __init__(self):
         self.exact, self.stds, self.released, self.replay = [], [], [], None
@@ -58,7 +58,7 @@ class Log:
 
 @pytest.fixture
 def watch(monkeypatch):
-    """Return a function that runs a fit and hands back its log; with ``replay``, on releases that are given."""
+    """Return a function that runs a fit and returns its log. ``replay`` gives the releases to use instead of noise."""
     step_noisy, plan_noisy = Step.noisy, OutputPlan.noisy
 
     def run(model, X, y, replay=None):
@@ -110,7 +110,7 @@ def neighbours(rng, n, d):
 @pytest.mark.parametrize("n", [2, 3, 9, 20])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_the_clip(kind, n, fit_intercept, watch):
-    """The claim for the last iterate rests on this, step by step, and on maps that contract: see test_projected_sgd."""
+    """The claim for the last iterate relies on this in every step, and on contracting maps: see test_projected_sgd."""
     rng = np.random.default_rng(n)
     for (X, y), (X2, y2) in neighbours(rng, n, 3):
         first, second = (make(kind, "iteration", fit_intercept=fit_intercept, max_iter=6) for _ in range(2))
@@ -128,7 +128,7 @@ def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_t
 
 
 def told_apart(one, other):
-    """Return the mu at which the two logs can be told apart: all releases together, each against its noise."""
+    """Return the mu with which the two logs can be distinguished by all releases together, relative to their noise."""
     squares = [
         float(np.sum((first - second) ** 2)) / std**2
         for first, second, std in zip(one.exact, other.exact, one.stds, strict=True)
@@ -144,9 +144,9 @@ def told_apart(one, other):
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_intercept, watch):
-    """One table is fitted; the other is fitted on the same releases. All sums together keep within the claim.
+    """One table is fitted, and the other is fitted with the same releases. All sums together stay within the claim.
 
-    And everything that comes back is the same to the last bit: nothing but the releases got through.
+    Everything that is returned is equal to the last bit, so only the releases carry information about the data.
     """
     rng = np.random.default_rng(n)
     claimed = exact_mu(20.0, 1e-5)
@@ -165,7 +165,7 @@ def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("size", [0.1, 10.0, 1e4])
 def test_no_neighbours_are_distinguished_better_than_promised_after_extreme_releases(kind, size, watch):
-    """Any releases may occur: a centre far off, weights that are steep. The sums that follow are bounded still."""
+    """Any releases may occur, such as a distant centre or large weights. The sums that follow must still be bounded."""
     rng = np.random.default_rng(7)
     claimed = exact_mu(20.0, 1e-5)
     for (X, y), (X2, y2) in neighbours(rng, 3, 2):
@@ -190,7 +190,7 @@ def test_no_neighbours_with_several_classes_are_distinguished_better_than_promis
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_claim_is_nearly_attained_by_an_outlier(kind, watch):
-    """On one side or the other, its gradient clipped in every step: the noise is not larger than it need be."""
+    """The outlier is on either side and is clipped in every step, so the noise is not larger than necessary."""
     X = np.zeros((3, 2))
     logs = []
     for side in (1.0, -1.0):
@@ -298,7 +298,7 @@ def test_the_number_of_steps_is_the_users_where_there_are_steps():
 @pytest.mark.parametrize("objective", [Logistic(), Squared(), Multinomial(3)], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0, 1e4, 1e6])
 def test_every_precision_has_a_clip_that_a_plan_can_have(objective, epsilon):
-    """From some precision on clipping no longer pays; a square, though, has no other bound."""
+    """With little noise, clipping is no longer useful, but the squared loss has no other bound."""
     release = TRAINERS["gradient"].train(task(objective, n=300, epsilon=epsilon))
     assert 0 < release.trace["clip_norm"] < math.inf
     assert release.guarantee.epsilon <= epsilon
@@ -309,7 +309,7 @@ def test_every_precision_has_a_clip_that_a_plan_can_have(objective, epsilon):
 
 @pytest.fixture(scope="module")
 def wide():
-    """Return 5,000 rows of 47,000 columns, one entry in five hundred: 1.9 GB, were it dense."""
+    """Return 5,000 rows of 47,000 columns, one entry in five hundred. As a dense matrix it would need 1.9 GB."""
     rng = np.random.default_rng(1)
     X = sparse.random_array((5_000, 47_000), density=0.002, format="csr", rng=rng)
     return X, (X @ rng.standard_normal(47_000) > 0).astype(int)

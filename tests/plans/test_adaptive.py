@@ -117,7 +117,7 @@ def test_a_noisy_sum_has_the_noise_of_twice_the_bound_over_mu(dtype, shape):
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 def test_one_noisy_sum_against_the_two_densities_of_the_farthest_neighbours(mu):
-    """Sums of -bound and +bound, with the noise that is drawn: the exact profile is that of mu, and of no less."""
+    """For sums of -bound and +bound with the drawn noise, the exact profile is that of mu and not of a smaller mu."""
     source = Watched()
     AdaptivePlan(mu).open(source).noisy(np.zeros(1), 0.7, mu)
     (std,) = source.scales
@@ -320,7 +320,7 @@ RULES = {
 
 
 def adaptive_delta(rule, first, total, epsilon):
-    """The exact delta of two releases, where the mu of the second is chosen by a rule from what the first said."""
+    """Return the exact delta of two releases, where a rule chooses the mu of the second from the first release."""
     x = np.linspace(first - 12, first + 12, 200_001)
     second = rule(x, math.sqrt(total**2 - first**2))
     loss = first * x - first**2 / 2
@@ -369,7 +369,7 @@ def test_a_purse_never_overspends(mu, wishes, seed):
             continue
         assert is_affordable
         nudge = 0.1 + abs(float(outcome)) % 2
-        # What was drawn is worth no more than what was paid: std 2/mu, scale 4/epsilon.
+        # The drawn noise matches what was paid: std 2/mu, scale 4/epsilon.
         assert source.scales[-1] >= (2 / amount if is_sum else 4 / amount) * (1 - 1e-15)
         spent += Fraction(price) ** 2
         assert Fraction(purse.left) ** 2 <= Fraction(mu) ** 2 - spent

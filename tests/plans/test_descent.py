@@ -171,7 +171,7 @@ def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_
 
 
 def test_the_noise_of_corollary_31_as_printed_is_too_small():
-    """Erratum (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
+    """docs/corrections.md (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
     for claim, truth in ((1.0, 1.092), (0.5, 0.512)):
         noise = 2 * math.sqrt(math.log(1.25 / DELTA) / 100) / claim
         plan = last(FixedOrder(50, public=100), noise=noise)

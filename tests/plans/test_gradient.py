@@ -24,7 +24,7 @@ def plan_of(sampler=None, steps=5, clip_norm=0.5, noise_multiplier=2.0, adjacenc
 
 
 def has_std(sample, std):
-    """Tell whether a normal sample of known mean zero can have this standard deviation."""
+    """Return whether a normal sample with mean zero is consistent with this standard deviation."""
     energy = np.sum(np.square(sample / std))
     return min(chi2.cdf(energy, sample.size), chi2.sf(energy, sample.size)) > RARELY
 

@@ -236,7 +236,7 @@ def test_a_run_over_another_number_of_units_is_refused_before_anything_is_drawn(
 
 
 def test_public_units_count_among_those_of_the_data():
-    """The data of FixedOrder(6, public=2) has 8 units: a check of its own used to refuse every number of units."""
+    """The data of FixedOrder(6, public=2) has 8 units. A separate check used to refuse every number of units."""
     plan = plan_of(FixedOrder(6, size=3, public=2), None, first=FullBatch())
     assert len(list(plan.run(8, NoiseSource(0)))) == 4
     with pytest.raises(ValueError, match="n = 8 units, the data has 6"):

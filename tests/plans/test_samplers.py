@@ -25,7 +25,7 @@ from privet.privacy import Adjacency, NoiseSource
 from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
-RARELY = 1e-6  # chance that a statistical test rejects what is right; seeds are fixed, so this is no flakiness
+RARELY = 1e-6  # probability that a test rejects a correct sampler; seeds are fixed, so tests are not flaky
 
 ALL_SAMPLERS = [FullBatch(), Poisson(0.25), FixedSize(3, 12), OneUniform(12), FixedOrder(12, passes=2, size=5)]
 

@@ -171,7 +171,7 @@ def test_below_the_fourier_floor_epsilon_stays_above_the_truth(delta):
 
 @pytest.mark.parametrize("delta", [1e-13, 1e-11])
 def test_rounding_of_tiny_renyi_divergences_never_gives_epsilon_zero(delta):
-    """Here dp-accounting's divergences come out negative, and it makes an epsilon of zero of that."""
+    """Here dp-accounting computes negative divergences and turns them into an epsilon of zero."""
     noise, rate = 1e6, 1e-4
     assert epsilon(PoissonGaussian(noise, rate, 10**5), ADD, delta) >= one_step_epsilon(noise, rate, delta) > 0
 
@@ -381,7 +381,7 @@ def test_an_empty_release_has_epsilon_zero(event, analysis):
     ids=["Poisson", "fixed size"],
 )
 def test_forty_equal_runs_are_one_run_of_forty_times_the_steps(many, one, adjacency, takes_less_than):
-    """A ledger is full of repeated plans: neither rounding nor waiting may grow with their number."""
+    """A ledger contains many repeated plans. Neither rounding errors nor computing time may grow with their number."""
     assert takes_less_than(2.0, lambda: epsilon(together(*many), adjacency, 1e-5))
     assert epsilon(together(*many), adjacency, 1e-5) == pytest.approx(epsilon(one, adjacency, 1e-5), rel=1e-6)
 
@@ -400,7 +400,7 @@ def test_a_composition_is_never_better_than_its_parts(parts, adjacency, delta):
     for first, second in itertools.combinations(parts, 2):
         whole = epsilon(together(first, second), adjacency, delta)
         for part in (first, second):
-            # Both are upper bounds on grids of their own, which differ by a few in ten thousand.
+            # Both are upper bounds on separate grids, which differ by a few parts in ten thousand.
             assert whole >= epsilon(part, adjacency, delta) * (1 - 2e-3)
 
 
@@ -437,7 +437,7 @@ print(epsilon({event!r}, Adjacency.ADD_OR_REMOVE, {delta}))
 
 
 def isolated_epsilon(event, delta):
-    """Account in a process of its own with little time and memory: some grids have filled the whole machine."""
+    """Run the accounting in a separate process with limited time and memory, because some grids used all memory."""
     script = ISOLATED.format(event=event, delta=delta)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, f"killed, or: {result.stderr[-300:]}"
@@ -522,7 +522,7 @@ def test_epsilon_falls_as_delta_grows(event):
 
 
 def epsilon_or_refusal(make, adjacency, delta, argument):
-    """The certified epsilon, or None where the argument itself is refused by name: never NaN, never another error."""
+    """Return the certified epsilon, or None if the argument is refused by name. NaN and other errors must not occur."""
     try:
         value = epsilon(make(), adjacency, delta)
     except ValueError as error:

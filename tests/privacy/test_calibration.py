@@ -29,7 +29,7 @@ calibrations = settings(
 
 
 def calibrated(family, adjacency, budget):
-    """Calibrate, and hold the result to the promise."""
+    """Calibrate, and check that the result keeps the promise."""
     noise = calibrate(family, adjacency, budget)
     achieved = epsilon(family(noise), adjacency, budget.delta)
     assert 0.99 * budget.epsilon < achieved <= budget.epsilon, f"{family(noise)} at {budget}"

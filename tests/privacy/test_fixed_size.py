@@ -132,7 +132,7 @@ def test_the_bound_would_be_broken_without_the_factor_two(noise, n):
 
 
 def test_finite_differences_stay_accurate_where_those_of_dp_accounting_do_not():
-    """Errata, Defaults 3: 25 steps at n = 5, size 1 come to 4.2 at order 256, where the unsampled bound is 0.06."""
+    """docs/proofs.md, section 2: 25 steps at n = 5, size 1 give 4.2 at order 256. The unsampled bound is 0.06."""
     sigma, order = 230.0, np.array([256.0])
     unsampled = 25 * order[0] / (2 * sigma**2)
     assert 25 * dp_accounting_rdp(sigma, 5, 1, order)[0] > 4

@@ -24,7 +24,7 @@ PROFILE = (0.0, 0.01, 0.1, 0.3, 1.0, 2.0, 4.0)  # epsilons at which profiles are
 
 
 def rounded_up_from(exact):
-    """Return a comparison with the exact value: not below it, and above by next to nothing."""
+    """Return a comparison with the exact value: not below it, and hardly above it."""
     return pytest.approx(float(exact) * (1 + 1.5e-10), rel=1.5e-10, abs=1e-300)
 
 
@@ -50,7 +50,7 @@ def test_known_values_of_a_secret_order(passes, expected):
 
 
 def test_known_value_of_a_secret_stop():
-    """Erratum (d): n = 1000, sigma = 8L, delta = 1e-6; without averaging 1.061."""
+    """docs/corrections.md (d): n = 1000, sigma = 8L, delta = 1e-6; without averaging 1.061."""
     event = LastIterate(8.0, n=1000, secret=Secret.STOP)
     assert epsilon(event, REPLACE, 1e-6) == pytest.approx(0.594, abs=5.1e-4)
     assert epsilon(replace(event, secret=Secret.NOTHING), REPLACE, 1e-6) == pytest.approx(1.061, abs=5.1e-4)
@@ -88,13 +88,13 @@ def test_theorem_35_at_every_index(n, passes):
 
 
 def noisy_gd(c, steps):
-    """Errata: strongly convex noisy gradient descent, gradients that differ by twice the noise."""
+    """Strongly convex noisy gradient descent, with gradients that differ by twice the noise."""
     c = mp.mpf(c)
     return 2 * mp.sqrt((1 - c**steps) / (1 + c**steps) * (1 + c) / (1 - c))
 
 
 def noisy_cgd(c, length, passes):
-    """Errata: its cyclic form, the last of two batches or more; for one the form above is less."""
+    """The cyclic form, for the last of two or more batches. For one batch, the form above is smaller."""
     c = mp.mpf(c)
     later = (1 - c ** (length * (passes - 1))) / (1 + c ** (length * (passes - 1)))
     return 2 * mp.sqrt(1 + c ** (2 * length - 2) * (1 - c**2) / (1 - c**length) ** 2 * later)
@@ -334,8 +334,8 @@ class Chain:
     def profiles(self, p, q):
         """Return the larger of the two hockey-stick divergences as a function of epsilon.
 
-        Densities tell where one exceeds a multiple of the other, distribution functions by how much: an error in the
-        first hardly matters.
+        Densities show where one law exceeds a multiple of the other, and distribution functions by how much, so an
+        error in the densities hardly matters.
         """
         reach = self.edge + 3 + 9 * self.noise
         x = np.arange(-reach, reach, self.noise / 20)
@@ -508,7 +508,7 @@ def test_runs_with_a_secret_stay_below_the_average_claimed(secret, passes, publi
 
 
 def test_the_stop_itself_must_stay_secret():
-    """Were it told, the first unit would have the mu of a run of one step with chance 1/n: the claim is for less."""
+    """If it were revealed, the first unit would have the mu of a single step with probability 1/n."""
     event = LastIterate(1.0, n=4, secret=Secret.STOP)
     mus, chances = event.mixture()
     assert chances == pytest.approx([0.25] * 4)
@@ -519,7 +519,7 @@ def test_the_stop_itself_must_stay_secret():
 
 
 def explicit(event):
-    """Return the mus of an event by writing every place's schedule out."""
+    """Return the mus of an event, computed from the explicit schedule of every place."""
     length, mus = event.steps // event.passes, []
     for place in range(event.places):
         shifts = np.zeros(event.steps)
@@ -647,7 +647,7 @@ def test_more_runs_cost_more_but_less_than_their_sum(secret):
 
 
 def test_two_runs_with_a_secret_stop_by_convolution():
-    """The exact law of the sum of two losses, each of a Gaussian whose mu is drawn and told."""
+    """The exact law of the sum of two losses, each of a Gaussian whose mu is drawn and revealed."""
     event = LastIterate(4.0, n=5, secret=Secret.STOP, runs=2)
     mus, chances = event.mixture()
     for delta in (1e-5, 1e-2):

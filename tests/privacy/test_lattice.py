@@ -1,4 +1,4 @@
-"""The law of noise that is made of fair bits, and what may be claimed of it."""
+"""The distribution of noise that consists of fair bits, and the guarantee that it gives."""
 
 import math
 
@@ -99,7 +99,7 @@ def test_the_steps_of_the_lattice_law_are_close_to_those_of_a_gaussian():
 
 
 def test_twice_the_step_would_be_refuted():
-    """The bound is no idle one: a law that is half as wide breaks it."""
+    """The bound is not vacuous: a law that is half as wide violates it."""
     law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
     step, distance = law.comparison(1e-6)
     shift, eps = round(law.std), 1.0

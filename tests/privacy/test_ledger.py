@@ -174,7 +174,7 @@ def test_a_limit_may_be_a_pair(path):
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 200])
 def test_a_truncated_last_line_is_an_error_and_nothing_is_added_to_it(path, cut):
-    """A crash of the machine can leave part of a line, be it all but the end of the line itself."""
+    """A crash of the machine can leave part of a line, possibly all but the line feed."""
     for _ in range(3):
         Ledger(path).spend(GAUSS)
     path.write_bytes(path.read_bytes()[:-cut])
@@ -244,7 +244,7 @@ print(booked)
 
 
 def start_workers(path, workers, entries, limit):
-    """Start the processes and let them go at one moment, after all have imported everything."""
+    """Start the processes and release them at the same time, after all have imported everything."""
     processes = [
         subprocess.Popen([sys.executable, "-c", WORKER, path, str(name), str(entries), str(limit)],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -98,7 +98,7 @@ def test_two_steps_on_any_two_pairs_of_tiny_datasets_keep_within_the_claim(n, si
         gap = np.multiply.outer(p1, p2) - math.exp(certified) * np.multiply.outer(q1, q2)
         worst = max(worst, float(np.maximum(gap, 0, out=gap).sum()) * width**2)
     assert worst <= delta * (1 + 2e-3)  # the sum's own error at the kink
-    assert worst > 0.2 * delta  # and the claim is no idle one
+    assert worst > 0.2 * delta  # and the claim is not vacuous
 
 
 @pytest.mark.parametrize("steps", [1, 3, 40, 401])

@@ -48,7 +48,7 @@ def silence(n, d, *, n_classes=None, alpha=0.0, dtype=np.float64):
 
 
 def has_std(sample, std, rarely=1e-6):
-    """Tell whether a normal sample of known mean zero can have this standard deviation."""
+    """Return whether a normal sample with mean zero is consistent with this standard deviation."""
     energy = float(np.sum(np.square(np.asarray(sample, dtype=np.float64) / std)))
     return min(chi2.cdf(energy, np.size(sample)), chi2.sf(energy, np.size(sample))) > rarely
 
@@ -74,7 +74,7 @@ def neighbours(rng, n, d):
 
 @pytest.fixture
 def tools():
-    """Hand out the helpers above: test folders are not importable packages."""
+    """Return the helpers above, because test folders are not importable packages."""
     names = (Silent, Linear, make_problem, silence, has_std, neighbours)
     return type("Tools", (), {tool.__name__: staticmethod(tool) for tool in names})
 

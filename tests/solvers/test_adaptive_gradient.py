@@ -40,7 +40,7 @@ class Watched(NoiseSource):
 
 
 class Script:
-    """Answers in the place of a purse's noise, and a record of what it was asked: same answers, same path."""
+    """Replaces the noise of a purse by given answers and records its calls. The same answers give the same path."""
 
     def __init__(self, monkeypatch, gradients, choices):
         self.sums, self.losses, self.asked = [], [], 0
@@ -72,7 +72,7 @@ def test_the_scales_of_the_first_round_by_hand(tools, clip_norm, bound, loss_cli
     solve(tools.silence(20, 3), plan, source=source, clip_norm=clip_norm, loss_clip=loss_clip, expected_steps=25)
     share = 0.5 / math.sqrt(2 * 25)
     assert source.stds[0] == pytest.approx(2 * bound / share, rel=1e-6)
-    # The least epsilon with randomised response of epsilon/2 as hard to see as this share, for a tenth of a percent.
+    # The smallest epsilon, to 0.1 %, for which randomised response of epsilon/2 is as hard to detect as this share.
     epsilon = share / (2 * math.sqrt(2 * math.pi) / 8)
     assert source.scales[0] == pytest.approx(2 * width / epsilon, rel=1e-3)
     assert selection_mu(2 * width / source.scales[0]) <= share
@@ -235,7 +235,9 @@ def test_the_longest_candidate_stays_within_limits(tools, monkeypatch, choices, 
     script = Script(monkeypatch, np.ones((99, 1)), choices)
     with pytest.raises(StopIteration):
         solve(tools.silence(3, 1), AdaptivePlan(1.0), expected_steps=100, candidates=4, max_step=0.8, period=3)
-    assert script.losses[-1][1] == pytest.approx(longest / 2, rel=1e-5)  # half of what a loss can change on the way
+    assert script.losses[-1][1] == pytest.approx(
+        longest / 2, rel=1e-5
+    )  # half of what a loss can change along the segment
 
 
 @pytest.mark.parametrize("growth", [1e-6, 0.1, 10.0, 1e300])
@@ -320,7 +322,7 @@ def test_neighbours_differ_in_no_sum_by_more_than_is_paid_for(tools, monkeypatch
                 assert (bound, epsilon) == tuple(same)
                 assert np.abs(a - b).max() <= 2 * bound * (1 + 1e-12)
                 apart["choice"] = max(apart["choice"], np.ptp(a - b) / (4 * bound))
-    # Random neighbours come only so near; those of the next two tests come all the way.
+    # Random neighbours do not attain the bound. The neighbours in the next two tests do.
     assert 0.2 < apart["gradient"] <= 1 + 1e-12
     assert 0.1 < apart["choice"] <= 1 + 1e-12
 
@@ -343,7 +345,7 @@ def along(tools, monkeypatch, tables, gradients, choices, **options):
 def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
     tools, monkeypatch, clip_norm, max_step, n
 ):
-    """Far out along the first feature rows a hair apart lie surely on two sides; then a step along the second."""
+    """At large weights, two almost equal rows are classified differently. A step along the second feature follows."""
     others = [[0.1, 0.2]] * (n - 1), [1] * (n - 1)
     tables = [([[0.05, 1.0], *others[0]], [0, *others[1]]), ([[-0.05, 1.0], *others[0]], [1, *others[1]])]
     one, other = along(
@@ -358,7 +360,10 @@ def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
     (a, bound, _), (b, *_) = one[0], other[0]
     assert bound == pytest.approx(clip_norm or 1.0)
     assert 0.99 < np.linalg.norm(a - b) / (2 * bound) <= 1
-    (a, bound, _), (b, *_) = one[1], other[1]  # one record's loss rises by all that the slope allows, the other falls
+    (a, bound, _), (b, *_) = (
+        one[1],
+        other[1],
+    )  # one record's loss rises as far as the slope allows, and the other's falls
     assert bound == pytest.approx(max_step / 2)
     assert 0.97 < np.ptp(a - b) / (4 * bound) <= 1
 
@@ -366,7 +371,7 @@ def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
 @pytest.mark.parametrize("loss_clip", [1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("n", [2, 3])
 def test_the_bound_on_clipped_losses_is_attained_by_a_flipped_label(tools, monkeypatch, loss_clip, n):
-    """A step across zero from far to far: with one label the loss rises from 0 to the clip, with the other it falls."""
+    """A long step crosses zero. With one label the loss rises from 0 to the clip, and with the other it falls."""
     tables = [([[1.0]] * n, [label] + [1] * (n - 1)) for label in (0, 1)]
     one, other = along(tools, monkeypatch, tables, [[1.0], [-1.0]], [10, 20], loss_clip=loss_clip, max_step=1000.0)
     (a, bound, _), (b, *_) = one[1], other[1]

@@ -48,7 +48,7 @@ def released(monkeypatch):
 
 @pytest.fixture
 def replayed(monkeypatch):
-    """Hand out releases that were made on another table, and keep what this table would have summed."""
+    """Return releases that were made on another table, and record the sums of this table."""
 
     def replay(outputs):
         left, sums = list(outputs), []
@@ -152,7 +152,7 @@ def test_without_noise_the_mean_is_the_mean(tools, released):
 
 
 def test_centring_speeds_up_descent_on_rows_with_a_common_mean(tools):
-    """The reason for it: thirty steps on rows far from zero, whose differences carry the labels."""
+    """Thirty steps on rows far from zero, whose differences determine the labels, show why centring is useful."""
     rng = np.random.default_rng(4)
     differences = rng.standard_normal((300, 5))
     X, y = differences + 20, (differences[:, 0] > 0).astype(int)
@@ -221,7 +221,7 @@ def test_no_neighbour_moves_the_mean_by_more_than_twice_the_bound_over_n(tools, 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_a_whole_run_on_a_neighbour_is_distinguished_by_its_sums_alone(tools, objective, n, released, replayed):
-    """Given the same releases, every sum is within its claim of the other's, and all that comes back is the same."""
+    """Given the same releases, corresponding sums differ by at most the claim, and all returned values are equal."""
     rng = np.random.default_rng(10 + n)
     record = Step.noisy
     for one, other in tools.neighbours(rng, n, 3):
@@ -270,7 +270,7 @@ def test_the_worst_pair_is_distinguished_as_well_as_claimed_and_no_better(tools,
     claimed = math.hypot(2 / plan.mean.noise_multiplier, 2 * math.sqrt(steps) / plan.gradients.noise_multiplier)
     assert exact_epsilon(claimed) == pytest.approx(60.0, rel=1e-6)
     stated = plan.guarantee(DELTA)
-    for kind in (CentredPlan, GradientPlan):  # stating it a thousand times takes longer than the runs
+    for kind in (CentredPlan, GradientPlan):  # computing it a thousand times takes longer than the runs
         monkeypatch.setattr(kind, "guarantee", lambda *_, **__: stated)
     losses = np.empty((2, runs))
     for side, problem in enumerate(problems):

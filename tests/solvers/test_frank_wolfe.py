@@ -36,7 +36,7 @@ class Watched(NoiseSource):
 
 
 class Script:
-    """Choices in the place of noisy ones, and a record of what they were made from: same choices, same path."""
+    """Replaces noisy choices by given ones and records their scores. The same choices give the same path."""
 
     def __init__(self, monkeypatch, choices):
         self.asked, self.paid = [], []

@@ -46,7 +46,7 @@ def range_of(mu):
 
 
 def law_of_sets(scores, scale, number):
-    """The chance of every set of places under exponential mechanisms one after the other, by enumeration."""
+    """Return the probability of every set of places under consecutive exponential mechanisms, by enumeration."""
     weights = np.exp((np.asarray(scores) - np.max(scores)) / scale)
     chances = {}
     for places in itertools.permutations(range(len(scores)), number):
@@ -103,7 +103,7 @@ def test_no_neighbours_are_distinguished_by_the_chosen_places_better_than_the_pr
         p, q = (np.array([law[key] for key in laws[0]]) for law in laws)
         worst = max(worst, smallest_mu(p, q))
     assert worst <= mu * (1 + 1e-9)
-    assert worst > (0.95 if number == 1 else 0.6) * mu  # less noise by so much would be seen
+    assert worst > (0.95 if number == 1 else 0.6) * mu  # this much less noise would be detected
 
 
 def test_places_are_paid_for_and_sorted():
@@ -161,7 +161,7 @@ FORMS = {"dense": np.asarray, "csr": sparse.csr_array, "explicit zeros": with_ex
 
 
 class Script:
-    """Answers in the place of a purse's noise, and a record of what it was asked: same answers, same path."""
+    """Replaces the noise of a purse by given answers and records its calls. The same answers give the same path."""
 
     def __init__(self, monkeypatch, seed=0, size=1.0):
         self.asked, self.paid, self._seed = [], [], seed
@@ -210,7 +210,7 @@ def test_no_neighbours_have_sums_farther_apart_than_twice_the_bound(monkeypatch,
             asked.append(script.asked)
         assert len(asked[0]) == len(asked[1]) == 12
         for (kind, one, bound), (_, other, same) in zip(*asked, strict=True):
-            assert bound == same  # the bound owes nothing to the data
+            assert bound == same  # the bound does not depend on the data
             apart = np.abs(one - other).max() if kind == "scores" else np.linalg.norm(one - other)
             assert apart <= 2 * bound
 
@@ -218,7 +218,7 @@ def test_no_neighbours_have_sums_farther_apart_than_twice_the_bound(monkeypatch,
 @pytest.mark.parametrize(("row_norm", "n_nonzero"), [(10.0, 1), (10.0, 3), (1.5, 4)])
 @pytest.mark.parametrize("intercept", [0.0, 0.7])
 def test_the_bounds_are_attained(monkeypatch, row_norm, n_nonzero, intercept):
-    """A record whose entries and residuals are all as large as they may be, on one side and on the other."""
+    """A record has the largest allowed entries and residuals, with opposite signs in the two tables."""
     e, clip, asked = 0.8, 0.5, []
     for sign in (1, -1):
         script = Script(monkeypatch)

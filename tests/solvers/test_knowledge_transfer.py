@@ -58,7 +58,7 @@ def test_no_neighbours_have_scores_farther_apart_than_the_sensitivity(tools, n, 
 @pytest.mark.parametrize("intercept", [0.0, 0.6])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_linear_losses_along_the_top_singular_vector_attain_it(tools, n, intercept, form):
-    """One record pulls with all its force along the direction that the public rows stretch the most."""
+    """One record pulls as strongly as possible in the direction that the public rows stretch most."""
     features = public(8, 4, intercept=intercept, form=form)
     matrix = np.stack([features.rows.scores(w) for w in np.eye(4 + bool(intercept))], axis=1)
     top = np.linalg.svd(matrix)[2][0]
@@ -253,7 +253,7 @@ def test_a_teacher_of_other_columns_is_refused(tools, separable):
 
 
 def support_flip(n=1001):
-    """Two features fit equally well, and the last record decides which of them a sparse teacher takes."""
+    """Two features fit equally well, and the last record decides which of them a sparse teacher keeps."""
     half = np.repeat(np.eye(2), n // 2, axis=0)
     for last in np.eye(2):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))

@@ -125,7 +125,7 @@ def test_the_exact_gradient_is_within_the_least_tolerance(tools, objective, alph
 
 
 def test_the_bound_on_rounding_is_small_against_what_a_record_moves(tools):
-    """So that the default tolerance, a hundredth of L/n, is within reach for tables of any usual size."""
+    """The default tolerance, a hundredth of L/n, must be reachable for tables of any usual size."""
     for n, d in ((10, 2), (3000, 100), (100_000, 10)):
         problem = tools.make_problem(np.ones((n, d)), np.ones(n, int), alpha=1e-3)
         assert least_tolerance(problem) < 1e-2 * problem.lipschitz / n
@@ -156,7 +156,7 @@ def test_a_diverging_spectral_descent_is_abandoned(tools, separable):
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 def test_extreme_data_is_minimised_without_an_exception(tools, objective):
-    """Ties, zeros, huge and tiny rows, one label, steep directions: no exception, for it would tell of the data."""
+    """Ties, zeros, huge and tiny rows, one label and steep directions must not raise, which would reveal data."""
     rng = np.random.default_rng(3)
     for n in (1, 3):
         for pair in tools.neighbours(rng, n, 3):
@@ -170,7 +170,7 @@ def test_extreme_data_is_minimised_without_an_exception(tools, objective):
 
 
 class Untouchable(Logistic):
-    """A loss that tells when data is looked at."""
+    """A loss that raises an error when it is evaluated."""
 
     def loss(self, scores, targets):
         raise AssertionError("the data was touched")

@@ -61,7 +61,7 @@ def test_no_neighbours_have_minimisers_farther_apart_than_the_sensitivity(tools,
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 50])
 @pytest.mark.parametrize("alpha", [0.01, 1.0])
 def test_linear_losses_attain_it(tools, n, alpha):
-    """One record pulls one way or the other with all its force, and only the ridge holds against it."""
+    """One record pulls as strongly as possible in one of two directions, and only the ridge penalty opposes it."""
     pair = [(np.ones((n, 1)), np.where(np.arange(n) == 0, side, 0.3)) for side in (1.0, -1.0)]
     distance, sensitivity = moved(tools, pair, objective=tools.Linear(), alpha=alpha)
     assert 0.98 * sensitivity < distance <= sensitivity
@@ -70,7 +70,7 @@ def test_linear_losses_attain_it(tools, n, alpha):
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("objective", [Huber(0.05), SmoothedHinge(0.5)], ids=["huber", "hinge"])
 def test_losses_that_are_straight_far_out_attain_it(tools, n, objective):
-    """Common records without a row hold nothing back; the one that counts is surely wrong, on either side."""
+    """The common records are rows of zeros. The differing record is a clear mistake in both tables."""
     alpha = 10.0 if isinstance(objective, SmoothedHinge) else 0.5
     rows = np.zeros((n, 1))
     rows[0] = 1.0
@@ -80,7 +80,7 @@ def test_losses_that_are_straight_far_out_attain_it(tools, n, objective):
 
 
 def test_a_solver_that_errs_as_badly_as_it_may_stays_within_it(tools, monkeypatch):
-    """Both minimisers are pushed apart until their gradients are as long as the tolerance: that, too, is attained."""
+    """Both minimisers are moved apart until their gradients are as long as the tolerance, which attains the bound."""
     ends = []
     for side in (1.0, -1.0):
         targets = np.where(np.arange(4) == 0, side, 0.3)
@@ -99,7 +99,7 @@ def test_a_solver_that_errs_as_badly_as_it_may_stays_within_it(tools, monkeypatc
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 def test_errors_in_any_direction_stay_within_it(tools, monkeypatch, objective):
-    """Walk from each minimiser, in a random direction, as far as the tolerance lets it."""
+    """Move from each minimiser in a random direction as far as the tolerance allows."""
     rng = np.random.default_rng(7)
     tolerance = 0.05
     exactly = importlib.import_module("privet.solvers.base.minimise").minimise

@@ -204,7 +204,7 @@ def test_neighbours_differ_in_no_sum_by_more_than_twice_the_clip(tools, n, clip_
 @pytest.mark.parametrize("clip_norm", [0.3, 10.0])
 @pytest.mark.parametrize("objective", [Logistic(), Multinomial(3)], ids=["logistic", "multinomial"])
 def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools, clip_norm, objective):
-    """Rows a hair apart on both sides of steep weights: one surely taken for class 1, one surely for class 0."""
+    """At large weights, of two almost equal rows one is clearly classified as class 1 and the other as class 0."""
     weights = objective.start(2)
     weights[0] = 1e5 if weights.ndim == 1 else [0.0, 1e5, 0.0]
     sums = []
@@ -212,7 +212,7 @@ def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools
         problem = tools.make_problem(np.array([[side, 1.0]]), [label], objective=objective)
         sums.append(objective.gradient_sum(weights, problem.rows, problem.targets, clip_norm))
     bound = 2 * min(clip_norm, objective.lipschitz(1.0))
-    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # the third class takes half of the second mistake
+    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # half of the second mistake falls on the third class
     assert share * bound < np.linalg.norm(sums[0] - sums[1]) <= bound
 
 

@@ -1,4 +1,4 @@
-"""Besides the usual: the released minimiser's density, exactly, on neighbouring tables of one and two records."""
+"""Objective perturbation, including the exact density of the released minimiser on tables of one and two records."""
 
 import dataclasses
 import math
@@ -52,7 +52,7 @@ class Straight(GeneralisedLinear):
 
 
 def curvatures(objective, scores, targets):
-    """Second derivatives by the score, almost everywhere."""
+    """Return the second derivatives with respect to the score, almost everywhere."""
     if isinstance(objective, Logistic):
         return expit(scores) * expit(-scores)
     if isinstance(objective, SmoothedHinge):
@@ -139,7 +139,7 @@ def planned(objective, budget, *, n, alpha=None):
 def test_no_neighbours_can_be_distinguished_better_than_promised(objective, n, d, points, rounds, budget):
     rng = np.random.default_rng(n + d)
     accuracy = {1: 1e-2, 2: 8e-2}[d]  # of sums over densities that jump where curvatures do
-    for spread in (1.0, 30.0):  # half of epsilon for volume, or next to nothing
+    for spread in (1.0, 30.0):  # half of epsilon for volume, or almost nothing
         usual = objective.smoothness(1.0) / (n * math.expm1(budget.epsilon / 2))
         plan = planned(objective, budget, n=n, alpha=spread * usual)
         mu = 2 * plan.lipschitz / plan.scale
@@ -156,12 +156,12 @@ def test_no_neighbours_can_be_distinguished_better_than_promised(objective, n, d
 @pytest.mark.parametrize("objective", [Straight(), Huber(0.4), SmoothedHinge(0.3)], ids=["straight", "huber", "hinge"])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-2), Budget(0.3, 1e-4)], ids=repr)
 def test_it_is_attained_and_half_the_noise_breaks_it(objective, budget):
-    """The two records pull in opposite directions with all their force, wherever the minimiser may be."""
+    """The two records pull in opposite directions as strongly as possible, wherever the minimiser is."""
     plan = planned(objective, budget, n=2, alpha=200.0)
     wrong = {Straight: (1.0, -1.0), Huber: (-9.0, 9.0), SmoothedHinge: (0, 1)}[type(objective)]
     pair = [(np.array([[1.0], [0.0]]), np.array([label, wrong[0]])) for label in wrong]
     found, _ = hockey_stick(objective, pair, plan, budget.epsilon)
-    # Without curvature nothing tells both ends of the noise apart but its sign: a two-sided claim is twice what is.
+    # Without curvature only the sign distinguishes the two tails of the noise, so two-sided claims are twice the truth.
     assert (0.8 if plan.is_one_sided else 0.4) * budget.delta < found <= budget.delta
     broken, _ = hockey_stick(objective, pair, plan, budget.epsilon, weaker=0.5)
     assert broken > 5 * budget.delta
@@ -216,7 +216,7 @@ def test_pure_noise_is_no_larger_than_it_must_be():
 
 @pytest.mark.parametrize("tolerance", [0.01, 0.3])
 def test_a_solver_that_errs_as_badly_as_it_may_is_covered_by_the_noise_on_the_output(tolerance):
-    """Straight losses, whose minimisers are pushed apart by both errors: all is Gaussian, and known exactly."""
+    """For linear losses, whose minimisers both errors move apart, everything is Gaussian and known exactly."""
     budget, n, alpha = Budget(1.0, 1e-3), 2, 5.0
     fields = {"n": n, "lipschitz": 1.0, "smoothness": 1e-3, "strong_convexity": alpha, "is_one_sided": True}
     plan = ObjectivePlan.for_budget(budget, **fields, tolerance=tolerance)
@@ -369,7 +369,7 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(tools, separable)
 
 
 class Noiseless(NoiseSource):
-    """A source that must not be asked."""
+    """A source that must not be used."""
 
     def gaussian(self, shape, std, dtype=np.float64):
         raise AssertionError("noise was drawn")

@@ -31,7 +31,7 @@ def solve(problem, plan, source, **options):
 
 
 def moved(tools, pair, **fields):
-    """Return how far descent ends apart on two tables, and how far it may."""
+    """Return the distance between the results of descent on two tables, and the largest allowed distance."""
     pace = fields.pop("pace", 1.8)
     steps = fields.pop("steps", 40)
     ends = []
@@ -59,7 +59,7 @@ def test_no_neighbours_end_farther_apart_than_the_sensitivity(tools, n, alpha, o
 @pytest.mark.parametrize("n", [2, 3, 5, 50])
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_linear_losses_attain_the_sensitivity(tools, n, alpha):
-    """One record pulls one way or the other, with all its force, in every step."""
+    """One record pulls as strongly as possible in one of two directions in every step."""
     pair = [(np.ones((n, 1)), np.where(np.arange(n) == 0, side, 0.0)) for side in (1.0, -1.0)]
     fields = {"objective": tools.Linear(), "alpha": alpha, "pace": 0.7, "steps": 40}
     distance, sensitivity = moved(tools, pair, **fields)

@@ -88,7 +88,7 @@ SAMPLERS = [
 
 
 def scaled_weights(tools, sampler, steps, divisor):
-    """Return the weights of problems without gradients, each over the noise that its steps add up to but for z C."""
+    """Return the weights of problems without gradients, divided by the total noise of their steps in units of z C."""
     alpha, step_size, scaled = 0.3, 0.5, []
     plan = last(sampler, Descent(step_size, 0.25 + alpha, alpha), clip_norm=0.7, steps=steps)
     for seed in range(40):
@@ -267,7 +267,7 @@ def test_without_noise_neighbours_end_within_the_recursion(tools, sampler, alpha
 
 
 def test_linear_losses_attain_the_shift(tools):
-    """Erratum (f): the recursion is the truth for linear losses and a ridge."""
+    """docs/corrections.md (f): the recursion is exact for linear losses and a ridge penalty."""
     alpha, n = 0.4, 4
     targets = (np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0]))
     problems = [tools.make_problem(np.ones((n, 1)), y, objective=tools.Linear(), alpha=alpha) for y in targets]

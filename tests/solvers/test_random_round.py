@@ -219,7 +219,7 @@ def test_losses_without_bound_are_clipped(tools):
 @pytest.mark.parametrize("clip_norm", [0.3, 10.0])
 @OBJECTIVES
 def test_neighbours_differ_in_no_sum_by_more_than_twice_the_clip(tools, n, clip_norm, objective):
-    """The sums of single records, as the solver makes them: written out."""
+    """Return the sums of single records, computed explicitly as the solver does."""
     rng = np.random.default_rng(n)
     bound = 2 * min(clip_norm, objective.lipschitz(math.hypot(1, 0.5)))
     farthest = 0.0

@@ -101,7 +101,7 @@ def test_seeds_repeat_and_secure_sources_differ(tools):
 
 
 def later_sum(tools, table, plan, weights, before, **fields):
-    """Return what a step after the first adds up, given all that was released before it."""
+    """Return the sum of a step after the first, given all earlier releases."""
     problem = tools.make_problem(*table, **fields)
     step = next(GradientPlan(FullBatch(), 1, 1.0, 1.0).run(problem.rows.n, NoiseSource(0)))
     return _total(problem, plan, step, weights, before)
@@ -148,7 +148,7 @@ def test_the_bound_is_attained_by_two_records_that_turn_into_sure_mistakes(tools
 
 @OBJECTIVES
 def test_differences_are_clipped_even_where_gradients_need_no_clip(tools, objective):
-    """A residual may move by more than it can measure: 2 for a Huberised loss, say, whose own bound is 1."""
+    """A residual can change by more than its bound: by 2 for a Huber loss whose bound is 1."""
 
     class Wide(type(objective)):
         def residuals(self, scores, targets):
@@ -197,7 +197,7 @@ def test_empty_batches_work(tools):
 
 
 def naive(rows, labels, n_classes, weights):
-    """Return each record's gradient, written out."""
+    """Return each record's gradient, computed explicitly."""
     if n_classes is None:
         return np.array([(1 / (1 + np.exp(-row @ weights)) - y) * row for row, y in zip(rows, labels, strict=True)])
     return np.array(

@@ -97,7 +97,7 @@ def test_an_aligned_step_never_exceeds_its_longest(gradients, first, longest, no
 
 
 def test_a_product_within_the_noise_does_not_cut_the_step():
-    """A product within two deviations of zero says nothing: no cut; where noise hides both, growth to the limit."""
+    """A product within two standard deviations of zero does not cut the step. If noise hides both, the step grows."""
     assert sizes(AlignedStep(1.0), [[1.0], [-0.5]], noise_std=1.0)[1] > 0.5
     assert sizes(AlignedStep(1.0), [[10.0], [-10.0]], noise_std=0.1)[1] == 0.5
     rng = np.random.default_rng(1)
@@ -107,7 +107,7 @@ def test_a_product_within_the_noise_does_not_cut_the_step():
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e-100, 1e100, 1e160, 1e300])
 def test_gradients_and_noise_of_every_size_give_a_size(scale):
-    """Squares pass the largest float, or vanish: a model of large targets or little budget is trained all the same."""
+    """Squares overflow or underflow, but a model with large targets or a small budget must still be trained."""
     gradients = scale * np.array([[1.0, 0.5], [0.9, 0.4], [-1.0, -0.3], [0.2, 0.1]])
     found = sizes(AlignedStep(1.0, 8.0), gradients, noise_std=0.01 * scale)
     assert all(0 < size <= 8.0 for size in found)
@@ -124,7 +124,7 @@ def test_it_finds_the_step_of_a_quadratic():
 
 
 def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
-    """What a rule is shown is what was released, divided, plus the penalty's part; never a sum without noise."""
+    """A rule receives the released sum over the divisor plus the penalty's gradient, never a sum without noise."""
     X = np.random.default_rng(2).standard_normal((8, 3))
     problem = tools.make_problem(X, [0, 1] * 4, alpha=0.1)
     plan, source = GradientPlan(FullBatch(), 5, 0.3, 4.0), NoiseSource(4)
@@ -153,7 +153,7 @@ def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
 
 @pytest.mark.parametrize("rule", [AlignedStep(0.5, 20.0), DecayingStep(1.0), ConstantStep(0.5)], ids=repr)
 def test_the_same_releases_lead_to_the_same_steps_whatever_the_table(tools, rule, monkeypatch):
-    """Post-processing: with the releases given, nothing else of the data gets through."""
+    """Step sizes are post-processing: given the releases, they do not depend on the data."""
     rng = np.random.default_rng(3)
     outputs = [rng.standard_normal(3) for _ in range(12)]
     runs = []
@@ -217,7 +217,7 @@ def hostile_tables():
 
 
 class Told(StepSize):
-    """A rule that is told of so much noise, whatever the plan says."""
+    """A rule that receives a fixed noise level, whatever the plan says."""
 
     def __init__(self, rule, noise_std):
         self.rule, self.noise_std = rule, noise_std
@@ -236,7 +236,7 @@ LOSSES = {"logistic": Logistic(), "hinge": SmoothedHinge(0.5), "square": Squared
 def test_a_descent_with_hardly_any_noise_ends_no_higher_than_it_began(tools, loss, table, noise_std):
     """Growing steps must not throw the weights far away, however flat, steep or separable the data is.
 
-    The rule is told of the noise, and limited by it, as the estimators do; the runs are without it.
+    As in the estimators, the rule receives the noise level and is limited by it, but the runs have no noise.
     """
     X, y = TABLES[table]
     for intercept in (0.0, 0.2):

@@ -62,7 +62,7 @@ class Watched(NoiseSource):
 
 
 def votes_of(monkeypatch, problem, **options):
-    """What the choice is made from, its bound and its price."""
+    """The scores of the choice, their bound and their price."""
     seen = []
 
     def noisy_top(purse, scores, bound, mu, number):
