@@ -9,7 +9,7 @@ Which analysis is used
   order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
 * Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
   ran and what is analysed costs t (1 + e^epsilon) of delta.
-* In all cases also the bound that ignores sampling. The smallest epsilon is returned.
+* In all cases the bound that ignores sampling is computed too, and the smallest epsilon is returned.
 
 The analyses ask the events for everything they need (:class:`~privet.privacy.events.base.Event`), so a new event needs
 no change here.
@@ -64,7 +64,7 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
 
 
-@lru_cache(maxsize=1024)  # The same plan is asked many times: by checks, by its guarantee, by repeated runs.
+@lru_cache(maxsize=1024)  # Checks, guarantees and repeated runs ask for the same event many times.
 def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) -> float:
     return merged_epsilon(merged(event, adjacency), adjacency, delta, analysis=analysis)
 
@@ -153,7 +153,7 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
     if len(parts) == 1 and parts[0].gaussian_mu(adjacency) is not None:
         return plain
     if delta >= -math.expm1(sum(part.log_chance_of_no_contact() for part in parts)):
-        return 0.0  # Unless a unit is used, neighbouring datasets are treated alike.
+        return 0.0  # The differing unit is used with probability at most delta.
     if len(parts) == 1 and (alone := parts[0].closed_form_epsilon(delta)) is not None:
         return min(plain, alone)
     if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:

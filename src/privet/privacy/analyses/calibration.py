@@ -1,4 +1,4 @@
-"""Calibration: the least noise that is certified to keep within a budget. It never exceeds the budget."""
+"""Calibration: the smallest noise for which the certified privacy loss stays within a budget."""
 
 import math
 from collections.abc import Callable
@@ -71,7 +71,7 @@ class _Point:
 
 
 def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
-    """Return z with epsilon_of(z)/target in the window, found by secant steps in log-log inside a bracket."""
+    """Return a z with epsilon_of(z) / target in the window, by secant steps on logarithmic scales in a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
     points: list[_Point] = []
     x, slope = math.log(start.noise_multiplier), start.slope
@@ -81,8 +81,8 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         slope = _local_slope(points, aim, slope)
         if target * window[0] < value <= target * window[1]:
             return _Guess(math.exp(x), slope)
-        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too much epsilon
-        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # too little
+        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too little noise
+        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # enough noise
         if high <= math.log(LEAST_NOISE):
             raise ValueError(
                 f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
@@ -97,7 +97,7 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
             x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
         x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
-    raise RuntimeError(f"calibration to epsilon = {target:g} did not settle; please report the plan")
+    raise RuntimeError(f"calibration to epsilon = {target:g} did not converge. Please report this plan as a bug.")
 
 
 def _nearest(points: list[_Point], aim: float) -> list[_Point]:
