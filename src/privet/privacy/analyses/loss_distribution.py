@@ -45,7 +45,9 @@ def loss_distribution_epsilon(
     room = delta - fourier_rounding(parts)
     if room <= 0 or largest_loss(parts) > LARGEST_LOSS:
         return math.inf
-    if not any(part.spread() > 0 for part in parts):  # All releases together reveal nothing, except with probability delta.
+    if not any(
+        part.spread() > 0 for part in parts
+    ):  # All releases together reveal nothing, except with probability delta.
         return 0.0 if sum(part.unsampled(adjacency).delta for part in parts) <= delta else math.inf
     interval = _interval(parts, precision)
     total: Any = None
