@@ -1,4 +1,4 @@
-"""What the scikit-learn estimators of this package share: validated rows, and no leftovers of a failed fit."""
+"""A mixin for all scikit-learn estimators of this package: row validation, and a clean state after a failed fit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ class EstimatorChecks:
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """Forget an earlier fit first, and this one if it fails, so that attributes of two fits never mix."""
+        """Remove attributes of an earlier fit first, and those of this fit if it fails, so that they never mix."""
         settings = dict(vars(self))
         for name in vars(self):
             if name.endswith("_") and not name.startswith("_"):

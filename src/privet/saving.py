@@ -27,7 +27,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model from a JSON file, whatever privet wrote it.
+    """Read a model, scaler or pipeline from a JSON file that privet wrote.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    The object that was saved. A file of ``privet fit`` or ``privet party`` gives a :class:`~privet.TableModel`.
+    object
+        What was saved. A file of ``privet fit`` or ``privet party`` gives a :class:`~privet.TableModel`.
 
     Notes
     -----
@@ -81,7 +82,8 @@ def to_dict(model: Any) -> dict[str, Any]:
 
 def from_dict(fields: Mapping[str, Any]) -> Any:
     """Restore a model from the form in which it is saved."""
-    kind = fields.get("estimator", "TableModel" if {"schema", "model"} <= fields.keys() else None)
+    # Signatures in a file of ``privet party`` cover its schema and its model. No other field may take their place.
+    kind = "TableModel" if {"schema", "model"} <= fields.keys() else fields.get("estimator")
     if not isinstance(kind, str):
         raise ValueError("It is not a privet model: it does not name an estimator, and has no schema and model.")
     for owner in _OWNERS:
@@ -94,11 +96,14 @@ def from_dict(fields: Mapping[str, Any]) -> Any:
 
 
 def check_format(fields: Mapping[str, Any]) -> None:
-    """Raise unless fields are in the format of this version."""
+    """Raise ``ValueError`` unless the fields have the format of this version."""
     if "privet_format" not in fields:
         raise ValueError("It is not a privet model: it has no privet_format.")
     if fields["privet_format"] != FORMAT:
-        raise ValueError(f"It is not a privet model of format {FORMAT}, but of {fields['privet_format']!r}.")
+        raise ValueError(
+            f"It is not a privet model that this version can read: its privet_format is {fields['privet_format']!r}, "
+            f"not {FORMAT}."
+        )
 
 
 class SavedEstimator:
@@ -142,7 +147,7 @@ class SavedEstimator:
                 setattr(model, name, value)
             check_is_fitted(model)
             model._check_learned()
-        except (KeyError, TypeError, AttributeError, ValueError, NotFittedError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, NotFittedError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ValueError(f"It is not a valid privet model: {type(error).__name__}: {reason}") from error
         return model

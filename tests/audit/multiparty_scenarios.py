@@ -100,9 +100,9 @@ def finished(run: Coroutine[Any, Any, Release]) -> Release:
 
 
 def as_gaussian(guarantee: Guarantee) -> Guarantee:
-    """Return the claim in the form that few runs can put to the test: as the Gaussian that the release is close to.
+    """Return the claim in a form that few runs can test: that of the Gaussian release to which the release is close.
 
-    They are so close that not one of thousands of runs shows the difference.
+    The difference is too small to be seen in thousands of runs.
     """
     event = guarantee.event
     assert isinstance(event, NearlyGaussian)

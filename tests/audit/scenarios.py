@@ -67,7 +67,7 @@ class Scenario:
     mechanism : callable
         One run: maps a dataset and a noise source to everything that is released.
     pair : tuple
-        The two neighbouring datasets, in the form that the mechanism takes.
+        The two neighbouring datasets, in the form that the mechanism expects.
     guarantee : Guarantee
     share : float
         The share of the claim that the bound should reach, at 95 % and with ten times ``runs`` runs.

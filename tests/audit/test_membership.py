@@ -128,7 +128,7 @@ def test_models_that_memorise_their_rows_are_caught(model):
     found = membership(model.fit(X, y), X, y, X_out, y_out)
     assert found.auc > 0.65
     assert found.is_significant
-    assert "tells members from non-members" in str(found)
+    assert "distinguishes members from non-members" in str(found)
 
 
 def test_hard_labels_and_regressions_can_be_attacked():
@@ -186,7 +186,7 @@ def test_private_models_hide_their_members_and_one_that_overfits_does_not():
             model = PrivateLogisticRegression(epsilon, random_state=seed).fit(X, y)
             attacks.append(membership(model, X, y, X_out, y_out))
             assert attacks[-1].auc_interval[1] < exposed.auc_interval[0]
-            # (epsilon, delta)-DP bounds TPR - FPR of a fixed test by tanh(epsilon/2) + delta. The best test can exceed it.
+            # (epsilon, delta)-DP bounds TPR - FPR of a fixed test by tanh(epsilon/2) + delta. The best one exceeds it.
             assert attacks[-1].advantage < np.tanh(epsilon / 2) + model.guarantee_.delta + 0.1
         assert abs(np.mean([attack.auc for attack in attacks]) - 0.5) < 0.05
 

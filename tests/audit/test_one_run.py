@@ -370,9 +370,9 @@ def test_bad_input_is_refused_by_name(change, message):
 
 
 def test_impossible_counts_are_refused():
-    with pytest.raises(ValueError, match="need 0 <= correct <= guesses <= canaries"):
+    with pytest.raises(ValueError, match="must satisfy 0 <= correct <= guesses <= canaries"):
         p_value(5, 4, 10, 1.0, 0.0)
-    with pytest.raises(ValueError, match="need 0 <= correct <= guesses <= canaries"):
+    with pytest.raises(ValueError, match="must satisfy 0 <= correct <= guesses <= canaries"):
         p_value(1, 4, 3, 1.0, 0.0)
 
 

@@ -32,13 +32,13 @@ from privet.plans import (
     SecretOrder,
 )
 from privet.plans.contraction import Descent
+from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
-from privet.plans.step import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian
 from privet.solvers import Problem, Run, noisy_gradient_descent, output_perturbation
-from privet.solvers.centred_gradient import centred_gradient_descent
+from privet.solvers.noisy_gradient import centred_gradient_descent
 from privet.solvers.output_perturbation import descent_stability
 from privet.solvers.recursive_momentum import recursive_momentum
 
@@ -50,7 +50,7 @@ CLIP, DELTA = 0.1, 1e-5
 STILL = 1e-3  # a step so short that gradients remain those at zero weights
 # The package exports functions of the same names as these modules.
 hidden_steps = importlib.import_module("privet.solvers.projected_sgd")
-centring = importlib.import_module("privet.solvers.centred_gradient")
+centring = importlib.import_module("privet.solvers.noisy_gradient")
 
 
 BUGS = Bugs()

@@ -19,8 +19,8 @@ from privet.audit import Distinguished, distinguish, pairs
 from privet.objectives import GeneralisedLinear, Huber, Logistic, SmoothedHinge
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan, adaptive
 from privet.plans.adaptive import Purse
+from privet.plans.gradient import Step
 from privet.plans.stabilities.transfer import TransferStability
-from privet.plans.step import Step
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import (
     Problem,

@@ -36,7 +36,7 @@ def test_labels_come_back_as_they_were(kind, labels):
 
 
 @each
-def test_what_labels_are_called_changes_nothing(kind, binary):
+def test_the_names_of_labels_do_not_change_the_model(kind, binary):
     X, y = binary
     models = [make(kind).fit(X, names[y]) for names in map(np.array, ([0, 1], ["a", "b"], [-5, 2**40], [0.5, 1.0]))
               if names.dtype.kind != "f" or (names == names.round()).all()]  # fmt: skip
@@ -101,7 +101,7 @@ def test_labels_that_are_none_are_refused_in_one_line(kind, y, cause, no_noise):
 
 @each
 @pytest.mark.parametrize("classes", [[0], [], [1, 1], [[0, 1], [1, 2]], [0, 1, np.nan], {0, 1}, "ab", 3], ids=str)
-def test_declared_classes_that_are_no_list_of_two_labels_are_refused(kind, classes, binary, no_noise):
+def test_declared_classes_that_are_not_a_list_of_two_labels_are_refused(kind, classes, binary, no_noise):
     with pytest.raises(ValueError, match="classes") as error:
         kind(classes=classes).fit(*binary)
     assert "\n" not in str(error.value)
@@ -163,7 +163,7 @@ def test_several_classes_are_refused_by_methods_without_a_proof_for_them(binary,
         PrivateLogisticRegression(method="output", clip_norm=0.1).fit(X, y)
 
 
-def test_a_clip_on_an_output_that_is_none_is_taken(binary):
+def test_a_clip_above_the_bound_does_not_change_output_perturbation(binary):
     X, y = binary
     y = y + (X[:, 1] > 1)
     model = PrivateLogisticRegression(method="output", clip_norm=50.0, random_state=0).fit(X, y)

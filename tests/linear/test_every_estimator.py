@@ -75,7 +75,7 @@ def outputs(model, X):
 # ------------------------------------------------------------------------------------------------------ the contract
 
 
-def test_the_promised_ones_are_there():
+def test_all_promised_estimators_are_exported():
     names = {kind.__name__ for kind in ESTIMATORS}
     assert names >= {"PrivateLogisticRegression", "PrivateLinearSVC", "PrivateRidge", "PrivateHuberRegressor"}
     for name in names:
@@ -99,7 +99,7 @@ def test_the_signature_is_the_promised_one(kind):
 
 
 @each_method
-def test_a_fit_returns_the_model_with_all_that_is_promised(kind, method, binary):
+def test_a_fit_returns_the_model_with_all_promised_attributes(kind, method, binary):
     X, y = binary
     model = make(kind, method)
     assert fit(model, X, y) is model
@@ -116,7 +116,7 @@ def test_a_fit_returns_the_model_with_all_that_is_promised(kind, method, binary)
 
 
 @each
-def test_scikit_learn(kind):
+def test_the_estimator_passes_the_checks_of_scikit_learn(kind):
     results = check_estimator(kind(), on_fail=None, on_skip=None)
     failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
     assert len(results) > 40

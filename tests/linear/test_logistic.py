@@ -29,7 +29,7 @@ ONE_LINE = re.compile(r"[^\n]+\Z")
     ids=repr,
 )
 @pytest.mark.parametrize("seed", [None, 0])
-def test_scikit_learn(fields, seed):
+def test_the_estimator_passes_the_checks_of_scikit_learn(fields, seed):
     estimator = PrivateLogisticRegression(random_state=seed, **fields)
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
@@ -193,7 +193,7 @@ def test_an_undeclared_label_is_refused(no_noise, classes, y):
 
 
 @pytest.mark.parametrize("classes", [[0], [], [1, 1], [[0, 1], [1, 2]], [0, 1, np.nan], {0, 1}, "ab"], ids=str)
-def test_declared_classes_that_are_no_list_of_two_labels_are_refused(no_noise, binary, classes):
+def test_declared_classes_that_are_not_a_list_of_two_labels_are_refused(no_noise, binary, classes):
     with pytest.raises(ValueError, match="classes"):
         PrivateLogisticRegression(classes=classes).fit(*binary)
 
@@ -397,7 +397,7 @@ def test_an_impossible_setting_is_named_before_the_data_is_touched(no_noise, fie
     assert ONE_LINE.match(str(error.value))
 
 
-def test_noise_would_have_been_noticed(no_noise, binary):
+def test_the_fixture_no_noise_notices_noise(no_noise, binary):
     with pytest.raises(AssertionError, match="noise was drawn"):
         PrivateLogisticRegression().fit(*binary)
 

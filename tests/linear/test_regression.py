@@ -39,7 +39,7 @@ def line():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_scikit_learn(kind, fields):
+def test_the_estimator_passes_the_checks_of_scikit_learn(kind, fields):
     results = check_estimator(kind(random_state=0, **fields), on_fail=None, on_skip=None)
     assert len(results) > 40
     assert not {each["check_name"]: str(each["exception"]) for each in results if each["status"] == "failed"}
@@ -193,7 +193,7 @@ def test_accuracy_on_diabetes(diabetes, kind, floor, fields):
 # ------------------------------------------------------------------------------------------------------- bad input
 
 
-def test_a_square_has_no_minimiser_that_one_record_cannot_move(line, no_noise):
+def test_methods_that_need_bounded_gradients_refuse_the_squared_loss(line, no_noise):
     for method in ("minimiser", "objective"):
         with pytest.raises(
             ValueError,

@@ -136,7 +136,7 @@ def test_features_are_found_among_larger_ones_where_one_class_is_rare():
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(1 - y.mean(), abs=0.06)
 
 
-def test_an_intercept_is_learnt_whatever_the_features_are():
+def test_an_intercept_is_learned_whatever_the_features_are():
     X, _, scores = uniform_data(offset=2.0)
     model = model_of(PrivateSparseRegression, target_bound=6.0).fit(X, scores)
     assert model.intercept_ == pytest.approx([2.0], abs=0.2)
@@ -183,7 +183,7 @@ def test_the_model_reports_method_and_number_of_features(numbers):
     assert "8 of 400 features (asked for)" in model_of(PrivateSparseRegression).fit(X, y).method_reason_
 
 
-def test_there_are_more_rounds_the_more_the_budget_shows():
+def test_rounds_grow_with_the_signal_that_the_budget_allows():
     for is_bounded in (True, False):
         rounds = [peeling_rounds(value, is_bounded) for value in (0.1, 3, 6, 10, 20, 100, 1e4, math.inf)]
         assert rounds[0] == 1
@@ -401,7 +401,7 @@ def test_impossible_settings_are_named(kind, words, no_noise):
 
 @each
 @each_method
-def test_odd_tables_are_handled(kind, method, words):
+def test_tables_with_empty_rows_or_columns_are_handled(kind, method, words):
     X, y = words
     y = target(kind, y)
     public = public_for(method, X[:50])

@@ -27,7 +27,7 @@ def mapped(X, lower, upper):
     ],
     ids=str,
 )
-def test_scikit_learn(fields):
+def test_the_estimator_passes_the_checks_of_scikit_learn(fields):
     results = check_estimator(PrivateLinearSVC(random_state=0, **fields), on_fail=None, on_skip=None)
     assert len(results) > 40
     assert not {each["check_name"]: str(each["exception"]) for each in results if each["status"] == "failed"}
@@ -82,7 +82,7 @@ def test_a_support_vector_machine_has_no_predict_proba(binary):
 
 
 @pytest.mark.parametrize("fields", [{"epsilon": 10.0}, {"epsilon": 10.0, "method": "output"}], ids=str)
-def test_swapping_the_classes_turns_the_model_round_where_noise_is_slight(binary, fields):
+def test_swapping_the_classes_negates_the_model_if_noise_is_small(binary, fields):
     X, y = binary
     one, other = (PrivateLinearSVC(**fields, delta=1e-3, random_state=0).fit(np.tile(X, (200, 1)), np.tile(labels, 200))
                   for labels in (y, 1 - y))  # fmt: skip

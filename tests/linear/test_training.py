@@ -14,7 +14,7 @@ from privet import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegre
 from privet.linear.methods import METHODS, Task
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import OutputPlan
-from privet.plans.step import Step
+from privet.plans.gradient import Step
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.events import LastIterate
 from privet.solvers import Problem

@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from scipy.stats import chi2, chisquare, norm
 
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon, selection_mu
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, Unit, enforced, gdp_mu
 from privet.privacy.analyses.gaussian import gdp_delta
 from privet.privacy.events import GaussianRelease
@@ -166,7 +166,7 @@ def test_choices_are_those_of_the_exponential_mechanism(sums):
         assert not fits(3 / 2)
 
 
-def test_a_choice_without_an_alternative_is_that_one():
+def test_a_single_candidate_is_always_chosen():
     assert purse_of().noisy_min(np.array([3.0]), 0.8, 1.0) == 0
 
 
@@ -377,7 +377,7 @@ def test_a_purse_never_overspends(mu, wishes, seed):
 
 
 @pytest.mark.parametrize("mu", [0.1, 1 / 3, 1.0, 7.7, 1e-150, 1e8])
-def test_the_boundary_is_exact(mu):
+def test_a_purse_refuses_a_price_one_bit_above_what_is_left(mu):
     purse = purse_of(mu)
     assert purse.left == mu
     above = math.nextafter(mu, math.inf)

@@ -72,7 +72,7 @@ def test_the_event_is_that_of_the_law_and_the_shift():
     assert two.epsilon == pytest.approx(longer.guarantee(1e-5).epsilon, rel=1e-6)
 
 
-def test_rounding_is_counted():
+def test_the_shift_includes_the_rounding():
     """On a coarser lattice with as much noise in its own units, epsilon is larger."""
     law = LatticeLaw(bits=10)
     fine = AggregationPlan(10_000, 1, 2.0, 1.0, 2000.0, law, 1e-12)
@@ -83,7 +83,7 @@ def test_rounding_is_counted():
     assert coarse.guarantee(1e-5).epsilon > 2 * fine.guarantee(1e-5).epsilon
 
 
-def test_tails_are_counted():
+def test_the_event_includes_the_mass_of_the_tails():
     event = dataclasses.replace(PLAN, tail=1e-8).event
     assert 0 < event.distance <= 20 * 10 * 1e-8
     lax = dataclasses.replace(PLAN, tail=1e-6)

@@ -284,7 +284,7 @@ def test_there_must_be_a_step_size_for_each_planned_step():
 
 
 @pytest.mark.parametrize("sampler", [RandomStop(3), RandomSkip(3), SecretOrder(3)], ids=repr)
-def test_secrets_go_with_steps_of_one_size(sampler):
+def test_secrets_require_steps_of_one_size(sampler):
     with pytest.raises(ValueError, match="steps of one size only"):
         last(sampler, Descent((0.1, 0.2, 0.3), 1.0))
 
@@ -296,12 +296,12 @@ def test_no_noise_gives_a_pure_guarantee():
 
 
 @pytest.mark.parametrize("tasks", [0, -1, 1.5, True, math.nan])
-def test_tasks_are_counted(tasks):
+def test_invalid_numbers_of_tasks_are_refused(tasks):
     with pytest.raises(ValueError, match=r"^tasks must"):
         last(FixedOrder(9), tasks=tasks)
 
 
-def test_a_run_must_say_that_it_keeps_iterates_to_itself():
+def test_a_run_must_state_that_it_hides_its_iterates():
     plan = last(FixedOrder(9))
     with pytest.raises(PlanError, match="releases 'all', but the plan accounts for release='last'"):
         next(plan.run(9, NoiseSource(0)))

@@ -57,7 +57,7 @@ def test_full_batch_noise_is_that_of_the_corrections_page(adjacency, factor, ste
     assert plan.guarantee(1e-5).epsilon <= epsilon
 
 
-def test_a_fixed_order_pays_by_the_pass_and_not_by_the_step():
+def test_a_fixed_order_costs_one_release_per_pass_not_per_step():
     plan = GradientPlan.for_budget(BUDGET, sampler=FixedOrder(100, passes=4), clip_norm=1.0)
     assert plan.steps == 400
     assert plan.noise_multiplier == pytest.approx(2 * 2 * 3.7306, rel=2e-5)
@@ -206,7 +206,7 @@ def test_a_run_makes_exactly_the_planned_steps(sampler):
     assert len(list(plan.run(12, NoiseSource(0)))) == plan.steps
 
 
-def test_a_step_noises_one_sum():
+def test_a_step_adds_noise_to_one_sum():
     step = next(plan_of().run(3, NoiseSource(0)))
     step.noisy(np.zeros(2))
     with pytest.raises(PlanError, match="accounts for one noisy sum per step"):
@@ -226,7 +226,7 @@ def test_a_run_needs_a_number_of_units(n):
 
 
 @pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.5)], ids=repr)
-def test_an_empty_table_is_noised_like_any_other(sampler):
+def test_an_empty_table_gets_noise_like_any_other(sampler):
     steps = list(plan_of(sampler, adjacency=ADD).run(0, NoiseSource(0)))
     assert [np.arange(0)[step.batch].size for step in steps] == [0] * 5
 
@@ -307,7 +307,7 @@ def test_impossible_numbers_are_named(field, steps):
 
 
 @pytest.mark.parametrize("steps", [0, -3, 2.0, True])
-def test_steps_are_counted(steps):
+def test_invalid_numbers_of_steps_are_refused(steps):
     with pytest.raises(ValueError, match="steps must be"):
         plan_of(steps=steps)
 

@@ -193,7 +193,7 @@ def test_a_run_makes_exactly_the_planned_steps(sampler):
     assert len(list(plan.run(30, NoiseSource(0)))) == plan.steps
 
 
-def test_each_step_noises_one_sum():
+def test_each_step_adds_noise_to_one_sum():
     for step in plan_of().run(3, NoiseSource(0)):
         step.noisy(np.zeros(2))
         with pytest.raises(PlanError, match="accounts for one noisy sum per step"):
@@ -215,7 +215,7 @@ def test_every_release_has_the_noise_of_its_own_bound(sampler, wrong, fits):
     assert all(has_std(noise, wrong * 2.0 * 0.37) == fits for noise in later)
 
 
-def test_the_first_batch_is_of_its_own_size():
+def test_the_first_batch_has_the_size_of_its_own_sampler():
     plan = plan_of(FixedSize(3, 30), first=FixedSize(12, 30))
     assert [len(step.batch) for step in plan.run(30, NoiseSource(0))] == [12, 3, 3, 3, 3]
 
@@ -282,7 +282,7 @@ def test_an_impossible_ratio_is_named(ratio):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2.0, True])
-def test_a_recursion_takes_two_steps(steps):
+def test_a_recursion_needs_at_least_two_steps(steps):
     with pytest.raises(ValueError, match="steps must be"):
         plan_of(steps=steps)
 

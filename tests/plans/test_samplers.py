@@ -183,7 +183,7 @@ def test_the_nominal_size_is_public(sampler, size):
     ],
     ids=repr,
 )
-def test_adjacencies(sampler, adjacencies):
+def test_every_sampler_has_the_right_adjacencies(sampler, adjacencies):
     assert sampler.adjacencies == adjacencies
 
 
@@ -200,7 +200,7 @@ def test_samplers_are_frozen_values(sampler):
             setattr(sampler, field.name, 1)
 
 
-def test_one_uniform_is_its_own_kind():
+def test_one_uniform_differs_from_a_fixed_size_of_one():
     assert repr(OneUniform(5)) == "OneUniform(n=5)"
     assert OneUniform(5) == OneUniform(n=5) != OneUniform(6)
     assert OneUniform(5) != FixedSize(1, 5)

@@ -350,7 +350,7 @@ def test_black_box_releases_use_up_delta(analysis):
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_a_black_box_release_alone_is_worth_its_face_value(adjacency):
+def test_a_black_box_release_alone_costs_its_stated_epsilon(adjacency):
     assert epsilon(ApproximateRelease(1.0, 1e-6), adjacency, 1e-6) == pytest.approx(1.0, rel=1e-9)
     assert epsilon(ApproximateRelease(1.0, 1e-6), adjacency, 1e-7) == math.inf
     two = together(ApproximateRelease(1.0, 1e-6), ApproximateRelease(0.5, 1e-6))

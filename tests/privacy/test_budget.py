@@ -44,7 +44,7 @@ def test_replacing_moves_a_sum_twice_as_far_as_adding():
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_adjacency_reads_back_from_its_name_and_speaks_of_the_unit(adjacency):
+def test_an_adjacency_is_restored_from_its_name_and_names_the_unit(adjacency):
     assert Adjacency(str(adjacency)) is adjacency
     assert "client" in adjacency.in_words.format(unit="client")
 

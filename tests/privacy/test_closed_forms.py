@@ -186,7 +186,7 @@ UNIFORM = {"n_clients": 500, "clients_per_round": 25, "rounds": 30, "clip": 0.7,
 POISSON = {"rate": 0.05, "rounds": 30, "clip": 0.7, "epsilon": 8.0, "delta": 500**-1.1}
 
 
-def test_printed_formulas():
+def test_each_theorem_as_printed_gives_the_noise_of_the_paper():
     """With the order as printed, each theorem gives the number that the paper prints."""
     got = cf.dp_lssgd_noise(**LSSGD, split=0.002, rounded_order=False)
     alpha = math.log(1e5) / (0.998 * 5) + 1
@@ -454,7 +454,7 @@ def test_srm_corollary_on_large_batches():
         ({"split": math.nan}, "split must lie in"),
     ],
 )
-def test_bad_budget(change, cause):
+def test_a_bad_budget_is_refused_by_every_theorem(change, cause):
     for theorem, arguments in [
         (cf.dp_lssgd_noise, LSSGD),
         (cf.dp_srm_noise, SRM),
@@ -485,13 +485,13 @@ def test_bad_budget(change, cause):
         (cf.dp_fed_ls_noise_poisson, POISSON, {"rounds": 2.5}, "rounds must be a whole number"),
     ],
 )
-def test_bad_run(theorem, arguments, change, cause):
+def test_bad_arguments_of_a_theorem_are_refused(theorem, arguments, change, cause):
     with pytest.raises(ValueError, match=cause):
         theorem(**(arguments | change))
 
 
 @pytest.mark.parametrize("name", LEMMAS)
-def test_bad_release(name):
+def test_bad_arguments_of_a_lemma_are_refused(name):
     _, rdp = LEMMAS[name]
     for order in (1, 0, 2.5, 3.0, True, math.nan):
         with pytest.raises(ValueError, match="order must be"):

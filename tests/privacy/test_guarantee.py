@@ -139,7 +139,7 @@ def test_statement_mentions_delta_only_if_it_is_positive():
     assert "plus at most 1e-05" in guarantee().statement()
 
 
-def test_frozen_and_hashable():
+def test_a_guarantee_is_frozen_and_hashable():
     subject = guarantee(None, REPLACE, 1e-5, CLIPPED)
     with pytest.raises(dataclasses.FrozenInstanceError):
         subject.epsilon = 0.1

@@ -306,7 +306,7 @@ def test_fixed_batches_of_large_tables_are_uniform_too(n, size):
         assert accepts((left_out + 0.5) / n, stats.uniform())
 
 
-def test_batches_at_their_limits():
+def test_an_empty_table_gives_an_empty_batch_and_rate_one_gives_all_units():
     source = NoiseSource()
     assert source.poisson_batch(0, 0.5).size == 0
     np.testing.assert_array_equal(source.poisson_batch(50, 1), np.arange(50))

@@ -135,7 +135,7 @@ def test_the_sign_of_rare_draws_is_fair():
 
 
 @pytest.mark.parametrize("std", [0.0, 1e-300, 0.3, 1e300])
-def test_the_standard_deviation_is_a_factor(std):
+def test_draws_scale_with_the_standard_deviation(std):
     np.testing.assert_array_equal(normals(70_000, seed=6, std=std), std * normals(70_000, seed=6))
 
 

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from privet.denoise import LaplacianSmoothing
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import CentredPlan, FixedSize, FullBatch, GradientPlan, Poisson
-from privet.plans.step import Step
+from privet.plans.gradient import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.solvers import AlignedStep, Problem, Run, centred_gradient_descent, noisy_gradient_descent
 

@@ -11,7 +11,7 @@ from privet.plans import AdaptivePlan
 from privet.plans.adaptive import Purse, selection_mu
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.frank_wolfe import frank_wolfe
 
 DELTA = 1e-5

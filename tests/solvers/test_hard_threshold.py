@@ -10,10 +10,10 @@ from scipy.stats import chisquare, norm
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Squared
 from privet.plans import AdaptivePlan, Descent, FixedOrder, FullBatch, GradientPlan, Poisson
 from privet.plans.adaptive import Purse
-from privet.plans.step import PlanError, Step
+from privet.plans.gradient import PlanError, Step
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 

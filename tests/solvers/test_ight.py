@@ -5,8 +5,7 @@ import pytest
 from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Logistic, Squared
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
+from privet.solvers.base.interface import Problem, Release
 from privet.solvers.ight import ight
 
 

@@ -12,7 +12,7 @@ from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.plans.stabilities.transfer import TransferStability
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability
@@ -259,7 +259,7 @@ def support_flip(n=1001):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))
 
 
-def test_the_convex_teacher_of_the_same_tables_does_not(tools):
+def test_the_convex_teacher_of_the_same_tables_stays_within_the_sensitivity(tools):
     features, labels = public(1001, 2), []
     for squared in support_flip():
         problem = Problem(Huber(1.0), squared.regulariser, squared.rows, squared.targets)

@@ -8,8 +8,8 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.base.problem import Problem
 
 # The package may hand out a function of the same name.
 module = importlib.import_module("privet.solvers.base.minimise")

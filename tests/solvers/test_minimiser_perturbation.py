@@ -12,8 +12,8 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Sat
 from privet.plans.output import OutputPlan
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.minimise import least_tolerance
-from privet.solvers.base.problem import Problem
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
 from privet.solvers.output_perturbation import descent_stability
 

@@ -28,8 +28,8 @@ from privet.plans.objective import ObjectivePlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.objective_noise import objective_delta
 from privet.solvers import Run
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.minimise import minimise
-from privet.solvers.base.problem import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 
 DELTA = 1e-5

@@ -106,6 +106,6 @@ def test_targets_for_which_the_constants_do_not_hold_are_refused(objective, targ
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_rows_that_are_no_numbers_are_refused(value, form):
+def test_rows_that_are_not_numbers_are_refused(value, form):
     with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="NaN or infinity"):
         BoundedRows(form(np.array([[1.0, 2.0], [value, 0.0]])), 1.0)

@@ -110,14 +110,14 @@ def test_the_weights_of_a_problem_without_gradients_are_the_noise_of_the_plan(to
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_a_solver_that_noises_otherwise_would_be_noticed(tools, monkeypatch, factor):
+def test_a_solver_with_different_noise_would_be_noticed(tools, monkeypatch, factor):
     real = Step.noisy
     monkeypatch.setattr(Step, "noisy", lambda step, total: total + factor * (real(step, total) - total))
     assert not tools.has_std(scaled_weights(tools, FixedOrder(20), None, 1), 0.7 * 1.5)
 
 
 @pytest.mark.parametrize(("sampler", "steps", "divisor"), SAMPLERS, ids=repr)
-def test_as_many_sums_are_noised_as_there_are_steps(tools, sampler, steps, divisor):
+def test_there_is_one_noisy_sum_per_step(tools, sampler, steps, divisor):
     source = Counting(1)
     plan = last(sampler, Descent(0.5, 0.25), steps=steps)
     release = solve(tools.silence(20, 3), plan, source=source)

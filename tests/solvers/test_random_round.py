@@ -62,7 +62,7 @@ def test_the_round_has_the_law_of_theorem_5(tools, etas, alpha):
     assert counts[~seen].sum() <= 5
 
 
-def test_as_many_sums_are_noised_as_there_are_rounds_and_all_planned_ones_are_paid_for(tools):
+def test_there_is_one_noisy_sum_per_round_and_all_planned_rounds_are_paid_for(tools):
     plan = GradientPlan(OneUniform(9), 12, 0.7, 3.0)
     rounds = set()
     for seed in range(30):

@@ -289,7 +289,7 @@ def test_it_finds_a_stationary_point_of_a_non_convex_problem(tools):
     assert problem.gradient_norm(solve(problem, plan, source=tools.Silent()).weights) < 1e-6
 
 
-def test_with_privacy_it_comes_near_one():
+def test_with_privacy_it_comes_near_a_stationary_point():
     problem = valley(20_000)
     fields = {"sampler": FixedSize(500, 20_000), "steps": 200, "first": FixedSize(2000, 20_000)}
     bounds = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.2}

@@ -3,7 +3,7 @@
 import pytest
 
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers import Run

@@ -12,7 +12,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, S
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import NoiseSource
 from privet.solvers import AlignedStep, ConstantStep, DecayingStep, Problem, Run, StepSize, noisy_gradient_descent
-from privet.solvers.base.steps import as_step_size
+from privet.solvers.base.interface import as_step_size
 
 DELTA = 1e-5
 

@@ -13,7 +13,7 @@ from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.events import ApproximateRelease, Composition, GaussianRelease
 from privet.solvers import Run
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
@@ -232,7 +232,7 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(easy):
     assert one.weights == pytest.approx(other.weights, abs=1e-6)
 
 
-def test_classes_and_progress(easy):
+def test_classes_are_learned_and_progress_is_reported(easy):
     X, y, truth = easy
     calls = []
     problem = make(4 * X, (y > 0).astype(int), objective=Logistic(), alpha=0.01)

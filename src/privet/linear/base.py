@@ -299,6 +299,8 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
 
     def _check_learned(self) -> None:
         super()._check_learned()
+        if not isinstance(self.guarantee_, Guarantee):
+            raise ValueError(f"a {type(self).__name__} must have a guarantee")
         coefficients = self._coefficients()
         if not np.isfinite(np.column_stack([coefficients, self.intercept_])).all():
             raise ValueError("its weights are not finite")

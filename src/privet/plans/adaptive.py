@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
 from privet.checks import positive
-from privet.plans.base import delta_of
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -79,7 +78,7 @@ class AdaptivePlan:
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta_of(self, delta),
+            stated_delta(delta, self.delta),
             released=released,
             assumptions=(bound, spent),
             unit=unit,

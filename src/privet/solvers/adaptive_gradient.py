@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 
 _STRETCH = 1.1  # longest candidate of a period, relative to the longest step chosen in the previous period
 _SHORTEST = 1e-6  # least length of the longest candidate, as a share of max_step

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 from privet.solvers.base.sparsity import check_support, thresholded
 
 _HALVINGS = 100

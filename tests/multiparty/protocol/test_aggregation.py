@@ -19,10 +19,10 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'priv
 from privet.multiparty import SimulatedAggregator
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.noise.lattice import LatticeLaw
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from privet.multiparty.identity.certificates import CertificateError, check, host_name
 from privet.multiparty.protocol import mpyc_runtime
 from privet.multiparty.transport.connection import Channel, Failure, FrameError, Kind, Peer, printable
-from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError
+from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError, explained
 
 if TYPE_CHECKING:
     from privet.multiparty.transport.network import Session
@@ -27,23 +27,6 @@ _GREETING = 10.0  # seconds for TLS and the greeting
 _MOST_CALLERS = 256
 _PAUSE = 0.1  # seconds between two calls
 _BUFFER = 2**20
-
-_NO_ISSUER = {18, 19, 20, 21}  # OpenSSL's X509_V_ERR_...: self-signed, self-signed in chain, no issuer, no first
-_CERTIFICATE = {
-    9: "its certificate is not valid yet. Check the clocks of both machines",
-    10: "its certificate has expired. Make new keys for all parties",
-    62: "its certificate belongs to another party. Check the order of the addresses and the index of that party",
-    **dict.fromkeys(
-        _NO_ISSUER, "its certificate was signed by another authority. All parties need keys that were made together"
-    ),
-}
-_CLOSED = "it closed the connection without a message. Check that it uses keys like this party, and accepts this one's"
-_PLAIN = {
-    ConnectionRefusedError: "nobody listens there",
-    TimeoutError: "no answer",
-    EOFError: _CLOSED,
-    ConnectionResetError: _CLOSED,
-}
 
 Address = tuple[str, int]
 
@@ -200,25 +183,14 @@ class Handshake:
         me, parties, own = self._session.index, self._session.parties, mpyc_runtime.description()
         greeting = _parse_hello(hello)
         index: int = greeting["from"]
-        objections = (
-            (
-                greeting["engine"] != own,
-                f"Party {me} runs {own}, but the caller runs {printable(greeting['engine'][:80])}.",
-            ),
-            (
-                greeting["parties"] != parties,
-                f"Party {me} knows {parties} parties, but the caller {greeting['parties']}.",
-            ),
-            (
-                greeting["to"] != me,
-                f"This is party {me}, not party {greeting['to']}. Compare the addresses and indices of all.",
-            ),
-            (
-                not 0 <= index < me,
-                f"Party {me} expects calls from lower indices, not from {index}. Compare all indices.",
-            ),
-        )
-        for applies, objection in objections:
+        to, count, engine = greeting["to"], greeting["parties"], printable(greeting["engine"][:80])
+        objections = {
+            f"Party {me} runs {own}, but the caller runs {engine}.": greeting["engine"] != own,
+            f"Party {me} has a list of {parties} parties, but the caller has a list of {count}.": count != parties,
+            f"This is party {me}, not party {to}. Compare the addresses and indices of all parties.": to != me,
+            f"Party {me} expects calls from lower indices, not from {index}. Compare all indices.": not 0 <= index < me,
+        }
+        for objection, applies in objections.items():
             if applies:
                 return index, objection
         if self._session.identity is not None:
@@ -320,20 +292,6 @@ class Handshake:
             "addresses of all parties and the firewalls between them.",
             tuple(missing),
         )
-
-
-def explained(error: BaseException) -> str:
-    """Return in plain words why a connection could not be made."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return _CERTIFICATE.get(error.verify_code, f"its certificate is not acceptable ({error.verify_message})")
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or error}). Check that the other party was started with keys of this study"
-    if isinstance(error, socket.gaierror):
-        return f"the host name cannot be resolved ({error.strerror})"
-    for kind, words in _PLAIN.items():
-        if isinstance(error, kind):
-            return words
-    return str(error) or type(error).__name__
 
 
 def _parse_hello(hello: bytes) -> dict[str, Any]:

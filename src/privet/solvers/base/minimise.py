@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from privet.checks import nonnegative, positive
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 Floats = NDArray[Any]
 
