@@ -395,7 +395,7 @@ def test_impossible_settings_are_named(kind, words, no_noise):
             kind(entry_bound=bound).fit(X, y)
     with pytest.raises(ValueError, match=r"method must be auto, frank_wolfe, hard_threshold.*, got 'gradient'"):
         kind(method="gradient").fit(X, y)
-    with pytest.raises(ValueError, match=r"exceeds floating point\. Raise epsilon"):
+    with pytest.raises(ValueError, match=r"exceeds the range of floating point\. Raise epsilon"):
         kind(1e-300, 1e-300).fit(X, y)
 
 
