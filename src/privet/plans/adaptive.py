@@ -149,7 +149,7 @@ class Purse:
             Sums over all records, each plus any number that does not depend on the data.
         bound : float
             Bound on the absolute value of one record's contribution to a sum. Contributions in an interval of width b,
-            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which does not affect the choice.
+            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which affects no choice.
         epsilon : float
             Pure epsilon of the choice.
 
