@@ -1,4 +1,4 @@
-"""Fixtures for tests of experiments: importing an experiment, and synthetic images."""
+"""Fixtures for tests of experiments: a function that imports an experiment, and synthetic images."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
-    """Return a function that imports a module of experiments/. Its results go into a folder of the test."""
+    """Return a function that imports a module of experiments/ and redirects its results to a temporary folder."""
     pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
     monkeypatch.setenv("PRIVET_DATA", str(DATA))

@@ -28,7 +28,7 @@ def test_quick_run(experiment, tmp_path):
         assert row["privet"]["exact"] is None or row["privet"]["exact"] <= row["privet"]["claimed"] * (1 + 1e-6)
         assert not row["privet"]["is_refuted"]
 
-    # docs/corrections.md (a): valid at 2, broken at 8 and 10.
+    # docs/corrections.md (a): the published noise suffices at epsilon 2, but not at 8 and 10.
     for claimed, exact in ((2.0, 1.859), (8.0, 9.76), (10.0, 12.66)):
         row = next(
             row for key, row in rows.items() if key[0].startswith("DP-IGHT") and key[1] == pytest.approx(claimed)

@@ -206,7 +206,7 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """The accuracy is that on held-out rows, averaged over five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

@@ -82,7 +82,7 @@ def test_without_much_noise_it_is_logistic_regression(binary):
     X, y = binary
     X = X / 4
     model = PrivateLogisticRegression(1e7, alpha=0.01, max_iter=400, random_state=0).fit(X, y)
-    # Rows are centred, and the intercept is a column of them, regularised like one.
+    # Rows are centred, and the intercept is a constant column that is regularised like the others.
     wide = np.column_stack([X - X.mean(axis=0), np.full(len(X), 0.2)])
     reference = LogisticRegression(C=1 / (0.01 * len(y)), fit_intercept=False, tol=1e-8).fit(wide, y)
     assert model.coef_ == pytest.approx(reference.coef_[:, :3], abs=0.02)
@@ -289,7 +289,7 @@ def test_the_guarantee_is_conditional_only_on_seed_and_labels(binary, seed, clas
 
 
 def test_a_seeded_guarantee_warns_of_using_the_seed_again(binary):
-    """Two fits with the same seed have the same noise, so anyone who sees both can subtract one from the other."""
+    """Two fits with one seed share their noise, and the difference of the results cancels it without the seed."""
     X, y = binary
     flipped = y.copy()
     flipped[0] = 1 - y[0]

@@ -46,7 +46,7 @@ def test_the_estimator_passes_the_checks_of_scikit_learn(kind, fields):
 
 
 def minimum(X, y, loss, alpha, column):
-    """Return predictions at the minimum over centred rows with a constant column, computed independently."""
+    """Return predictions at the minimum over centred rows with a constant column, found by another optimiser."""
     wide = np.column_stack([X - X.mean(axis=0), np.full(len(X), column)])
 
     def value(weights):
@@ -74,8 +74,8 @@ def test_without_much_noise_it_is_the_regression(line, kind, loss, fields, alpha
 
 @pytest.mark.parametrize("method", ["gradient", "output", "minimiser", "objective"])
 @each
-def test_a_larger_unit_of_the_target_only_rescales_the_model(line, kind, method):
-    """Noise, clips, steps and thresholds all follow the bound: the same seed gives the same model, in other units."""
+def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, method):
+    """Noise, clips, steps and thresholds scale with the bound, so the same seed gives the same model in other units."""
     if kind is PrivateRidge and method in {"minimiser", "objective"}:
         return
     X, y = line
@@ -180,7 +180,7 @@ def diabetes():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_on_diabetes(diabetes, kind, floor, fields):
-    """Explained variance of held-out rows, the mean of five seeds; without privacy it is 0.55."""
+    """The explained variance of held-out rows is averaged over five seeds. Without privacy it is 0.55."""
     X, y = diabetes
     split = np.arange(len(y)) % 3 > 0
     scores = []
@@ -235,14 +235,14 @@ MISSING = {
     "a missing number in words": np.array(["1", "nan", "2", "3"]),
     "the same among objects": np.array(["1", "nan", "2", "3"], dtype=object),
     "pandas' missing value": np.array([0.1, pd.NA, 0.3, 0.2], dtype=object),
-    "a date that is none": np.array(["2020", "NaT", "2021", "2022"], dtype="M8[Y]"),
+    "a missing date": np.array(["2020", "NaT", "2021", "2022"], dtype="M8[Y]"),
 }
 
 
 @each
 @pytest.mark.parametrize("y", MISSING.values(), ids=MISSING.keys())
-def test_a_target_that_is_not_a_number_is_refused_before_noise_is_drawn(kind, y, no_noise):
-    """A single NaN would turn every weight into NaN, which reveals the record however large the noise is."""
+def test_one_record_without_a_number_does_not_make_the_model_one_without_numbers(kind, y, no_noise):
+    """A NaN in one record would make every weight NaN and thus reveal the record, however large the noise is."""
     with pytest.raises((ValueError, TypeError)) as error:
         kind(random_state=0).fit(np.eye(4), y)
     assert "\n" not in str(error.value)

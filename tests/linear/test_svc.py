@@ -128,8 +128,8 @@ def first_wine():
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_accuracy_on_held_out_rows_is_above_the_floor(table, floor, fields):
-    """The accuracy is that on held-out rows, averaged over five seeds."""
+def test_accuracy(table, floor, fields):
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

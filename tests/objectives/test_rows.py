@@ -10,7 +10,7 @@ from scipy import sparse
 from privet.objectives import BoundedRows
 from privet.objectives.rows import stored_once
 
-# What the arithmetic of a type may carry a norm above the bound by: far less than the margins of any calibration.
+# By how much rounding may carry a norm above the bound, which is far less than the margins of any calibration.
 EXCESS = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}
 LARGEST = {np.float64: 1.7e308, np.float32: 3.4e38}
 

@@ -188,7 +188,7 @@ def test_the_largest_allowed_summand_is_accepted():
         np.testing.assert_array_equal(taken, sign * round(1e4 * PLAN.scale))
 
 
-def test_rounding_to_the_lattice_and_back_moves_values_by_half_a_cell():
+def test_values_are_recovered_from_the_lattice():
     values = np.linspace(-100, 100, 10)
     back = PLAN.off_lattice(PLAN.on_lattice(values))
     np.testing.assert_allclose(back, values, rtol=0, atol=0.5 / PLAN.scale * (1 + 1e-9))

@@ -66,7 +66,7 @@ def test_the_best_step_for_both_constants():
     assert Descent(2 / (1.0 + 0.25), 1.0, 0.25).contraction == pytest.approx(0.6)
 
 
-def test_a_descent_states_in_words_why_it_contracts():
+def test_the_description_names_the_cause_of_contraction():
     words = Descent((0.5, 0.25), 2.0, 0.1, diameter=3.0).in_words()
     for part in ("0.25 to 0.5", "0.1-strongly convex", "2-smooth", "ball of diameter 3"):
         assert part in words
@@ -161,7 +161,7 @@ def test_the_mu_equals_that_of_the_explicit_steps(sampler, descent):
 
 
 def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_and_one():
-    """Corollary 31, repaired: sigma = 2L/(mu* sqrt(m + 1))."""
+    """Corollary 31 as corrected in docs/corrections.md (e): sigma = 2L/(mu* sqrt(m + 1))."""
     for public in (0, 1, 3, 99, 1000):
         plan = GradientPlan.for_budget(
             BUDGET, sampler=FixedOrder(50, public=public), clip_norm=1.0, release="last", descent=DESCENT
@@ -195,7 +195,7 @@ def test_calibration_lands_just_within_the_budget(sampler, budget, tasks):
 
 
 def test_many_tasks_with_a_secret_stop_need_little_more_noise_than_one():
-    """Theorem 32: until k reaches about n/log(n) tasks the noise hardly grows; without the secret it is sqrt(k)."""
+    """Theorem 32: up to about n/log(n) tasks the noise hardly grows. Without the secret it grows as sqrt(k)."""
 
     def noise(sampler, tasks):
         return GradientPlan.for_budget(

@@ -49,7 +49,7 @@ def test_an_adjacency_is_restored_from_its_name_and_names_the_unit(adjacency):
     assert "client" in adjacency.in_words.format(unit="client")
 
 
-def test_a_budget_is_given_as_budget_as_epsilon_or_as_pair():
+def test_a_budget_can_be_a_budget_an_epsilon_or_a_pair():
     budget = Budget(2.0, 1e-6)
     assert as_budget(budget) is budget
     assert as_budget((2.0, 1e-6)) == as_budget([2, 1e-6]) == budget
