@@ -240,7 +240,7 @@ def race(folder: Path, told: argparse.Namespace) -> None:
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("flwr") is None:
         console.print(
             "Flower's simulation engine is not installed here: run `make bench`, which makes an environment with it, "
-            "or install 'flwr[simulation]==1.41.*' beside privet in an environment of its own"
+            "or install 'flwr[simulation]==1.41.*' beside privet in a separate environment"
         )
         console.print(f"privet: {median(rate for rate, _ in own):.2f} rounds per second")
         return

@@ -22,7 +22,7 @@ from privet.objectives import L2, BoundedRows, Multinomial
 from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem, Release, Run, centred_gradient_descent, noisy_gradient_descent
-from privet.solvers.base.steps import Chooser, DecayingStep, StepSize
+from privet.solvers.base.interface import Chooser, DecayingStep, StepSize
 
 Labelled = tuple[Any, NDArray[Any]]
 

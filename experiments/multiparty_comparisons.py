@@ -27,10 +27,8 @@ from privet.privacy.analyses.objective_noise import least_strong_convexity
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.minimise import minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
 from privet.solvers.minimiser_perturbation import minimiser_perturbation, minimiser_stability
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
 

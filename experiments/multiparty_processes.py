@@ -176,7 +176,7 @@ def main() -> None:
         ]
         for each in costs
     ]
-    columns = ["features", "paper: two parties, Yao", "privet: three parties, TLS", "bits a coordinate"]
+    columns = ["features", "paper: two parties, Yao", "privet: three parties, TLS", "bits per coordinate"]
     print_table("Table 6.2: one aggregation with noise (megabytes sent by all parties together)", columns, rows)
     run = adult(options.steps)
     console.print(

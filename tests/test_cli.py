@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real files, and real processes for all but the long list of bad inputs."""
+"""The command line with real files, and in real processes except for the long list of bad inputs."""
 
 import json
 import os
@@ -70,7 +70,7 @@ FIT_AGE = ("fit", "data.csv", "--target", "age", "--target-bounds", "0:120", "--
 
 
 class Refusal:
-    """Runs the command line in this process and holds it to one line on standard error and exit code 2."""
+    """Runs the command line in this process, and checks for one line on standard error and exit code 2."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
@@ -98,7 +98,7 @@ def spent_by_children() -> float:
 
 
 def test_help_answers_in_half_a_second(slowness: Callable[[], float]) -> None:
-    """By processor time, which other work on the machine leaves alone."""
+    """Processor time is measured, which hardly depends on other work on the machine."""
     fresh_privet("--help")  # warm the file cache
     times = []
     for _ in range(5):

@@ -123,6 +123,13 @@ def test_an_unfitted_pipeline_is_not_saved(tmp_path):
         {"estimator": "LinearRegression", "privet_format": 1, "settings": {}, "learned": {}},
         {"estimator": "PublicScaler", "privet_format": 1, "settings": {"lower": 0, "upper": 1}, "learned": {}},
         {"schema": {}, "model": {"estimator": "Pipeline", "privet_format": 1, "steps": []}},
+        {"estimator": "TableModel"},
+        {
+            "estimator": "PublicScaler",
+            "privet_format": 1,
+            "settings": {"lower": 0, "upper": 1},
+            "learned": {"a_": {"__array__": [10**400], "dtype": "<f8"}},
+        },
     ],
     ids=str,
 )
@@ -132,3 +139,35 @@ def test_a_file_that_privet_did_not_write_is_refused_in_one_line(fields, tmp_pat
     with pytest.raises(ValueError, match=r"model\.json cannot be loaded\. It is not a") as error:
         privet.load(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("path", sorted(SAVED.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("lost", ["removed", "null", "text"])
+def test_a_model_without_its_guarantee_is_refused(path, lost, tmp_path):
+    fields = json.loads(path.read_text())
+    learned = (fields["model"] if path.name in TABLES else fields)["learned"]
+    del learned["guarantee_"]
+    if lost != "removed":
+        learned["guarantee_"] = None if lost == "null" else "epsilon = 0.01"
+    (tmp_path / "model.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="not a valid privet model"):
+        privet.load(tmp_path / "model.json")
+
+
+def test_further_fields_cannot_replace_the_signed_model_of_a_study(tmp_path):
+    signed = json.loads((SAVED / "party.json").read_text())
+    other = json.loads((SAVED / "logistic.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**other, **signed}))  # the signatures do not cover ``other``
+    model = privet.load(tmp_path / "model.json")
+    assert isinstance(model, TableModel)
+    assert model.to_dict() == privet.load(SAVED / "party.json").to_dict()
+
+
+@pytest.mark.parametrize("name", ["logistic.json", "party.json"])
+@pytest.mark.parametrize("field", ["epsilon", "delta"])
+def test_a_number_beyond_the_range_of_floats_is_refused(name, field, tmp_path):
+    fields = json.loads((SAVED / name).read_text())
+    (fields["model"] if name in TABLES else fields)["learned"]["guarantee_"]["__guarantee__"][field] = 10**400
+    (tmp_path / "model.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match=r"model\.json cannot be loaded"):
+        privet.load(tmp_path / "model.json")

@@ -1,4 +1,4 @@
-"""``python -m privet``."""
+"""Run the command line with ``python -m privet``."""
 
 from privet.cli import main
 

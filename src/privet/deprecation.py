@@ -1,4 +1,4 @@
-"""Old names that keep working, with a warning that gives the new one."""
+"""Warnings for old names that still work. Each warning gives the new name."""
 
 import warnings
 from typing import Any

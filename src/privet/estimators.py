@@ -1,10 +1,19 @@
-"""What the scikit-learn estimators of this package share: validated rows, and no leftovers of a failed fit."""
+"""What the scikit-learn estimators of this package share: validated rows, no leftovers of a failed fit, and saving."""
 
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from privet.files import write_json
+from privet.privacy import Guarantee
+from privet.saving import FORMAT, check_format, register
 
 
 class EstimatorChecks:
@@ -12,7 +21,7 @@ class EstimatorChecks:
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """Forget an earlier fit first, and this one if it fails, so that attributes of two fits never mix."""
+        """Remove attributes of an earlier fit first, and those of this fit if it fails, so that they never mix."""
         settings = dict(vars(self))
         for name in vars(self):
             if name.endswith("_") and not name.startswith("_"):
@@ -26,8 +35,6 @@ class EstimatorChecks:
 
     def _validated(self, *data: Any, reset: bool, **checks: Any) -> Any:
         """Return the rows, and the targets if given, as scikit-learn validates them. Errors fit on one line."""
-        from sklearn.utils.validation import validate_data
-
         try:
             accepted = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], **checks}
             return validate_data(self, *data, reset=reset, **accepted)
@@ -36,3 +43,98 @@ class EstimatorChecks:
             if "NaN" in first:  # scikit-learn goes on to recommend imputation, which would cost privacy
                 rest = ["Drop such rows, or fill them with a public constant."]
             raise ValueError(" ".join([first, *rest])) from error
+
+
+class SavedEstimator:
+    """Mixin for estimators that are saved as their settings and the attributes that a fit learned.
+
+    Every subclass is registered under its name.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register(cls.__name__, cls.from_dict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a fitted estimator to a JSON file, completely or not at all. :func:`privet.load` reads it."""
+        write_json(path, self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a fitted estimator as a JSON-ready dictionary.
+
+        The random seed is left out, because it would reveal the noise.
+        """
+        check_is_fitted(self)
+        settings: Mapping[str, Any] = self.get_params()  # type: ignore[attr-defined]
+        plain = {name: to_plain(value) for name, value in settings.items() if name != "random_state"}
+        if "random_state" in settings:
+            plain["random_state"] = None
+        learned = {name: to_plain(value) for name, value in vars(self).items() if name.endswith("_")}
+        return {"privet_format": FORMAT, "estimator": type(self).__name__, "settings": plain, "learned": learned}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Restore an estimator from :meth:`to_dict`."""
+        try:
+            check_format(fields)
+            if fields["estimator"] != cls.__name__:
+                raise ValueError(f"it is a {fields['estimator']}, not a {cls.__name__}")
+            model = cls(**_restored_all(fields["settings"]))
+            for name, value in _restored_all(fields["learned"]).items():
+                if not name.endswith("_") or hasattr(type(model), name):
+                    raise ValueError(f"{name!r} is not an attribute that a fit learns")
+                setattr(model, name, value)
+            check_is_fitted(model)
+            model._check_learned()
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, NotFittedError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ValueError(f"It is not a valid privet model: {type(error).__name__}: {reason}") from error
+        return model
+
+    def _check_learned(self) -> None:
+        """Raise if the attributes that were read from a file do not fit together."""
+        guarantee = getattr(self, "guarantee_", None)
+        if guarantee is not None and not guarantee.epsilon >= guarantee.epsilon_at(guarantee.delta) * (1 - 1e-6):
+            certified = guarantee.epsilon_at(guarantee.delta)
+            raise ValueError(f"it states epsilon = {guarantee.epsilon:g}, but its noise gives {certified:g}")
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON can hold it. Arrays, guarantees and mappings are tagged, so that they can be restored."""
+    if isinstance(value, Guarantee):
+        return {"__guarantee__": value.to_dict()}
+    if isinstance(value, np.ndarray):
+        return {"__array__": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else value.dtype.str}
+    if sparse.issparse(value):
+        value = sparse.csr_array(value)
+        parts = {name: to_plain(getattr(value, name)) for name in ("data", "indices", "indptr")}
+        return {"__csr__": parts, "shape": list(value.shape)}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("A model with non-finite numbers cannot be saved.")
+    if hasattr(value, "items"):  # a dictionary or a pandas Series
+        return {"__mapping__": [[to_plain(name), to_plain(item)] for name, item in value.items()]}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [to_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the value that :func:`to_plain` was given. Sequences come back as lists, and a Series as a dictionary."""
+    if not isinstance(value, dict):
+        return value
+    if "__guarantee__" in value:
+        return Guarantee.from_dict(value["__guarantee__"])
+    if "__array__" in value:
+        return np.array(value["__array__"], dtype=value["dtype"])
+    if "__csr__" in value:
+        parts = _restored_all(value["__csr__"])
+        matrix = sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(value["shape"]))
+        matrix.check_format(full_check=True)
+        return matrix
+    if "__mapping__" in value:
+        return {name: from_plain(item) for name, item in value["__mapping__"]}
+    return value
+
+
+def _restored_all(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: from_plain(value) for name, value in fields.items()}

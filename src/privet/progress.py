@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def progress_bar(
     label: str, is_shown: bool = True, console: "Console | None" = None
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function of the number of finished and of planned steps that updates the bar; None if it is not shown."""
+    """Yield ``update(finished, planned)``, which updates the bar, or None if no bar is shown."""
     if not is_shown:
         yield None
         return
@@ -26,7 +26,7 @@ def progress_bar(
 
 @contextmanager
 def status_bar(label: str, planned: int, is_shown: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function of the number of finished steps and a status text, such as a loss, that updates the bar."""
+    """Yield ``update(finished, status)``, which updates the bar and shows a status text, such as the current loss."""
     if not is_shown:
         yield lambda done, status: None
         return

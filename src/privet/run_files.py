@@ -60,8 +60,8 @@ class RunFiles:
         path : path
             The saved state.
         run, way, spent : str, str, int
-            What the state says: its run, the way to the folder of the journal, and the number of steps spent when it
-            was written. The journal must count at least that many.
+            What the state records: its run, the relative path to the folder of the journal, and the number of steps
+            spent when it was written. The journal must count at least that many.
         """
         place = Journal.beside(path, run, way)
         if not place.exists():
@@ -79,7 +79,7 @@ class RunFiles:
         return self._journal.steps
 
     def references(self, path: FilePath) -> dict[str, str]:
-        """Return what a state at ``path`` must hold in order to find its journal again."""
+        """Return the fields that a state at ``path`` must contain, so that its journal can be found again."""
         assert self._journal is not None, "call begin() before a state is written"
         return {"run": self.run, "journal": self._journal.way_from(path)}
 
@@ -122,7 +122,7 @@ class Journal:
 
     @staticmethod
     def beside(path: FilePath, run: str, way: str = ".") -> Path:
-        """Return the path of a run's journal, given a saved state and the way from its folder to the journal's."""
+        """Return the path of a run's journal. ``way`` leads from the folder of a saved state to that of the journal."""
         if not re.fullmatch("[0-9a-f]{8}", run):
             raise ValueError(f"{path} does not name its run. It was not written by this package, or it is damaged.")
         return (Path(path).resolve().parent / way).resolve() / f"privet-{run}.journal"
@@ -145,7 +145,7 @@ class Journal:
             os.fsync(self._handle)
 
     def settle(self, steps: int) -> None:
-        """Make the journal count exactly ``steps`` steps, without those that were counted ahead and not made."""
+        """Make the journal count exactly ``steps`` steps, without steps that were counted ahead but not made."""
         self.count(steps)
         os.ftruncate(self._handle, steps)
         os.fsync(self._handle)
@@ -184,7 +184,7 @@ def reading_state(path: FilePath, form: str, writer: str) -> Iterator[tuple[Any,
 
 
 def _locked(handle: int) -> bool:
-    """Try to take the file's lock, which the operating system releases when the process ends, and return success."""
+    """Try to lock the file and return whether it worked. The operating system unlocks it when the process ends."""
     try:
         import fcntl
     except ImportError:  # The system has no such locks.

@@ -73,7 +73,7 @@ def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
 def steeper_off_zero(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return a loss whose gradient grows with the distance of the output from zero, on both sides.
 
-    Wherever a first step from zero leads, gradients grow by it: their difference has their direction.
+    A first step from zero in any direction makes gradients longer, so their difference has the same direction.
     """
     output = outputs[:, 0]
     return targets * (output + FAR * output * output.abs())
@@ -134,9 +134,9 @@ def cancelling() -> Pair:
 
 @dataclass(frozen=True)
 class Training:
-    """One way to train: what :func:`privet.deep.make_private` is told, on pairs of which the first dataset is public_n.
+    """One way to train: the arguments of :func:`privet.deep.make_private`, with the first dataset's size as public_n.
 
-    With a ``plan`` it is not asked to make one, which takes longer than to carry it out where batches are sampled.
+    A given ``plan`` saves the calibration, which takes longer than the training if batches are sampled.
     """
 
     model: Callable[[], nn.Module]
@@ -351,8 +351,8 @@ REFRESH = 0.8
 
 def recursive_training(difference_norm: float = CLIP / 2) -> Training:
     """Return two steps of DP-SRM from zero, the second of which has a difference beyond its clipping norm."""
-    momentum = RecursiveMomentum(difference_norm, REFRESH)
-    return Training(linear, 0.0, 2, steeper_off_zero, lr=1.0, options={"momentum": momentum})
+    recursion = RecursiveMomentum(difference_norm, REFRESH)
+    return Training(linear, 0.0, 2, steeper_off_zero, lr=1.0, options={"recursion": recursion})
 
 
 def scenarios() -> list[Scenario]:
@@ -381,7 +381,7 @@ def scenarios() -> list[Scenario]:
             Training(TwoPlaces, loss=whole),
             cancelling(),
             share=0.0,
-            why="its norm is the difference of what two places say, which is bounded from above for fear of rounding",
+            why="its norm is a difference of two positions, which is overestimated because of rounding",
             runs=200,
         ),
         _scenario("full batch", recursive, one, share=0.7, seen=fresh_parts),

@@ -17,7 +17,7 @@ from privet.audit.bounds import (
     standardised_distance,
 )
 
-MANY = 10**9  # counts at which limits are as good as the rates themselves
+MANY = 10**9  # at such counts, confidence limits are almost equal to the rates
 
 
 def exact(tpr, fpr):
@@ -31,7 +31,7 @@ def exact(tpr, fpr):
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (3, 50), (500, 1000), (1, 10**6)])
 def test_clopper_pearson_agrees_with_scipy(successes, trials, confidence):
     low, high = clopper_pearson(successes, trials, confidence)
-    # A two-sided interval of 2c - 1 is made of two one-sided ones of c; at 1/2 there is none.
+    # A two-sided interval with confidence 2c - 1 consists of two one-sided limits with confidence c > 1/2.
     if confidence > 0.5:
         both = binomtest(successes, trials).proportion_ci(2 * confidence - 1, method="exact")
         assert (low, high) == pytest.approx((both.low, both.high), rel=1e-6, abs=1e-12)
@@ -83,14 +83,14 @@ def test_randomised_response_gives_its_epsilon(epsilon):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.1), (1.0, 0.01), (2.0, 0.3)])
 def test_the_worst_release_of_an_epsilon_and_delta_gives_its_epsilon(epsilon, delta):
-    """With chance delta the data itself, else randomised response: all tests of (epsilon, delta)-DP are attained."""
+    """Reveal the data with probability delta, else use randomised response. This attains (epsilon, delta)-DP."""
     truth = (1 - delta) / (1 + math.exp(-epsilon))
     tpr, fpr = delta + truth, (1 - delta) - truth
     assert epsilon_from_rates(exact(tpr, fpr), delta, 0.95) == pytest.approx(epsilon, rel=1e-3)
 
 
 def test_a_difference_in_either_direction_raises_the_bound():
-    tpr, fpr = 1 - 0.001, 0.5  # "second" says little; "first" says a lot
+    tpr, fpr = 1 - 0.001, 0.5  # the answer "second" proves little, the answer "first" proves much
     assert epsilon_from_rates(exact(tpr, fpr), 0.0, 0.95) == pytest.approx(math.log(500), rel=1e-2)
     assert epsilon_from_rates(exact(fpr, 1 - tpr), 0.0, 0.95) == pytest.approx(math.log(500), rel=1e-2)
 
@@ -98,7 +98,7 @@ def test_a_difference_in_either_direction_raises_the_bound():
 @pytest.mark.parametrize("rates", [Rates(50, 50, 100, 100), Rates(0, 100, 100, 100), Rates(0, 0, 10, 10)])
 def test_rates_of_a_random_test_prove_nothing(rates):
     assert mu_from_rates(rates, 0.95) == 0
-    assert epsilon_from_rates(rates, 0.3, 0.95) <= 10  # a wrong test, turned round, may prove something
+    assert epsilon_from_rates(rates, 0.3, 0.95) <= 10  # the opposite of a wrong test may prove something
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan])
@@ -138,7 +138,7 @@ def test_the_distance_of_gaussian_means_gives_nearly_their_mu(mu):
     generator = np.random.default_rng(0)
     firsts, seconds = generator.normal(size=(2, 400_000))
     found = mu_from_scores(firsts, seconds + mu, 0.95)
-    # sqrt(log(1 + mu^2)): the price of a bound that holds for every release of that mu.
+    # The bound is sqrt(log(1 + mu^2)) and not mu, because it holds for every release with that mu.
     assert found <= math.sqrt(math.log1p(mu**2)) + 0.01
     assert found >= 0.95 * math.sqrt(math.log1p(mu**2)) - 0.01
 

@@ -6,7 +6,7 @@ import pytest
 from privet import PrivateLogisticRegression, PrivateRidge
 from privet.audit.estimators import audit_estimator, worst_pairs
 from privet.audit.pairs import label_flip, support_flip
-from privet.plans.step import Step
+from privet.plans.gradient import Step
 
 
 def test_worst_pairs_differ_in_one_record_and_keep_the_estimator_s_bounds():

@@ -23,8 +23,8 @@ from privet.deep import PrivateTraining  # noqa: E402
 from privet.deep.clipping import batch as clipping  # noqa: E402
 from privet.deep.clipping.gradients import Direct, PerExample  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
+from privet.plans.gradient import Step  # noqa: E402
 from privet.plans.recursive import RecursivePlan  # noqa: E402
-from privet.plans.step import Step  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -308,6 +308,6 @@ def test_bug_is_flagged(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_same_training_without_the_bug_is_not(name):
+def test_the_same_training_without_the_bug_is_not_flagged(name):
     found = without_bug(BUGS[name].scenario)
     assert not found.is_violation, str(found)

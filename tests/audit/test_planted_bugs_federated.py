@@ -26,7 +26,7 @@ from privet.denoise import LaplacianSmoothing, laplacian_smoothing  # noqa: E402
 from privet.federated import ClientTrainer, LocalTraining, Server  # noqa: E402
 from privet.federated import server as serving  # noqa: E402
 from privet.plans import FullBatch, GradientPlan, Poisson  # noqa: E402
-from privet.plans.step import Step  # noqa: E402
+from privet.plans.gradient import Step  # noqa: E402
 from privet.privacy import Budget, NoiseSource  # noqa: E402
 from privet.privacy.events import GaussianRelease  # noqa: E402
 from privet.run_files import RunFiles  # noqa: E402

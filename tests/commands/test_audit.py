@@ -18,7 +18,7 @@ COLUMNS = 100
 
 @pytest.fixture
 def tables(tmp_path):
-    """Rows of noise with labels of noise: all that a model can learn from them is themselves."""
+    """Return random rows with random labels, which a model can only memorise."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.uniform(-1, 1, (300, COLUMNS)), columns=[f"x{k}" for k in range(COLUMNS)])
     frame["sick"] = np.where(rng.random(300) < 0.5, "yes", "no")

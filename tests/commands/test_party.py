@@ -390,7 +390,7 @@ def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
     code, _, err = run_privet(monkeypatch, capsys, *words, tmp_path / "study.toml", "--index", 7)
     assert code == 2
-    assert err == "privet: --index must be one of 0 to 2, a position among the study's parties\n"
+    assert err == "privet: --index must be the position of this party in the study, from 0 to 2, got 7.\n"
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_a_different_study_is_noticed_before_any_table_is_opened(run):
     broken.start(*NAMES, data="there is none.csv")
     for name in NAMES:
         line = broken.refused(name)
-        assert "has a different study than" in line
+        assert "a different study than" in line
         assert "2 (west)" in line
         assert "No data was read. Compare the study files." in line
         assert not broken.ledger(name)
@@ -524,7 +524,7 @@ def test_nothing_is_opened_unless_all_ledgers_accept_the_guarantee(run):
     broken.start(*NAMES)
     assert "cannot compose add-or-remove with replace-one" in broken.refused("south")
     for name in ("north", "west"):
-        assert "party 1: ended with ValueError. Its own messages say more." in broken.refused(name)
+        assert "party 1: ended with ValueError. See its own messages." in broken.refused(name)
     assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
 
 

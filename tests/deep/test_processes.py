@@ -245,7 +245,7 @@ def test_the_guarantee_equals_that_of_one_process(told):
 def test_other_samplers_than_poisson_are_rejected(told):
     for each in told:
         assert "cannot be split among processes" in each["refused"]
-    prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # In one process it is allowed.
+    prepared(GradientPlan(FixedSize(10, N), 5, 1.0, 1.0))  # A single process may use this plan.
 
 
 @pytest.mark.parametrize("name", ["plans", "models"])

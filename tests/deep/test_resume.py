@@ -68,7 +68,7 @@ def prepared(*, kind="fresh", steps=12, model=None, optimizer=sgd, dtype=torch.f
 
 
 def make(private, steps):
-    """Take some steps, and leave the rest."""
+    """Take some steps, and do not take the remaining ones."""
     for _, batch in zip(range(steps), private.batches(), strict=False):
         private.step(*batch)
 
@@ -470,7 +470,7 @@ def test_a_finished_training_has_no_batches_left(tmp_path):
 
 @pytest.mark.parametrize("lost", [1, 3])
 def test_recursive_momentum_without_its_first_step_has_the_bound_of_later_steps(tmp_path, lost):
-    """The noise of a later step is made for less than C1, so even without memory C1 would be too much."""
+    """The noise of a later step covers less than C1, so C1 is too large a bound even without a previous estimate."""
     before = prepared(kind="recursive")
     before.save(tmp_path / "run")
     make(before, lost)
@@ -565,8 +565,8 @@ def test_another_version_of_the_format_is_rejected_by_name(tmp_path):
 
 def test_another_plan_is_rejected(tmp_path):
     saved(tmp_path / "run")
-    assert_rejected_untouched(tmp_path / "run", ValueError, "another plan", steps=13)
-    assert_rejected_untouched(tmp_path / "run", ValueError, "another plan", kind="recursive")
+    assert_rejected_untouched(tmp_path / "run", ValueError, "a different plan", steps=13)
+    assert_rejected_untouched(tmp_path / "run", ValueError, "a different plan", kind="recursive")
 
 
 def test_weights_of_another_model_are_rejected_and_their_steps_stay_spent(tmp_path):

@@ -73,7 +73,7 @@ def test_networks_have_the_size_of_the_papers(deep_runs, net, shape, weights):
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
 
 
-def test_scales(deep_runs):
+def test_scales_centre_or_shift_pixels(deep_runs):
     pixels = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     middle = deep_runs.SCALES["centred"](pixels)
     assert middle.shape == (4, 3, 24, 24)

@@ -60,7 +60,7 @@ def test_the_published_noise_does_not_give_the_published_epsilon(experiment):
         assert row["clipped_and_drawn"] < row["claimed"] < row["clipped"] < row["as_it_is"]
 
 
-def test_runs_are_counted(experiment):
+def test_the_number_of_runs_multiplies_the_jobs(experiment):
     preset = experiment.options(["--full", "--runs", "2"])
     jobs = experiment.planned(preset)
     assert len(set(jobs)) == len(jobs)

@@ -49,7 +49,7 @@ def test_quick_run(experiment, tmp_path):
     assert written == {f"efficient_erm_table3_part_quick.{kind}" for kind in ("json", "png")}
 
 
-def test_the_paper_is_whole(experiment):
+def test_all_rows_of_the_paper_are_transcribed(experiment):
     rows = experiment.paper_rows()
     assert len(rows) == 40
     assert rows["ADULT", 0.1, 0.5] == {

@@ -32,7 +32,7 @@ def test_the_page_shows_tables_findings_and_missing_experiments(report, tmp_path
     assert "fed_cnn.png" in report.page(tmp_path)
 
 
-def test_options(report):
+def test_options_have_defaults_and_can_be_set(report):
     assert report.options("about", []).configuration == "preset"
     assert report.options("about", [], default="full").configuration == "full"
     chosen = report.options("about", ["--quick", "--runs", "3"])

@@ -1,4 +1,4 @@
-"""The server: what one client can move, what noise there is, and what becomes of clients that fail."""
+"""The server: how far one client can move the model, how much noise is added, and how failing clients are handled."""
 
 import itertools
 import os
@@ -15,11 +15,11 @@ from privet.privacy import Adjacency, assumed
 
 CLIP = 0.7
 DELTA = 1e-5
-QUIET = 1e-3  # the least noise multiplier that is accounted for
+QUIET = 1e-3  # the smallest noise multiplier for which the accounting works
 
 
 def everybody(n=4, rounds=3, noise=1.0, clip=CLIP):
-    """Return a plan that takes every client, so that servers of one seed differ by their updates alone."""
+    """Return a plan that samples every client, so that servers with the same seed differ only by their updates."""
     return GradientPlan(FullBatch(), rounds, clip, noise)
 
 
@@ -36,7 +36,7 @@ def vector(weights):
 
 
 def after_one_round(updates, **options):
-    """Return the global model after one round of the same noise, whatever the updates."""
+    """Return the global model after one round. The noise does not depend on the updates."""
     one = server(**options)
     one.sample()
     with warnings.catch_warnings():
@@ -75,7 +75,7 @@ EXTREMES = {
 @pytest.mark.parametrize("others", ["zero", "on the ball", "largest"])
 @pytest.mark.parametrize("name", EXTREMES)
 def test_adding_a_client_changes_the_sum_by_at_most_the_clipping_norm(name, others):
-    """The neighbour without the client: the same draw in which it gives nothing."""
+    """The neighbour without the client is the same sample, in which the client contributes nothing."""
     company = dict.fromkeys(range(3), EXTREMES[others])
     moved = after_one_round(company | {3: EXTREMES[name]}) - after_one_round(company)
     assert 4 * np.linalg.norm(moved) <= CLIP * (1 + 1e-12)  # 4 is the divisor
@@ -222,7 +222,7 @@ def test_only_the_first_answer_of_a_sampled_client_counts():
     assert chosen == other.sample().tolist()
     (stranger, *_) = set(range(4)) - set(chosen)
     one.aggregate({client: update(0.1) for client in chosen})
-    with pytest.warns(UserWarning, match="3 sent twice or by a client that was not sampled"):
+    with pytest.warns(UserWarning, match=r"sent twice or by a client that was not sampled \(3\)"):
         other.aggregate([(client, update(0.1)) for client in [*chosen, *chosen, stranger]])
     assert np.array_equal(vector(one.weights), vector(other.weights))
 
@@ -247,7 +247,7 @@ def test_an_interrupted_round_is_repeated_with_the_same_clients():
     with pytest.raises(ZeroDivisionError):
         one.aggregate((client, 1 / 0) for client in chosen)
     with pytest.raises(PlanError, match="called twice in one round"):
-        one.sample()  # or else clients would be drawn until a round succeeds
+        one.sample()  # otherwise clients could be sampled until a round succeeds
     one.aggregate({client: update(0.1) for client in chosen})
     other = server(plan)
     other.aggregate({client: update(0.1) for client in other.sample().tolist()})

@@ -17,7 +17,7 @@ from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
 from privet.privacy import Budget
 
 DELTA = 1e-3
-QUIET = 1e-3  # the least noise multiplier that is accounted for
+QUIET = 1e-3  # the smallest noise multiplier for which the accounting works
 
 
 def run(model, clients, local, plan=None, **options):

@@ -36,7 +36,7 @@ def test_labels_come_back_as_they_were(kind, labels):
 
 
 @each
-def test_what_labels_are_called_changes_nothing(kind, binary):
+def test_the_names_of_labels_do_not_change_the_model(kind, binary):
     X, y = binary
     models = [make(kind).fit(X, names[y]) for names in map(np.array, ([0, 1], ["a", "b"], [-5, 2**40], [0.5, 1.0]))
               if names.dtype.kind != "f" or (names == names.round()).all()]  # fmt: skip
@@ -101,7 +101,7 @@ def test_labels_that_are_none_are_refused_in_one_line(kind, y, cause, no_noise):
 
 @each
 @pytest.mark.parametrize("classes", [[0], [], [1, 1], [[0, 1], [1, 2]], [0, 1, np.nan], {0, 1}, "ab", 3], ids=str)
-def test_declared_classes_that_are_no_list_of_two_labels_are_refused(kind, classes, binary, no_noise):
+def test_declared_classes_that_are_not_a_list_of_two_labels_are_refused(kind, classes, binary, no_noise):
     with pytest.raises(ValueError, match="classes") as error:
         kind(classes=classes).fit(*binary)
     assert "\n" not in str(error.value)
@@ -120,7 +120,7 @@ def test_an_undeclared_label_is_refused(kind, classes, y, no_noise):
 
 
 @each
-def test_a_prediction_is_the_side_of_the_score(kind, binary):
+def test_a_prediction_follows_the_sign_of_the_score(kind, binary):
     X, y = binary
     model = make(kind).fit(X, np.array(["no", "yes"])[y])
     scores = model.decision_function(X)
@@ -132,7 +132,7 @@ def test_a_prediction_is_the_side_of_the_score(kind, binary):
 
 @each
 @pytest.mark.parametrize("method", ["gradient", "output"])
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(kind, method, binary):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(kind, method, binary):
     X, y = binary
     fields = {"alpha": 0.0, "method": method, "epsilon": 5.0, "delta": 1e-5}
     small = make(kind, **fields).fit(X, y)
@@ -163,7 +163,7 @@ def test_several_classes_are_refused_by_methods_without_a_proof_for_them(binary,
         PrivateLogisticRegression(method="output", clip_norm=0.1).fit(X, y)
 
 
-def test_a_clip_on_an_output_that_is_none_is_taken(binary):
+def test_a_clip_above_the_bound_does_not_change_output_perturbation(binary):
     X, y = binary
     y = y + (X[:, 1] > 1)
     model = PrivateLogisticRegression(method="output", clip_norm=50.0, random_state=0).fit(X, y)
@@ -198,7 +198,7 @@ def digits():
 @pytest.mark.parametrize(
     ("table", "floor", "epsilon"),
     [
-        (wine, 0.70, 1.0),  # 0.905 +- 0.08 a seed, on 119 rows
+        (wine, 0.70, 1.0),  # 0.905 +- 0.08 per seed, on 119 rows
         (wine, 0.975, 4.0),  # 0.997 +- 0.007
         (digits, 0.85, 1.0),  # 0.887 +- 0.016
         (digits, 0.915, 4.0),  # 0.935 +- 0.008
@@ -206,7 +206,7 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """Of held-out rows, the mean of five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

@@ -1,4 +1,4 @@
-"""method="iteration": hidden iterates, public records, and what the model says of them."""
+"""method="iteration": hidden iterates, public records, and what the model reports about them."""
 
 import importlib
 import os
@@ -58,7 +58,7 @@ def test_the_reason_states_the_noise_saved_and_when_composition_is_better(table)
     assert "of the noise of as many full-batch steps" in strong
 
 
-def test_strong_convexity_takes_noise_off():
+def test_strong_convexity_reduces_the_noise():
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((800, 3)) / 2, rng.integers(0, 2, 800)
     stds = []
@@ -112,7 +112,7 @@ DATA = Path(os.environ.get("PRIVET_DATA", Path(__file__).resolve().parents[3] / 
 @pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not at hand: set PRIVET_DATA to the folder that holds it")
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3])
 def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypatch):
-    """Epsilon 0.5, delta 1e-6, three seeds each, in one run: the same budget, penalty and bounds."""
+    """Both methods run with epsilon 0.5, delta 1e-6, three seeds, and the same penalty and bounds."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments"))
     pytest.importorskip("matplotlib", reason="the loader of the data is that of the experiments")
     split = importlib.import_module("support").a9a()
@@ -141,7 +141,7 @@ def test_public_records_help_a_small_budget(table):
     assert len(model.guarantee_.per_record) == 300
 
 
-def test_public_records_take_noise_off(table):
+def test_public_records_reduce_the_noise(table):
     X, y = table
     models = [
         logistic(max_iter=5).fit(X[:400], y[:400], X_public=X[1000 : 1000 + m], y_public=y[1000 : 1000 + m])
@@ -192,7 +192,7 @@ def test_pure_epsilon_and_smoothing_are_refused(table):
 
 @pytest.mark.parametrize("kind", [PrivateLinearSVC, PrivateLogisticRegression])
 @pytest.mark.parametrize("n", [2, 3, 7, 8, 9])
-def test_tiny_tables(kind, n):
+def test_tiny_tables_give_finite_models(kind, n):
     rng = np.random.default_rng(n)
     model = kind(5.0, method="iteration", classes=[0, 1]).fit(rng.standard_normal((n, 2)), np.arange(n) % 2)
     assert np.isfinite(model.coef_).all()

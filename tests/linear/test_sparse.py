@@ -1,4 +1,4 @@
-"""Sparse estimators: what they find, what they keep of the data, and what they refuse."""
+"""Sparse estimators: the features they find, the form of their results, and the input they refuse."""
 
 import math
 import time
@@ -136,7 +136,7 @@ def test_features_are_found_among_larger_ones_where_one_class_is_rare():
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(1 - y.mean(), abs=0.06)
 
 
-def test_an_intercept_is_learnt_whatever_the_features_are():
+def test_an_intercept_is_learned_whatever_the_features_are():
     X, _, scores = uniform_data(offset=2.0)
     model = model_of(PrivateSparseRegression, target_bound=6.0).fit(X, scores)
     assert model.intercept_ == pytest.approx([2.0], abs=0.2)
@@ -183,7 +183,7 @@ def test_the_model_reports_method_and_number_of_features(numbers):
     assert "8 of 400 features (asked for)" in model_of(PrivateSparseRegression).fit(X, y).method_reason_
 
 
-def test_there_are_more_rounds_the_more_the_budget_shows():
+def test_rounds_grow_with_the_signal_that_the_budget_allows():
     for is_bounded in (True, False):
         rounds = [peeling_rounds(value, is_bounded) for value in (0.1, 3, 6, 10, 20, 100, 1e4, math.inf)]
         assert rounds[0] == 1
@@ -237,7 +237,7 @@ def test_entries_are_clipped_independently_and_the_input_is_not_changed(words):
         assert other.coef_ == pytest.approx(models[0].coef_, rel=1e-9)
         assert other.decision_function(tame) == pytest.approx(models[0].decision_function(wild.toarray()))
     assert np.array_equal(wild.data, kept)
-    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing to clip: nothing is copied
+    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing is clipped, so nothing is copied
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
@@ -395,13 +395,13 @@ def test_impossible_settings_are_named(kind, words, no_noise):
             kind(entry_bound=bound).fit(X, y)
     with pytest.raises(ValueError, match=r"method must be auto, frank_wolfe, hard_threshold.*, got 'gradient'"):
         kind(method="gradient").fit(X, y)
-    with pytest.raises(ValueError, match=r"exceeds floating point\. Raise epsilon"):
+    with pytest.raises(ValueError, match=r"exceeds the range of floating point\. Raise epsilon"):
         kind(1e-300, 1e-300).fit(X, y)
 
 
 @each
 @each_method
-def test_odd_tables_are_handled(kind, method, words):
+def test_tables_with_empty_rows_or_columns_are_handled(kind, method, words):
     X, y = words
     y = target(kind, y)
     public = public_for(method, X[:50])
@@ -471,7 +471,7 @@ def test_the_choice_of_a_method_has_its_reason():
 
 
 def long_table(n, d, per_row, seed=0):
-    """Return rows of some entries in [-1, 1] each, without a dense step."""
+    """Return sparse rows with a few entries in [-1, 1] each, without creating a dense matrix."""
     rng = np.random.default_rng(seed)
     places = np.sort(rng.integers(0, d, (n, per_row)), axis=1)
     X = sparse.csr_array((rng.uniform(-1, 1, places.size), places.ravel(), np.arange(n + 1) * per_row), shape=(n, d))

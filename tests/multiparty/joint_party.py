@@ -17,7 +17,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget
 from privet.privacy.noise.lattice import LatticeLaw
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 HOST = "127.0.0.1"
 BUDGET = Budget(1.0, 1e-5)

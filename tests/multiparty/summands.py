@@ -8,7 +8,7 @@ import numpy as np
 
 from privet.multiparty.protocol.aggregation import SimulatedAggregator
 from privet.objectives import L2, BoundedRows
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 
 class Spy(SimulatedAggregator):

@@ -64,7 +64,7 @@ def test_another_delta_can_be_given_by_position(plan):
 
 
 def test_without_any_delta_the_error_says_how_to_give_one(plan):
-    with pytest.raises(ValueError, match=rf"{type(plan).__name__} has no delta.*guarantee\(delta\).*for_budget"):
+    with pytest.raises(ValueError, match=r"this plan has no delta.*guarantee\(delta\).*for_budget"):
         replace(plan, delta=None).guarantee()
 
 

@@ -24,7 +24,7 @@ def plan_of(sampler=None, steps=5, clip_norm=0.5, noise_multiplier=2.0, adjacenc
 
 
 def has_std(sample, std):
-    """Tell whether a normal sample of known mean zero can have this standard deviation."""
+    """Return whether a normal sample of known mean zero can have this standard deviation."""
     energy = np.sum(np.square(sample / std))
     return min(chi2.cdf(energy, sample.size), chi2.sf(energy, sample.size)) > RARELY
 
@@ -32,7 +32,7 @@ def has_std(sample, std):
 # --------------------------------------------------------------------------------------------- calibration
 
 
-def test_the_example_of_the_design():
+def test_the_example_in_the_documentation():
     plan = GradientPlan.for_budget(BUDGET, sampler=Poisson(rate=0.01), steps=2000, clip_norm=1.0)
     guarantee = plan.guarantee(delta=1e-5)
     assert 0.99 < guarantee.epsilon <= 1.0
@@ -57,14 +57,14 @@ def test_full_batch_noise_is_that_of_the_corrections_page(adjacency, factor, ste
     assert plan.guarantee(1e-5).epsilon <= epsilon
 
 
-def test_a_fixed_order_pays_by_the_pass_and_not_by_the_step():
+def test_a_fixed_order_costs_one_release_per_pass_not_per_step():
     plan = GradientPlan.for_budget(BUDGET, sampler=FixedOrder(100, passes=4), clip_norm=1.0)
     assert plan.steps == 400
     assert plan.noise_multiplier == pytest.approx(2 * 2 * 3.7306, rel=2e-5)
 
 
 def test_fixed_size_noise_against_dp_accounting_whose_multiplier_is_relative_to_twice_the_clip():
-    """One record at C among others at -C has the losses of a Poisson pair at half the multiplier, and attains them."""
+    """One record at C among others at -C attains the losses of a Poisson pair at half the multiplier."""
     plan = GradientPlan.for_budget(Budget(0.5, 1e-6), sampler=FixedSize(100, 32_561), steps=977, clip_norm=1.0)
     independent = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 3e-5)
     gaussian = dp_accounting.GaussianDpEvent(plan.noise_multiplier / 2)
@@ -206,7 +206,7 @@ def test_a_run_makes_exactly_the_planned_steps(sampler):
     assert len(list(plan.run(12, NoiseSource(0)))) == plan.steps
 
 
-def test_a_step_noises_one_sum():
+def test_a_step_adds_noise_to_one_sum():
     step = next(plan_of().run(3, NoiseSource(0)))
     step.noisy(np.zeros(2))
     with pytest.raises(PlanError, match="accounts for one noisy sum per step"):
@@ -226,12 +226,12 @@ def test_a_run_needs_a_number_of_units(n):
 
 
 @pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.5)], ids=repr)
-def test_an_empty_table_is_noised_like_any_other(sampler):
+def test_an_empty_table_gets_noise_like_any_other(sampler):
     steps = list(plan_of(sampler, adjacency=ADD).run(0, NoiseSource(0)))
     assert [np.arange(0)[step.batch].size for step in steps] == [0] * 5
 
 
-def test_under_add_or_remove_the_divisor_owes_nothing_to_the_number_of_units():
+def test_under_add_or_remove_the_divisor_does_not_depend_on_the_number_of_units():
     plan = GradientPlan.for_budget(BUDGET, sampler=Poisson(0.1), steps=5, clip_norm=1.0, public_n=1000)
     assert {plan.divisor(n) for n in (0, 999, 1000, 1001)} == {100.0}
     assert dataclasses.replace(plan, public_n=7).guarantee(1e-5) == plan.guarantee(1e-5)
@@ -284,7 +284,7 @@ def test_a_sampler_that_implies_its_steps_allows_no_other_number():
             make()
 
 
-def test_a_sampler_that_implies_none_needs_one():
+def test_a_sampler_that_implies_no_number_of_steps_needs_one():
     with pytest.raises(ValueError, match="needs a number of steps"):
         GradientPlan.for_budget(BUDGET, sampler=FullBatch(), clip_norm=1.0)
 
@@ -307,7 +307,7 @@ def test_impossible_numbers_are_named(field, steps):
 
 
 @pytest.mark.parametrize("steps", [0, -3, 2.0, True])
-def test_steps_are_counted(steps):
+def test_invalid_numbers_of_steps_are_refused(steps):
     with pytest.raises(ValueError, match="steps must be"):
         plan_of(steps=steps)
 

@@ -44,7 +44,7 @@ def test_the_default_tolerance_adds_a_hundredth(n, lipschitz, strong_convexity):
 
 
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), Budget(0.3)], ids=repr)
-def test_output_plans_take_it_as_they_take_descent(budget):
+def test_output_plans_accept_the_stability_of_a_minimiser(budget):
     stability = stability_of()
     plan = OutputPlan.for_budget(budget, stability=stability)
     ratio = stability.sensitivity / plan.scale
@@ -57,7 +57,7 @@ def test_output_plans_take_it_as_they_take_descent(budget):
     assert not plan.guarantee(budget.delta, bound=enforced("rows are bounded")).is_conditional
 
 
-def test_every_constant_counts():
+def test_every_constant_increases_epsilon():
     plan = OutputPlan(stability_of(), 0.5, is_pure=False)
     base = plan.guarantee(1e-5).epsilon
     assert base == gdp_epsilon((0.4 + 0.002) / 0.5, 1e-5)

@@ -25,7 +25,7 @@ from privet.privacy import Adjacency, NoiseSource
 from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
-RARELY = 1e-6  # chance that a statistical test rejects what is right; seeds are fixed, so this is no flakiness
+RARELY = 1e-6  # Probability that a statistical test rejects correct code. Seeds are fixed, so the tests are not flaky.
 
 ALL_SAMPLERS = [FullBatch(), Poisson(0.25), FixedSize(3, 12), OneUniform(12), FixedOrder(12, passes=2, size=5)]
 
@@ -81,7 +81,7 @@ def test_fixed_batches_are_uniform_sets_of_the_size(sampler):
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 12])
-def test_fixed_order_visits_each_unit_once_a_pass(size):
+def test_fixed_order_visits_each_unit_once_per_pass(size):
     sampler = FixedOrder(12, passes=4, size=size)
     batches = drawn(sampler, 12, sampler.implied_steps)
     assert len(batches) == sampler.implied_steps == 4 * math.ceil(12 / size)
@@ -106,7 +106,7 @@ def test_another_number_of_units_than_planned_is_refused(sampler, n):
 
 
 @pytest.mark.parametrize(("n", "public", "size"), [(4, 3, 1), (5, 4, 3), (3, 7, 2), (6, 1, 6)])
-def test_public_units_come_last_in_every_pass_and_in_batches_of_their_own(n, public, size):
+def test_public_units_come_last_in_every_pass_and_in_separate_batches(n, public, size):
     sampler = FixedOrder(n, passes=3, size=size, public=public)
     batches = drawn(sampler, n + public, sampler.implied_steps)
     assert len(batches) == sampler.implied_steps == 3 * (math.ceil(n / size) + math.ceil(public / size))
@@ -139,7 +139,7 @@ def test_sampling_everything_is_no_sampling():
 
 @pytest.mark.parametrize(("n", "passes", "size"), [(3, 1, 1), (3, 4, 1), (5, 2, 2), (4, 3, 4)])
 def test_the_mu_of_a_fixed_order_is_that_of_the_worst_unit_in_the_chain(n, passes, size):
-    """Brute force: release every noisy sum of +-C; neighbours are two Gaussians whose means are known exactly."""
+    """Brute force: every noisy sum of +-C is released, so neighbours are two Gaussians with known means."""
     clip_norm, multiplier = 0.5, 1.7
     plan = GradientPlan(FixedOrder(n, passes, size), None, clip_norm, multiplier)
     batches = list(plan.sampler.batches(n, plan.steps, NoiseSource(0)))
@@ -183,7 +183,7 @@ def test_the_nominal_size_is_public(sampler, size):
     ],
     ids=repr,
 )
-def test_adjacencies(sampler, adjacencies):
+def test_every_sampler_has_the_right_adjacencies(sampler, adjacencies):
     assert sampler.adjacencies == adjacencies
 
 
@@ -200,7 +200,7 @@ def test_samplers_are_frozen_values(sampler):
             setattr(sampler, field.name, 1)
 
 
-def test_one_uniform_is_its_own_kind():
+def test_one_uniform_differs_from_a_fixed_size_of_one():
     assert repr(OneUniform(5)) == "OneUniform(n=5)"
     assert OneUniform(5) == OneUniform(n=5) != OneUniform(6)
     assert OneUniform(5) != FixedSize(1, 5)
@@ -281,7 +281,7 @@ def test_a_truncated_order_is_shown_as_such_and_cannot_hide_its_iterates():
 # ---------------------------------------------------------------------------------------------------------- names
 
 
-def test_every_sampler_has_a_name_of_its_own():
+def test_every_sampler_has_a_unique_name():
     kinds = [FullBatch, Poisson, FixedSize, OneUniform, FixedOrder, RandomStop, RandomSkip, SecretOrder]
     assert len({kind.name for kind in kinds}) == len(kinds)
 

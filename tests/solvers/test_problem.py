@@ -44,7 +44,7 @@ def test_the_value_is_mean_loss_plus_penalty(tools):
     assert problem.value(weights) == pytest.approx(expected)
 
 
-def test_a_regulariser_that_is_not_convex_makes_a_problem_that_is_not():
+def test_a_problem_with_a_non_convex_regulariser_is_not_convex():
     rows = BoundedRows(np.array([[0.6], [-0.6]]), 1.0)
     problem = Problem(Logistic(), SaturatingPenalty(0.2), rows, np.array([1, 1]))
     assert not problem.is_convex
@@ -106,6 +106,6 @@ def test_targets_for_which_the_constants_do_not_hold_are_refused(objective, targ
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_rows_that_are_no_numbers_are_refused(value, form):
+def test_rows_that_are_not_numbers_are_refused(value, form):
     with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="NaN or infinity"):
         BoundedRows(form(np.array([[1.0, 2.0], [value, 0.0]])), 1.0)

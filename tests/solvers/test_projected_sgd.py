@@ -47,7 +47,7 @@ def solve(problem, plan, seed=0, **options):
 
 
 class Counting(NoiseSource):
-    """A source that remembers which noise it was asked for."""
+    """A source that records the requested noise."""
 
     def __init__(self, seed=None):
         super().__init__(seed)
@@ -59,7 +59,7 @@ class Counting(NoiseSource):
 
 
 class Watched(Logistic):
-    """A loss that remembers which batches it saw, by their targets."""
+    """A loss that records the targets of the batches it saw."""
 
     curvature_bound = 0.25
 
@@ -88,7 +88,7 @@ SAMPLERS = [
 
 
 def scaled_weights(tools, sampler, steps, divisor):
-    """Return the weights of problems without gradients, each over the noise that its steps add up to but for z C."""
+    """Return the weights of problems without gradients, divided by the total noise of their steps for z C = 1."""
     alpha, step_size, scaled = 0.3, 0.5, []
     plan = last(sampler, Descent(step_size, 0.25 + alpha, alpha), clip_norm=0.7, steps=steps)
     for seed in range(40):
@@ -110,14 +110,14 @@ def test_the_weights_of_a_problem_without_gradients_are_the_noise_of_the_plan(to
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_a_solver_that_noises_otherwise_would_be_noticed(tools, monkeypatch, factor):
+def test_a_solver_with_different_noise_would_be_noticed(tools, monkeypatch, factor):
     real = Step.noisy
     monkeypatch.setattr(Step, "noisy", lambda step, total: total + factor * (real(step, total) - total))
     assert not tools.has_std(scaled_weights(tools, FixedOrder(20), None, 1), 0.7 * 1.5)
 
 
 @pytest.mark.parametrize(("sampler", "steps", "divisor"), SAMPLERS, ids=repr)
-def test_as_many_sums_are_noised_as_there_are_steps(tools, sampler, steps, divisor):
+def test_there_is_one_noisy_sum_per_step(tools, sampler, steps, divisor):
     source = Counting(1)
     plan = last(sampler, Descent(0.5, 0.25), steps=steps)
     release = solve(tools.silence(20, 3), plan, source=source)
@@ -194,7 +194,7 @@ def test_public_records_are_visited_last_in_every_pass():
 
 @pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(200, 40, 20)], ids=repr)
 @pytest.mark.parametrize("objective", [Logistic(), GaussianHinge(1.0)], ids=lambda loss: type(loss).__name__)
-def test_it_comes_near_the_optimum_where_there_is_hardly_any_noise(tools, separable, sampler, objective):
+def test_it_approaches_the_optimum_with_hardly_any_noise(tools, separable, sampler, objective):
     X, y = separable
     problem = tools.make_problem(X, y, objective=objective, alpha=0.1)
     best = minimize(problem.value, problem.start()).fun
@@ -221,7 +221,7 @@ def test_the_descent_of_a_problem_has_its_constants(tools):
 @pytest.mark.parametrize("alpha", [0.0, 0.4])
 @pytest.mark.parametrize("size", [1, 3])
 def test_one_step_moves_neighbours_by_the_claimed_shift_and_points_by_the_claimed_factor(tools, clip_norm, alpha, size):
-    """From the same start two datasets end at most 2 eta C / divisor apart; from two starts no dataset expands."""
+    """From one start, neighbours end at most 2 eta C / divisor apart. From two starts, no dataset expands distances."""
     rng = np.random.default_rng(3)
     widest = 0.0
     for _ in range(15):
@@ -267,7 +267,7 @@ def test_without_noise_neighbours_end_within_the_recursion(tools, sampler, alpha
 
 
 def test_linear_losses_attain_the_shift(tools):
-    """Erratum (f): the recursion is the truth for linear losses and a ridge."""
+    """docs/corrections.md (f): the recursion is exact for linear losses and a ridge."""
     alpha, n = 0.4, 4
     targets = (np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0]))
     problems = [tools.make_problem(np.ones((n, 1)), y, objective=tools.Linear(), alpha=alpha) for y in targets]
@@ -313,11 +313,11 @@ def test_secrets_are_in_no_trace_and_no_guarantee(tools, sampler):
         assert release.weights.shape == (3,)
 
 
-def test_progress_is_told_after_each_step_of_a_known_number(tools):
-    told = []
+def test_progress_is_reported_after_each_step_of_a_known_number(tools):
+    calls = []
     plan = last(FixedOrder(4, passes=2), Descent(0.5, 0.25))
-    solve(tools.silence(4, 2), plan, progress=lambda *call: told.append(call))
-    assert told == [(done, 8) for done in range(1, 9)]
+    solve(tools.silence(4, 2), plan, progress=lambda *call: calls.append(call))
+    assert calls == [(done, 8) for done in range(1, 9)]
 
 
 # -------------------------------------------------------------------------------------------------------- refusals
@@ -354,7 +354,7 @@ def test_clipped_losses_of_several_scores_are_refused(tools):
     assert solve(problem, enough).weights.shape == (2, 3)
 
 
-def test_clipped_losses_of_one_score_are_welcome(tools):
+def test_clipped_losses_of_one_score_are_accepted(tools):
     problem = tools.make_problem(np.ones((6, 2)), np.array([1e6, -1e6, 0.0, 3.0, 1e12, -2.0]), objective=Squared())
     assert np.linalg.norm(solve(problem, last(FixedOrder(6), descent_of(problem))).weights) < 100
 

@@ -89,8 +89,9 @@ def mu_from_scores(firsts: Floats, seconds: Floats, confidence: float) -> float:
     Formal guarantees
     -----------------
     For any score f, |E_P f - E_Q f|^2 <= Var_Q(f) chi^2(P, Q) (Hammersley, Chapman and Robbins), and mu-GDP bounds
-    chi^2(P, Q) by that of the Gaussian pair, e^(mu^2) - 1. So mu >= sqrt(log(1 + t^2)), t being the distance over the
-    smaller spread. t is estimated and its confidence limit uses a normal approximation, so scores should be bounded.
+    chi^2(P, Q) by that of the Gaussian pair, e^(mu^2) - 1. So mu >= sqrt(log(1 + t^2)), where t is the distance divided
+    by the smaller standard deviation. The confidence limit of the estimated t uses a normal approximation, so scores
+    should be bounded.
     Runs on the second dataset are expected to score higher.
     """
     return mu_from_distance(*standardised_distance(firsts, seconds), confidence)

@@ -25,6 +25,7 @@ class Canaries:
     Attributes
     ----------
     rows : sparse array
+        The canaries, one per row.
     labels, other_labels : array
         The label of each canary, and the label of its opposite.
     included : array of bool

@@ -33,7 +33,7 @@ Mechanism = Callable[[Any, NoiseSource], ArrayLike]
 _DELTAS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.005)
 _CLIP = 4.0  # standard deviations: scores are clipped, so that means of thousands of them are nearly normal
 _LEAST_RUNS = 100
-_CLEARLY = 1.3  # error rates are used instead of means only if they promise this much more
+_CLEARLY = 1.3  # error rates are used instead of means only if their bound on mu is larger by this factor
 _RUNS_PER_COLUMN = 20  # from this number on, covariances are estimated well enough
 _RIDGE = 1e-6
 _CAUTION = 0.99  # confidence with which thresholds are compared, because the best of many is partly luck
@@ -46,8 +46,8 @@ class Distinguished:
     Attributes
     ----------
     claimed, delta : float
-        The epsilon that the guarantee states at ``delta``. This delta is not always the stated one: another one may be
-        more informative.
+        The epsilon that the guarantee states at ``delta``. This is not always the delta of the guarantee, because
+        another delta may be more informative.
     lower_bound : float
         With ``confidence``, the release is not (epsilon, delta)-DP for any epsilon below this.
     confidence : float

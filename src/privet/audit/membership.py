@@ -40,7 +40,7 @@ _LEAST_SPREAD = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """How well an attack tells members, the rows that a model was trained on, from non-members.
+    """How well an attack distinguishes members, the rows that a model was trained on, from non-members.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Membership:
     def __str__(self) -> str:
         low, high = self.auc_interval
         found = ", ".join(f"{self.tpr_at(rate):.2%} at {rate:.1%}" for rate in _SHOWN_RATES)
-        verdict = "tells members from non-members" if self.is_significant else "is not better than guessing"
+        verdict = "distinguishes members from non-members" if self.is_significant else "is not better than guessing"
         return (
             f"The {self.attack} attack {verdict}: AUC {self.auc:.3f}, between {low:.3f} and {high:.3f} with confidence "
             f"{self.confidence:g} ({self.n_in:,} members, {self.n_out:,} non-members; guessing gives 0.5)\n"

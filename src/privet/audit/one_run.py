@@ -96,9 +96,9 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
         F + (m delta / v) F (1 - F) / P[W = v],    F = P[W >= v],    W ~ Binomial(r, e^epsilon / (1 + e^epsilon)).
 
     For delta = 0 this is Theorem 5.2 of Steinke, Nasr and Jagielski, attained by randomised response. Their term for
-    delta, 2 m delta max_i P[v - i <= W < v] / i, treats failures as independent of the other guesses. A mechanism may
-    fail exactly where the failure decides. It then exceeds their term for small v, while for large v their term is
-    several times too large. The term above is exact.
+    delta, 2 m delta max_i P[v - i <= W < v] / i, treats failures as independent of the other guesses. A mechanism that
+    fails only where one more correct guess decides exceeds their term for small v. For large v their term is several
+    times too large. The term above is exact.
 
     Proof: averaged over all renamings of the coins and of their sides, the probability of a set of guesses depends only
     on the number k of correct ones. Let P_k be the probability of k correct guesses and N_k = P_k / C(r, k). Privacy
@@ -108,7 +108,9 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     for some j. The distribution of W is log-concave, so this is largest at j = v.
     """
     if not 0 <= correct <= count("guesses", guesses) <= count("canaries", canaries):
-        raise ValueError(f"need 0 <= correct <= guesses <= canaries, got {correct}, {guesses}, {canaries}")
+        raise ValueError(
+            f"The numbers must satisfy 0 <= correct <= guesses <= canaries, got {correct}, {guesses} and {canaries}."
+        )
     chance = float(expit(nonnegative("epsilon", epsilon)))
     tail = binomial_tail(correct, guesses, chance)
     if delta_value(delta) == 0 or correct == 0:

@@ -29,7 +29,7 @@ class Pair:
 
 
 def label_flip(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
-    """Return tables with one row of full norm among rows of zeros, whose label is 1 in the first and 0 in the second.
+    """Return tables of zeros except for one row of full norm, whose label is 1 in the first table and 0 in the second.
 
     All other gradients are zero, so this pair attains the sensitivity 2C in every step of a clipped descent.
     """

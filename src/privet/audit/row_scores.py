@@ -60,7 +60,7 @@ def _margins(model: Any, y: NDArray[Any], values: Floats, together: Callable[...
         raise ValueError(f"No label in y is one of the model's classes, {classes.tolist()[:5]}.")
     own = values[np.arange(len(y)), is_own.argmax(axis=1)]
     margins = own - together(np.where(is_own, -np.inf, values), axis=1)
-    # A shadow model may not have seen a label. Such a row counts as fitted worst.
+    # A shadow model may not have seen a label. Rows with this label get the lowest score.
     return np.asarray(np.where(known, margins, margins[known].min()))
 
 

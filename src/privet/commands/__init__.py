@@ -1,1 +1,1 @@
-"""What the command line does, one command a file; :mod:`privet.cli` only reads the options."""
+"""The commands of the command line, one file per command; :mod:`privet.cli` only reads the options."""

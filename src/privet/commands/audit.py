@@ -24,7 +24,7 @@ def run_model(
 ) -> bool:
     """Attack a saved model and return whether its guarantee is refuted.
 
-    ``train`` is the table that it was trained on, ``holdout`` one with similar rows that it was not trained on.
+    ``train`` is the table that the model was trained on. ``holdout`` has similar rows that it was not trained on.
     """
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")

@@ -25,7 +25,7 @@ _HINTS = {
 class DescribedCommand(TyperCommand):
     """A command whose help lists the models and methods that the library offers.
 
-    The library is imported only when this help is shown, because that takes longer than ``privet --help`` may.
+    The library is imported only when this help is shown, because importing it would slow down ``privet --help``.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

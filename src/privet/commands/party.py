@@ -39,11 +39,13 @@ def run(
 ) -> None:
     """Take part in a study as party ``index``, and write the model that all parties compute."""
     if not 0 <= index < len(study.parties):
-        raise StudyError(f"--index must be one of 0 to {len(study.parties) - 1}, a position among the study's parties")
+        raise StudyError(
+            f"--index must be the position of this party in the study, from 0 to {len(study.parties) - 1}, got {index}."
+        )
     check_writable(output)
     if ledger is not None:
         check_writable(ledger)
-        Ledger(ledger).entries()  # Notice an unreadable ledger now, not after the others have spent budget.
+        Ledger(ledger).entries()  # An unreadable ledger must raise now, before the other parties have spent budget.
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     console.print(
@@ -154,9 +156,10 @@ def verify_result(
         names = check_result(fields, authority.read_bytes() if authority else b"", day)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    guarantee = TableModel.load(path).guarantee
     study = fields["study"]
     console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
-    console.print(TableModel.load(path).guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:

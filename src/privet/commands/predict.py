@@ -15,7 +15,7 @@ from privet.tables import NumericTarget, read_table
 def run(
     model_path: Path, data: Path, *, output: Path | None, with_probabilities: bool, score: bool, console: Console
 ) -> None:
-    """Write one line per row: the predicted number, or the predicted level with, on request, all probabilities."""
+    """Write one line per row: the predicted number or level and, on request, the probability of each level."""
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")
     if output is not None:

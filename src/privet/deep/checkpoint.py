@@ -1,6 +1,6 @@
-"""The file of a training: the weights, and everything else that the next step needs.
+"""Checkpoint files of a training: the weights, and everything else that the next step needs.
 
-The state of the noise generator is not saved, because whoever has it can subtract the noise. The journal of the run
+The state of the noise generator is not saved, because anyone who has it can subtract the noise. The journal of the run
 counts the steps that were made after the file was written (:mod:`privet.run_files`).
 """
 
@@ -54,7 +54,7 @@ def _encoded(value: State, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def _decoded(value: Any, arrays: Mapping[str, Any]) -> State:
-    """Return the value that :func:`_encoded` made JSON of."""
+    """Return the value that :func:`_encoded` converted to JSON."""
     if not isinstance(value, dict):
         return value
     if "tensor" in value:

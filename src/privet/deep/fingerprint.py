@@ -1,4 +1,4 @@
-"""A fingerprint of parameters, which shows whether anybody else changed them between two private steps."""
+"""A fingerprint of parameters, which shows whether the caller changed them between two private steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 class Fingerprint:
     """Checksums of all bits of some parameters. Equal parameters have equal fingerprints.
 
-    Version counters and memory addresses would not do. Writing to ``.data`` changes values without changing either, and
-    weights that are swapped for an evaluation and then restored have not changed.
+    Version counters and memory addresses are not reliable. Writing to ``.data`` changes values without changing either,
+    and weights that are swapped for an evaluation and then restored have the same values as before.
     """
 
     checksums: tuple[tuple[int, int, bytes], ...]

@@ -1,4 +1,4 @@
-"""How a step turns its batch into a private gradient: afresh (DP-SGD), or by recursive momentum (DP-SRM).
+"""How a step turns its batch into a private gradient: from this batch alone (DP-SGD) or recursively (DP-SRM).
 
 An estimator holds a plan, determines what one example contributes to the noisy sum, and turns that sum into a gradient.
 Everything else in training is the same for both.
@@ -25,7 +25,7 @@ Slots = dict[nn.Parameter, Tensor]
 
 @dataclass(frozen=True)
 class RecursiveMomentum:
-    """Settings of DP-SRM, which measures gradients once and from then on mostly how they change.
+    """Settings of DP-SRM, which estimates the gradient in the first step and mostly its changes in later steps.
 
     See L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021), Algorithm 4.
 
@@ -36,7 +36,7 @@ class RecursiveMomentum:
     refresh : float
         The weight gamma in [0, 1] of fresh gradients. With 1, the method is DP-SGD.
     first_batch_size : int or None
-        Expected size b0 of the first batch. None takes the size of the other batches.
+        Expected size b0 of the first batch. None uses the size of the other batches.
     max_move : float or None
         How far one step may move the parameters: the learning rate times the norm of the gradient estimate. A larger
         estimate is scaled down. None leaves the steps as they are.
@@ -57,13 +57,13 @@ class GradientEstimator(ABC):
     def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
         """Add the contributions of a batch to ``slots``, and return the losses of its examples.
 
-        ``gradients`` computes per-example gradients at the current parameters. No example contributes more than
-        ``bound``, for which the noise of the step was made.
+        ``gradients`` computes per-example gradients at the current parameters. The contribution of each example has
+        norm at most ``bound``, to which the noise of the step is calibrated.
         """
 
     @abstractmethod
     def gradient(self, mean: Tensor) -> Tensor:
-        """Return the private gradient, given the noisy sum over its divisor, all parameters in one vector."""
+        """Return the private gradient, given the noisy mean. Both are vectors of all parameters."""
 
     @abstractmethod
     def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
@@ -89,7 +89,7 @@ class GradientEstimator(ABC):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next step needs from the steps before it, to be saved."""
+        """Return the state that the next step needs from earlier steps, for saving."""
         return {}
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -137,8 +137,8 @@ class Fresh(GradientEstimator):
 class Recursive(GradientEstimator):
     """DP-SRM: v = noisy mean of (gamma clip(g, C1) + (1 - gamma) clip(g - g', C2)) + (1 - gamma) v'.
 
-    Here g is an example's gradient at the current parameters, g' its gradient at those before, and v' the estimate
-    before.
+    Here g is an example's gradient at the current parameters, g' its gradient at the previous parameters, and v' the
+    previous estimate.
     """
 
     def __init__(self, plan: RecursivePlan, parameters: list[nn.Parameter]) -> None:
@@ -150,8 +150,8 @@ class Recursive(GradientEstimator):
     def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
         """Add clipped gradients, mixed with clipped differences from the second step on, and return the losses.
 
-        A step without memory of an earlier one need not be the first: a crash may have lost the memory. Its noise is
-        then that of a later step, and so is the bound.
+        A step without a previous estimate is not always the first one, because a crash may have lost the estimate. It
+        then uses the noise and the bound of a later step.
         """
         plan, generator_state = self.plan, torch.get_rng_state()
         here = gradients()
@@ -195,13 +195,13 @@ class Recursive(GradientEstimator):
         """Both clipping norms, as text for the guarantee."""
         plan = self.plan
         return (
-            f"each example's gradient is clipped to l2 norm {plan.clip_norm:.6g}, and its change since the step before "
-            f"to {plan.difference_norm:.6g}, over all parameters together; it contributes at most "
+            f"each example's gradient is clipped to l2 norm {plan.clip_norm:.6g}, and its change since the previous "
+            f"step to {plan.difference_norm:.6g}, over all parameters together; it contributes at most "
             f"{plan.clip_norm:.6g} to the first sum and {plan.contribution_norm:.6g} to a later one"
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return the estimate and the parameters of the step before, to be saved."""
+        """Return the estimate and the parameters of the previous step, for saving."""
         if self._before is None or self._estimate is None:
             return {}
         return {"estimate": self._estimate} | {f"before.{i}": value for i, value in enumerate(self._before)}
@@ -216,8 +216,8 @@ class Recursive(GradientEstimator):
 class SpentEpsilon:
     """The epsilon that a training has spent, for its progress bar.
 
-    Accounting takes time, so epsilon is computed for 20 numbers of steps at most. Other numbers of steps are rounded up
-    to the next of these.
+    Accounting takes time, so epsilon is computed for at most 20 numbers of steps. Any other number of steps is rounded
+    up to the next of these.
     """
 
     def __init__(self, estimator: GradientEstimator) -> None:

@@ -72,7 +72,7 @@ def first_batch_layout(
         # A single example cannot be mixed with others, so two examples of the dataset are added.
         others = collated(dataset, np.arange(2))
         if _kinds((*inputs, targets)) != _kinds(others):
-            return None  # The caller transformed the examples of the dataset. A batch of two will come.
+            return None  # The caller transformed the examples of the dataset. A later batch of two will be checked.
         pairs = zip((*inputs, targets), others, strict=True)
         *joined, targets = (torch.cat([each, other]) for each, other in pairs)
         inputs = tuple(joined)

@@ -1,11 +1,13 @@
-"""The entry to private training: from a budget and a length of training to a plan, and to a training that follows it.
+"""The entry point of private training, which turns a budget and a number of epochs into a plan and a training.
 
-private = make_private(
-    model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256, clip_norm=1.0
-)
-for batch in private.batches(verbose=True):
-    private.step(*batch)
-private.guarantee
+Example::
+
+    private = make_private(
+        model, optimizer, dataset, loss=loss, budget=Budget(3, 1e-5), epochs=20, batch_size=256, clip_norm=1.0
+    )
+    for batch in private.batches(verbose=True):
+        private.step(*batch)
+    private.guarantee
 """
 
 import math
@@ -60,8 +62,7 @@ def make_private(
         ``'none'``.
     budget : Budget, float, or pair of floats
         The budget of the whole training under add-or-remove adjacency: a ``Budget``, an epsilon, or a pair
-        (epsilon, delta). Without a delta, it is :func:`~privet.privacy.budget.default_delta` of the number of
-        examples.
+        (epsilon, delta). The default delta is :func:`~privet.privacy.budget.default_delta` of the number of examples.
     epochs, batch_size : float, int
         Expected number of passes over the data, and expected batch size. Batches are drawn by Poisson sampling.
     clip_norm : float
@@ -76,8 +77,8 @@ def make_private(
     max_batch : int or None
         The largest number of examples in memory at once. Larger batches are processed in parts.
     public_n : int or None
-        A public guess of the number of examples, from which the sampling rate is computed. None takes the true number,
-        and the guarantee then assumes that it is public.
+        A public guess of the number of examples, from which the sampling rate is computed. None uses the true number,
+        and the guarantee then assumes that this number is public.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while the integer is secret.
     momentum : RecursiveMomentum or None
@@ -123,7 +124,7 @@ def make_private(
 def _checked_budget(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n: int) -> Budget:
     """Return the budget, which the caller gave as ``budget`` or as ``epsilon`` with an optional ``delta``."""
     if (budget is None) == (epsilon is None):
-        raise ValueError("Give either budget or epsilon, and not both.")
+        raise ValueError("Give either budget or epsilon, not both.")
     if budget is not None:
         if delta is not None:
             raise ValueError("budget and delta cannot be given together. Give budget=(epsilon, delta).")

@@ -48,17 +48,17 @@ class Processes:
         return total
 
     def from_first(self, value: Tensor) -> Tensor:
-        """Return the vector of the first process, in all processes."""
+        """Return, in every process, the vector that the first process passed."""
         if self.size > 1:
             distributed.broadcast(value, src=0)
         return value
 
     def agreed(self, number: int) -> int:
-        """Return the number of the first process, in all processes."""
+        """Return, in every process, the number that the first process passed."""
         return int(self.from_first(torch.tensor(number)))
 
     def check_alike(self, *given: object) -> None:
-        """Raise in all processes unless all were given the same. A different bound in one would break the guarantee."""
+        """Raise in all processes unless all were given equal values. A different bound in one breaks the guarantee."""
         if self.size > 1:
             number = int.from_bytes(hashlib.sha256(repr(given).encode()).digest()[:7], "big")
             ends = torch.tensor([number, -number])

@@ -85,7 +85,7 @@ class PrivateTraining:
         self._parameters = list(trained_parameters(model).values())
         check_optimizer(model, optimizer, self._parameters)
         is_double = any(each.dtype is torch.float64 for each in self._parameters)
-        self._kind = np.float64 if is_double else np.float32  # of sums and noise
+        self._kind = np.float64 if is_double else np.float32  # dtype of sums and noise
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
@@ -188,8 +188,8 @@ class PrivateTraining:
         if self._layout is None:
             self._layout = first_batch_layout(self.model, self._loss, self.dataset, tuple(inputs), targets)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
-        # For a large batch, the noise is drawn while gradients are added up. Earlier it would take memory beside the
-        # activations.
+        # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
+        # memory at the same time as the activations.
         if len(targets) < _LARGE:
             self._prepare(step)
         total, losses = self._total(tuple(inputs), targets, plan, while_summing=partial(self._prepare, step))
@@ -324,15 +324,15 @@ class PrivateTraining:
         """Continue a training that :meth:`save` wrote, and return its ``extra``.
 
         This training must have been made with the same arguments. Steps that a killed process made after the file was
-        written are lost but spent: the journal counts them, the guarantee includes them, and so many fewer steps are
-        left, so that the budget holds.
+        written are lost but spent. The journal counts them, the guarantee includes them, and correspondingly fewer
+        steps remain, so the budget holds.
         """
         if self._has_begun:
             raise PlanError("This training has already drawn batches. Call resume() before batches().")
         state = checkpoint.read(path)
         if state["plan"] != repr(self.plan):
-            raise ValueError(f"The training in {path} has another plan: {state['plan']}. This one has {self.plan!r}.")
-        # What was spent is restored first. Whatever fails later, no weights are restored without their price.
+            raise ValueError(f"The training in {path} has a different plan, {state['plan']}. Make the same plan again.")
+        # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
         spent = state["steps_spent"]
         if self._processes.is_first:
             spent = self._files.take_over(path, state["run"], state["journal"], spent)

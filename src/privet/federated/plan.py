@@ -33,7 +33,7 @@ def client_plan(
     budget : Budget, float, or pair of floats
         Budget of each client for the whole run. A number is an epsilon, a pair is (epsilon, delta).
     epsilon, delta : float
-        The same, instead of ``budget``. Without a delta, the default for ``n_clients`` is used.
+        An alternative to ``budget``. The default delta is that for ``n_clients``.
     n_clients : int
         The number of clients. With Poisson sampling it determines only the sampling rate and the divisor, and it must
         be public. A rough number that does not depend on who takes part works as well.
@@ -73,9 +73,9 @@ def paper_plan(
 
     The noise follows the closed forms of "Differentially Private Federated Learning with Laplacian Smoothing",
     Theorem 1 (uniform sampling) and Theorem 2 (Poisson sampling), with the best split from a grid. If no split meets
-    their side conditions, ``SideConditionError`` is raised. ``rounded_order=False`` takes the noise as printed, which
-    is proved only for orders that are integers (:mod:`privet.privacy.analyses.closed_forms`). The guarantee of the plan
-    is computed by an accountant in either case, and is usually far below the given budget.
+    their side conditions, ``SideConditionError`` is raised. ``rounded_order=False`` uses the noise as printed, which
+    is proved only for integer orders (:mod:`privet.privacy.analyses.closed_forms`). In either case, the guarantee
+    of the plan is computed by an accountant, and its epsilon is usually far below that of the budget.
     """
     target = as_budget(budget, n_clients)
     sampler = _sampler(sampling, n_clients, clients_per_round)

@@ -15,7 +15,7 @@ _FORMAT = "privet federated run 1"
 
 @dataclass(frozen=True)
 class Saved:
-    """The contents of a saved run: its name, the way to its journal, and the state and arrays of the server."""
+    """The contents of a saved run: its name, the path to its journal, and the state and arrays of the server."""
 
     run: str
     journal: str

@@ -45,7 +45,7 @@ class Server:
     n_clients : int
         The number of clients, which are numbered 0, ..., n_clients - 1.
     delta : float or None
-        The delta of the guarantee; None takes the plan's.
+        The delta of the guarantee; None uses that of the plan.
     denoiser : Denoiser or None
         Applied to each layer of the noisy mean. ``LaplacianSmoothing(sigma)`` turns DP-Fed into DP-Fed-LS.
     order : {"OIHW", "OIWH", "OHWI", "OWHI"}
@@ -299,5 +299,5 @@ def _check_weighting(weighting: str) -> None:
 def _warn_of(faults: Counter[str]) -> None:
     found = {cause: number for cause, number in faults.items() if number}
     if found:
-        causes = "; ".join(f"{number} {cause}" for cause, number in found.items())
+        causes = "; ".join(f"{cause} ({number})" for cause, number in found.items())
         warnings.warn(f"Some updates count as zero in this round: {causes}.", stacklevel=4)

@@ -152,7 +152,7 @@ def simulate(
     rounding errors would amplify this dependence, and the guarantee lists it as assumed.
     """
     random_state = renamed_argument("simulate", "seed", seed, "random_state", random_state)
-    if isinstance(progress, bool):  # what `verbose` was called
+    if isinstance(progress, bool):  # the deprecated name of `verbose`
         renamed("The value True or False of simulate(progress=...)", "verbose")
         verbose, progress = progress, None
     n = len(clients)

@@ -14,14 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import count, delta_value, nonnegative, positive, whole, within
-from privet.estimators import EstimatorChecks
+from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.linear.methods import METHODS, Method, Task, named
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
 from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
-from privet.saving import SavedEstimator
 from privet.solvers import Problem, Release
 
 _norm = partial(within, least=SMALLEST_NORM, most=LARGEST_NORM)
@@ -299,6 +298,8 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
 
     def _check_learned(self) -> None:
         super()._check_learned()
+        if not isinstance(self.guarantee_, Guarantee):
+            raise ValueError(f"a {type(self).__name__} must have a guarantee")
         coefficients = self._coefficients()
         if not np.isfinite(np.column_stack([coefficients, self.intercept_])).all():
             raise ValueError("its weights are not finite")

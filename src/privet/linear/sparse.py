@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from privet.linear.logistic import ProbabilisticClassifier
+from privet.linear.classification import ProbabilisticClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.linear.sparse_model import SparseModel
 from privet.objectives import Squared, TamedLogistic

@@ -145,7 +145,7 @@ class TableModel:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "TableModel":
         """Restore a table model from :meth:`to_dict`. Other fields, such as signatures, are ignored."""
-        if not isinstance(fields["schema"], dict) or not isinstance(fields["model"], dict):
+        if not isinstance(fields.get("schema"), dict) or not isinstance(fields.get("model"), dict):
             raise ValueError("It is not a privet table model: its schema or its model is missing.")
         estimator = saving.from_dict(fields["model"])
         if not isinstance(estimator, PrivateLinearModel):

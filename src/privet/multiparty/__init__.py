@@ -1,7 +1,7 @@
-"""Several data owners train one model. They compute together, and show each other nothing but the result.
+"""Several data owners train one model by multi-party computation, which reveals only the result.
 
 ``transport`` connects the parties, ``identity`` holds their keys and certificates, ``protocol`` is what they compute,
-and ``study`` is the file on which they agree first.
+and ``study`` reads the file on which they agree first.
 """
 
 from privet.multiparty.identity.certificates import Identity, verify

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROTOCOL = "privet study 1"
-MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # not offered to parties
+MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # all models but the SVM
 METHODS = ("gradient", "output")
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
@@ -62,10 +62,7 @@ class StudyError(ValueError):
 
 @dataclass(frozen=True)
 class PartyInfo:
-    """A party of a study, with its name and the address at which it listens.
-
-    All three are part of the study's digest.
-    """
+    """A party of a study: its name, and the host and port at which it listens."""
 
     name: str
     host: str

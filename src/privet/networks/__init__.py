@@ -1,6 +1,6 @@
-"""What private training of PyTorch models needs, whether one process trains or many clients do.
+"""Parts of PyTorch training that deep networks and federated learning share: losses, parameters and local SGD.
 
-:mod:`privet.deep` and :mod:`privet.federated` build on this package, which knows neither of them.
+:mod:`privet.deep` and :mod:`privet.federated` import this package. It imports neither of them.
 """
 
 from privet.networks.local_sgd import Displacement, LocalSGD, TensorDisplacement

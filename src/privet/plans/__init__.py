@@ -4,7 +4,7 @@ from privet.plans.adaptive import AdaptivePlan
 from privet.plans.base import Plan
 from privet.plans.centred import CentredPlan
 from privet.plans.contraction import Descent
-from privet.plans.gradient import GradientPlan
+from privet.plans.gradient import GradientPlan, PlanError, Step
 from privet.plans.objective import ObjectivePlan
 from privet.plans.output import OutputPlan
 from privet.plans.recursive import RecursivePlan
@@ -20,7 +20,6 @@ from privet.plans.samplers import (
     SecretOrder,
 )
 from privet.plans.stabilities import DescentStability, MinimiserStability
-from privet.plans.step import PlanError, Step
 from privet.plans.two_stage import TwoStagePlan
 
 __all__ = [

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from privet.checks import count, positive
-from privet.plans.base import delta_of
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Event, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
@@ -141,7 +140,7 @@ class AggregationPlan:
             detail=True,
         )
         return Guarantee.of(
-            self.event, self.adjacency, delta_of(self, delta), released=released, assumptions=(bound, drawn)
+            self.event, self.adjacency, stated_delta(delta, self.delta), released=released, assumptions=(bound, drawn)
         )
 
     def on_lattice(self, values: NDArray[Any]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from privet.plans.step import Step
+from privet.plans.gradient import Step
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event
 from privet.privacy.guarantees.guarantee import Guarantee
@@ -55,15 +55,3 @@ class SteppedPlan(Plan, Protocol):
     def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units."""
         ...
-
-
-def delta_of(plan: Plan, delta: float | None) -> float:
-    """Return the delta at which to state a guarantee of ``plan``: the given one, or else the plan's own."""
-    if delta is not None:
-        return delta
-    if plan.delta is None:
-        raise ValueError(
-            f"this {type(plan).__name__} has no delta at which its guarantee could be stated. Call guarantee(delta), "
-            "set delta= when you build the plan, or make the plan with for_budget(), which keeps the budget's delta."
-        )
-    return plan.delta

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privet.checks import positive, probability
-from privet.plans.base import delta_of
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
-from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
@@ -75,16 +74,18 @@ class CentredPlan:
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
         # Ratio of the mean's noise multiplier to that of the gradients. Each mu is inversely proportional to its own.
-        ratio = math.sqrt((1 - share) / share) * _mu(mean) / _mu(draft)
+        of_mean, of_descent = mean.event.unsampled(Adjacency.REPLACE_ONE), draft.event.unsampled(Adjacency.REPLACE_ONE)
+        ratio = math.sqrt((1 - share) / share) * of_mean.mu / of_descent.mu
 
-        def plan(multiplier: float) -> CentredPlan:
-            return cls(
-                replace(mean, noise_multiplier=multiplier * ratio),
-                replace(draft, noise_multiplier=multiplier, delta=budget.delta),
-                delta=budget.delta,
-            )
+        def event_at(multiplier: float) -> Event:
+            return Composition((mean.event_at(multiplier * ratio), draft.event_at(multiplier)))
 
-        return plan(calibrate(lambda multiplier: plan(multiplier).event, Adjacency.REPLACE_ONE, budget))
+        multiplier = calibrate(event_at, Adjacency.REPLACE_ONE, budget)
+        return cls(
+            replace(mean, noise_multiplier=multiplier * ratio),
+            replace(draft, noise_multiplier=multiplier, delta=budget.delta),
+            delta=budget.delta,
+        )
 
     @property
     def adjacency(self) -> Adjacency:
@@ -104,13 +105,9 @@ class CentredPlan:
         contracts: Assumption | None = None,
     ) -> Guarantee:
         """Return the guarantee of both parts together; ``bounds`` are the conditions on rows and on gradients."""
-        delta = delta_of(self, delta)
+        delta = stated_delta(delta, self.delta)
         of_mean, of_descent = bounds or (None, None)
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
         released = "all noisy gradients, all iterates" if self.gradients.release == "all" else None
         descent = self.gradients.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
         return compose([mean, descent], delta=delta)
-
-
-def _mu(plan: GradientPlan) -> float:
-    return plan.event.unsampled(plan.adjacency).mu

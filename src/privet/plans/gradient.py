@@ -1,15 +1,18 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from privet.checks import count, positive
-from privet.plans.base import delta_of
 from privet.plans.contraction import Descent
-from privet.plans.samplers import FullBatch, Sampler, common_adjacency
-from privet.plans.step import PlanError, Step
-from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.budget import Adjacency, Budget
+from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
+from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -89,19 +92,15 @@ class GradientPlan:
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
-        self._check_release()
-
-    def _check_release(self) -> None:
-        """Raise if ``release`` does not fit the other fields."""
-        if self.release not in ("all", "last"):
-            raise ValueError(f'release must be "all" or "last", got {self.release!r}')
-        if (self.release == "last") != (self.descent is not None):
+        if release not in ("all", "last"):
+            raise ValueError(f'release must be "all" or "last", got {release!r}')
+        if (release == "last") != (descent is not None):
             raise ValueError(
                 'release="last" needs the sizes of the steps: give descent=Descent(step_size, smoothness)'
-                if self.descent is None
+                if descent is None
                 else 'a Descent has an effect only with release="last": set it, or leave descent out'
             )
-        if self.release == "last":
+        if release == "last":
             if self.adjacency is not Adjacency.REPLACE_ONE:
                 raise ValueError("amplification by iteration is accounted for under replace-one adjacency")
             _ = self.event  # raises if the sampler has no such event
@@ -125,7 +124,7 @@ class GradientPlan:
         Its epsilon never exceeds that of the budget: it is equal for full batches, and above 99 % of it otherwise.
         """
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
-        multiplier = calibrate(draft._event, draft.adjacency, budget)
+        multiplier = calibrate(draft.event_at, draft.adjacency, budget)
         return replace(draft, noise_multiplier=multiplier, delta=budget.delta)
 
     @property
@@ -136,9 +135,9 @@ class GradientPlan:
     @property
     def event(self) -> Event:
         """What the whole run (or all runs, for several tasks) releases, in the form that composes."""
-        return self._event(self.noise_multiplier)
+        return self.event_at(self.noise_multiplier)
 
-    def _event(self, noise_multiplier: float) -> Event:
+    def event_at(self, noise_multiplier: float) -> Event:
         """Return the event at another noise multiplier."""
         if self.descent is None:
             one = self.sampler.event(noise_multiplier, self.steps, self.adjacency)
@@ -187,7 +186,7 @@ class GradientPlan:
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta_of(self, delta),
+            stated_delta(delta, self.delta),
             released=released,
             assumptions=assumptions,
             unit=unit,
@@ -213,7 +212,7 @@ class GradientPlan:
             )
         return self.sampler.nominal_size(self.public_n)
 
-    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
+    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> "Iterator[Step]":
         """Yield the steps of one run over ``n`` units. ``release`` is what the solver will release."""
         if release != self.release:
             raise PlanError(
@@ -224,3 +223,75 @@ class GradientPlan:
             step = Step(batch, self.noise_std, source)
             yield step
             step.close()
+
+
+class Step:
+    """One step of a run: a batch, and noise for one sum over it."""
+
+    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
+        self.batch = batch
+        self._noise_std = noise_std
+        self._source = source
+        self._is_open = True
+        self._noise: _Drawn | None = None
+
+    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
+        """Start to draw the noise in another thread, while the sum is computed. The noise does not depend on it."""
+        if self._is_open and self._noise is None:
+            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
+
+    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
+        if not self._is_open:
+            raise PlanError(
+                "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
+                "per step."
+            )
+        self._is_open = False
+        drawn = self._noise
+        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
+        if noise.shape != total.shape or noise.dtype != total.dtype:
+            raise PlanError(
+                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
+                f"shape {total.shape} and type {total.dtype}"
+            )
+        noise += total
+        return noise
+
+    def close(self) -> None:
+        """End the step: its noise can no longer be drawn."""
+        self._is_open = False
+        if self._noise is not None:
+            self._noise.wait()  # the next batch is drawn from the same source
+
+
+class _Drawn:
+    """Noise that is being drawn in a separate thread."""
+
+    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
+        self._outcome: NDArray[Any] | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
+        self._thread.start()
+
+    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
+        try:
+            self._outcome = draw()
+        except BaseException as error:
+            self._outcome = error
+
+    def wait(self) -> None:
+        """Wait until the noise is drawn."""
+        self._thread.join()
+
+    def result(self) -> NDArray[Any]:
+        """Return the noise, once. Raise here what was raised in the thread."""
+        self.wait()
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+
+class PlanError(RuntimeError):
+    """Raised when a run asks for more than its plan accounts for."""

@@ -7,7 +7,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
-from privet.plans.base import delta_of
 from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     least_strong_convexity,
@@ -15,7 +14,7 @@ from privet.privacy.analyses.objective_noise import (
     objective_mu,
     volume_loss,
 )
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import ApproximateRelease, Event, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -176,7 +175,7 @@ class ObjectivePlan:
     @property
     def event(self) -> Event:
         """What is released, in the form that composes, at the plan's own delta."""
-        return self.event_at(delta_of(self, None))
+        return self.event_at(stated_delta(None, self.delta))
 
     def guarantee(
         self,
@@ -190,7 +189,7 @@ class ObjectivePlan:
 
         The constants are *assumed* unless ``bound`` says that the solver enforces them.
         """
-        delta = delta_of(self, delta)
+        delta = stated_delta(delta, self.delta)
         law = "l2 K-norm noise of scale" if self.is_pure else "Gaussian noise of std"
         noise = (
             f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and of "

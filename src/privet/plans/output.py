@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import positive
-from privet.plans.base import delta_of
 from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.gaussian import gaussian_sigma
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -84,7 +83,7 @@ class OutputPlan:
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta_of(self, delta),
+            stated_delta(delta, self.delta),
             released=released,
             assumptions=(bound, enforced(f"{law} {self.scale:.6g} is added once to the result", detail=True)),
             unit=unit,

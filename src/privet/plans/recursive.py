@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from privet.checks import count, nonnegative, positive
-from privet.plans.base import delta_of
-from privet.plans.gradient import GradientPlan
+from privet.plans.gradient import GradientPlan, Step
 from privet.plans.samplers import Sampler, common_adjacency
-from privet.plans.step import Step
-from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.budget import Adjacency, Budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed
 from privet.privacy.noise.source import NoiseSource
@@ -185,7 +183,7 @@ class RecursivePlan:
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta_of(self, delta),
+            stated_delta(delta, self.delta),
             released=released,
             assumptions=(bound, *drawn),
             unit=unit,

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from privet.plans.adaptive import AdaptivePlan
-from privet.plans.base import delta_of
 from privet.plans.objective import ObjectivePlan
-from privet.privacy.budget import Adjacency
+from privet.privacy.budget import Adjacency, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
@@ -47,4 +46,4 @@ class TwoStagePlan:
         """Return the guarantee of both stages; ``bounds`` are the conditions on votes and on losses."""
         of_votes, of_losses = bounds or (None, None)
         choice = self.selection.guarantee(bound=of_votes, released="the features chosen by noisy votes")
-        return compose([choice, self.fit.guarantee(bound=of_losses)], delta_of(self, delta))
+        return compose([choice, self.fit.guarantee(bound=of_losses)], stated_delta(delta, self.delta))

@@ -9,10 +9,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from privet.estimators import EstimatorChecks
+from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.objectives.rows import stored_once
 from privet.preprocessing.bounds import Bounds
-from privet.saving import SavedEstimator
 
 
 class BoundedScaler(EstimatorChecks, SavedEstimator, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

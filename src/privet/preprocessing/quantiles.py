@@ -12,10 +12,10 @@ from scipy import sparse
 from privet.checks import count, positive
 from privet.plans import PlanError
 from privet.plans.adaptive import selection_epsilon, selection_mu
-from privet.plans.base import delta_of
 from privet.preprocessing.bounds import Bounds, Floats
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.budget import stated_delta
 from privet.privacy.events import Composition, Event, GaussianRelease, PureRelease
 
 
@@ -120,7 +120,7 @@ class QuantilePlan:
         return Guarantee.of(
             self.event,
             self.adjacency,
-            delta_of(self, delta),
+            stated_delta(delta, self.delta),
             released=f"{len(self.quantiles)} noisy quantiles of each of {self.n_columns} columns",
             assumptions=(
                 enforced(

@@ -55,6 +55,18 @@ def default_delta(n: int) -> float:
     return float(max(n, 2) ** -1.1)
 
 
+def stated_delta(delta: float | None, own: float | None) -> float:
+    """Return the delta at which a plan states its guarantee: the given one, or else the plan's own."""
+    if delta is None:
+        delta = own
+    if delta is None:
+        raise ValueError(
+            "this plan has no delta at which its guarantee could be stated. Call guarantee(delta), set delta= when you "
+            "build the plan, or make the plan with for_budget(), which keeps the budget's delta."
+        )
+    return delta
+
+
 BudgetLike: TypeAlias = Budget | float | tuple[float, float]
 
 

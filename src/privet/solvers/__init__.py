@@ -1,16 +1,21 @@
 """Solvers: one algorithm per file. ``solver(problem, run, ...)`` returns a :class:`Release`."""
 
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
-from privet.solvers.base.run import Run
-from privet.solvers.base.steps import AlignedStep, ConstantStep, DecayingStep, StepSize
-from privet.solvers.centred_gradient import centred_gradient_descent
+from privet.solvers.base.interface import (
+    AlignedStep,
+    ConstantStep,
+    DecayingStep,
+    Problem,
+    Progress,
+    Release,
+    Run,
+    StepSize,
+)
 from privet.solvers.frank_wolfe import frank_wolfe
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability
 from privet.solvers.minimiser_perturbation import minimiser_perturbation
-from privet.solvers.noisy_gradient import noisy_gradient_descent
+from privet.solvers.noisy_gradient import centred_gradient_descent, noisy_gradient_descent
 from privet.solvers.objective_perturbation import objective_perturbation
 from privet.solvers.output_perturbation import output_perturbation
 from privet.solvers.projected_sgd import descent_of, projected_sgd

@@ -2,8 +2,8 @@
 
 Algorithm 1 of Lee and Kifer, "Concentrated Differentially Private Gradient Descent with Adaptive per-Iteration Privacy
 Budget". There are two differences, both of which need less noise for the same guarantee. The budget is accounted for in
-Gaussian rather than in concentrated differential privacy. And the choice of a step pays for how much a record's loss
-varies *between* the candidates, which lie on one short segment, not for how large the loss is.
+Gaussian rather than in concentrated differential privacy. The choice of a step pays for how much a record's loss varies
+*between* the candidates, which lie on one short segment, not for how large the loss is.
 """
 
 import math
@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 
 _STRETCH = 1.1  # longest candidate of a period, relative to the longest step chosen in the previous period
 _SHORTEST = 1e-6  # least length of the longest candidate, as a share of max_step

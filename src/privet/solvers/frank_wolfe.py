@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from privet.checks import count, positive
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.sparsity import (
     check_one_score,
     checked_entry_bound,

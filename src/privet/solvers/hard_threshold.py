@@ -18,9 +18,15 @@ from privet.checks import count, positive
 from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
+from privet.solvers.base.interface import (
+    ALL_ITERATES,
+    Problem,
+    Release,
+    Run,
+    StepSize,
+    as_step_size,
+    gradients_bounded_by,
+)
 from privet.solvers.base.sparsity import (
     check_support,
     checked_entry_bound,
@@ -29,7 +35,6 @@ from privet.solvers.base.sparsity import (
     rounding_of,
     thresholded,
 )
-from privet.solvers.base.steps import StepSize, as_step_size
 from privet.solvers.noisy_gradient import check_run
 
 SHARES = (0.55, 0.40, 0.05)

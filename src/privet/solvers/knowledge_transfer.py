@@ -22,10 +22,8 @@ from privet.objectives.rows import LARGEST_NORM
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.transfer import TransferStability
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.minimise import minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
 from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
 from privet.solvers.minimiser_perturbation import minimiser_stability

@@ -7,10 +7,8 @@ convex loss, with pure or Gaussian noise, and for minimisers that are computed a
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
 
 
 def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:

@@ -11,10 +11,8 @@ from typing import Any
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import Assumption, enforced
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
 
 
 def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release:

@@ -8,9 +8,7 @@ import math
 
 from privet.plans import DescentStability, OutputPlan
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 
 
 def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:

@@ -20,9 +20,7 @@ from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
 from privet.privacy.guarantees.guarantee import assumed, enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run, gradients_bounded_by
+from privet.solvers.base.interface import Problem, Release, Run, gradients_bounded_by
 
 _PUBLIC_RIDGE = 0.1  # divided by the square root of the number of public records, in units of the smoothness
 

@@ -13,9 +13,7 @@ from privet.checks import positive
 from privet.objectives import BoundedRows
 from privet.plans import GradientPlan
 from privet.plans.samplers import Batch
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import ALL_ITERATES, Run, gradients_bounded_by
+from privet.solvers.base.interface import ALL_ITERATES, Problem, Release, Run, gradients_bounded_by
 
 _MOST_KEPT = 20_000_000  # largest number of cached entries, 160 MB
 _NEIGHBOURS = 64

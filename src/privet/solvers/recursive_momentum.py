@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from privet.checks import positive
 from privet.objectives.glm import clipped
+from privet.plans.gradient import Step
 from privet.plans.recursive import RecursivePlan
-from privet.plans.step import Step
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 
 
 def recursive_momentum(

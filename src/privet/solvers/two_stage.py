@@ -18,9 +18,7 @@ from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.budget import Budget
 from privet.privacy.events import Composition
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
-from privet.solvers.base.run import Run
+from privet.solvers.base.interface import Problem, Release, Run
 from privet.solvers.base.sparsity import check_support
 from privet.solvers.ight import ight
 from privet.solvers.objective_perturbation import (
@@ -157,7 +155,7 @@ def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -
     low, high = (1 - share) * budget.epsilon * (1 - 1e-9), budget.epsilon
     best, is_within = planned(low)
     if not is_within:  # cannot happen: epsilons and deltas that add up to the budget stay within it
-        raise RuntimeError(f"calibration to {budget} did not settle; please report it")
+        raise RuntimeError(f"calibration to {budget} did not converge. Please report this as a bug.")
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         plan, is_within = planned(middle)

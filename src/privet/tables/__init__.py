@@ -2,8 +2,7 @@
 
 from privet.tables.columns import Categorical, Numeric, NumericTarget, Target
 from privet.tables.errors import TableError
-from privet.tables.reading import read_table
-from privet.tables.schema import TableSchema, parse_bounds, parse_levels
+from privet.tables.schema import TableSchema, parse_bounds, parse_levels, read_table
 
 __all__ = [
     "Categorical",

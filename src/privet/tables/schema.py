@@ -1,4 +1,4 @@
-"""The public description of a private table, and the map from the table to a bounded matrix.
+"""The public description of a private table, reading the table, and the map from the table to a bounded matrix.
 
 Everything that shapes the matrix is declared: bounds, levels and the order of columns. No scale, bound, level or
 default is estimated from the rows. Encoding therefore costs no privacy, and no row influences the encoding of another.
@@ -7,8 +7,10 @@ default is estimated from the rows. Encoding therefore costs no privacy, and no 
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 import tomllib
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name
-from privet.tables.errors import TableError, show
-from privet.tables.reading import column_of
+from privet.tables.errors import TableError, cut, listing, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _FEATURES: dict[str, type[Numeric | Categorical]] = {"numeric": Numeric, "categorical": Categorical}
 _TARGETS: dict[str, type[Target | NumericTarget]] = {kind.kind: kind for kind in (Target, NumericTarget)}
 _TOML_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical")
+_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -257,3 +260,56 @@ def _pair(name: object, key: str, bounds: object) -> tuple[Any, Any]:
     if not isinstance(bounds, list) or len(bounds) != 2:
         raise TableError(f"Column {name!r}: the bounds {show(bounds)} are not a pair. Write {key} = [low, high].")
     return bounds[0], bounds[1]
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a CSV file (.csv or .tsv, optionally followed by .gz) or a Parquet file (.parquet or .pq).
+
+    The columns of a CSV file stay text, so that a level "01" is not read as 1 and a level "None" not as missing.
+    `TableSchema.encode` converts the columns that are declared numeric.
+    """
+    import pandas as pd
+
+    path = Path(path)
+    separator = None
+    for ending, mark in _SEPARATORS.items():
+        if path.name.lower().endswith(ending):
+            separator = mark
+    if separator is None and not path.name.lower().endswith(_PARQUET):
+        endings = ", ".join((*_SEPARATORS, *_PARQUET))
+        raise TableError(f"The format of {path} is not known from its ending. Rename it to end in one of {endings}.")
+    if not path.exists():
+        raise TableError(f"There is no file {path}. Check the path.")
+    try:
+        if separator is None:
+            frame = pd.read_parquet(path)
+        else:
+            # The header is read as a row. Otherwise pandas would rename repeated names, and would take the first column
+            # for an index if the rows are longer than the header, so that every name moves by one column.
+            as_text = {"header": None, "dtype": str, "na_filter": False, "skipinitialspace": True}
+            frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **as_text)
+            header = list(map(str.strip, map(str, frame.iloc[0])))
+            frame = frame.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
+    except pd.errors.EmptyDataError:
+        raise TableError(f"The file {path} is empty. It needs a header and rows.") from None
+    except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
+        reason = " ".join(str(error).split())
+        raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error
+    if frame.empty:
+        raise TableError(f"The table {path} is empty: it has no rows.")
+    return frame
+
+
+def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Return the column of that name, which must exist exactly once."""
+    if len(frame) == 0:
+        raise TableError("The table is empty: it has no rows.")
+    names = list(map(str, frame.columns))
+    if names.count(name) > 1:
+        raise TableError(f"The table has {names.count(name)} columns named {name!r}. Rename all but one.")
+    if name in names:
+        return frame.iloc[:, names.index(name)]
+    folded = {column.lower(): column for column in names}
+    close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded)]
+    hint = f"did you mean {listing(close, ' or ')}?" if close else f"it has {listing(names)}"
+    raise TableError(f"The table has no column {name!r}: {hint}")

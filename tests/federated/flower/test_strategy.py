@@ -1,4 +1,4 @@
-"""The strategy: the simulation's model, the plan's sampling, and what becomes of clients that fail."""
+"""The strategy: it gives the model of the simulation, samples as the plan says, and tolerates clients that fail."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def test_the_result_equals_that_of_the_simulation(plan, softmax, local, clients,
 
 
 def test_clients_are_sampled_by_the_plan_and_not_by_flower(softmax, grid):
-    """With half of the nodes gone, as many of the others are asked as before: nobody is asked in their place."""
+    """With half of the nodes gone, the other sampled clients are asked as before, and nobody replaces the missing."""
     twin, expected = server(softmax, UNIFORM), []
     while not twin.is_done:
         expected.append(sorted(int(client) for client in twin.sample()))
@@ -102,7 +102,7 @@ def test_clients_have_equal_weight_whatever_number_of_examples_they_report(softm
     grid.reply = boasting
     found = PrivateStrategy(server(softmax)).start(grid)
     assert np.allclose(vector(found.weights), vector(expected), rtol=0, atol=1e-12)
-    assert not isinstance(PrivateStrategy(server(softmax)), FedAvg)  # which weighs by num-examples
+    assert not isinstance(PrivateStrategy(server(softmax)), FedAvg)  # FedAvg weighs clients by num-examples
 
 
 def test_clients_are_not_evaluated(softmax, grid):
@@ -132,7 +132,7 @@ def test_the_strategy_works_in_the_loop_of_flower(softmax, grid):
     strategy._nodes.refresh(grid)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = Flower.start(strategy, grid, first, num_rounds=4)  # whatever the model it is given
+        found = Flower.start(strategy, grid, first, num_rounds=4)  # the given model is ignored
     assert np.allclose(vector(expected.weights), vector({k: a.numpy() for k, a in found.arrays.items()}), atol=1e-12)
     assert found.train_metrics_clientapp == {}
     with pytest.raises(PlanError, match="All 4 rounds of the plan are spent"):
@@ -176,7 +176,7 @@ HUGE = {
 
 
 def after_one_round(softmax, grid, answer, **options):
-    """Return the model after one round in which the first client answers like this."""
+    """Return the model after one round in which the first client sends the given answer."""
     honest = grid.reply
 
     def answering(message):
@@ -242,7 +242,7 @@ def test_a_late_answer_counts_as_no_answer(softmax, grid, without_the_first):
 
 
 def test_a_slow_answer_does_not_exclude_others(softmax, grid):
-    """The first answer takes longer to fetch than there is time; the others are not there at the first look."""
+    """Fetching the first answer takes longer than the timeout, and the others have not arrived at the first poll."""
     expected, honest, looked = after_one_round(softmax, grid, grid.reply), grid.reply, set()
 
     def slow(message):
@@ -272,7 +272,7 @@ def test_a_connection_failure_within_a_round_spends_the_round(tmp_path, softmax,
 
     grid.push_messages = failing
     strategy = PrivateStrategy(server(softmax, UNIFORM), save=tmp_path / "run.npz")
-    with pytest.raises(httpx.ConnectError), pytest.warns(UserWarning, match="6 no answer"):
+    with pytest.raises(httpx.ConnectError), pytest.warns(UserWarning, match=r"no answer \(6\)"):
         strategy.start(grid)
     assert strategy.server.rounds_spent == 1
     grid.push_messages = push
@@ -305,17 +305,17 @@ def test_the_run_stops_if_the_superlink_rejects_messages(softmax, grid):
 
 
 def test_answers_of_clients_that_were_not_asked_are_ignored(softmax, grid):
-    """In Flower's own loop replies tell by themselves whom they are of."""
+    """In Flower's own loop, each reply states which node sent it."""
     strategy = PrivateStrategy(server(softmax, UNIFORM))
     messages = list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid))
     stranger = Message(HUGE["huge"], reply_to=messages[0])
     stranger.metadata.__dict__["_src_node_id"] = 5
     before = vector(strategy.server.weights)
-    with pytest.warns(UserWarning, match="1 sent twice or by a client that was not sampled; 6 no answer"):
+    with pytest.warns(UserWarning, match=r"sent twice or by a client that was not sampled \(1\); no answer \(6\)"):
         strategy.aggregate_train(1, [stranger])
     twin = server(softmax, UNIFORM)
     twin.sample()
-    with pytest.warns(UserWarning, match="6 no answer"):
+    with pytest.warns(UserWarning, match=r"no answer \(6\)"):
         twin.aggregate({})
     assert (vector(strategy.server.weights) == vector(twin.weights)).all()
     assert (vector(strategy.server.weights) != before).any()
@@ -390,7 +390,7 @@ server = Server(GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0), trained_weights(mode
 def evaluate(weights):
     print("round", flush=True)
     if len(sys.argv) > 3 and server.rounds_done == int(sys.argv[3]):
-        sys.stdin.read()  # wait here to be killed: the round is released and not saved yet
+        sys.stdin.read()  # wait here to be killed, when the round has been released but not saved
     return 0.5
 
 strategy = PrivateStrategy(server, save=sys.argv[2], resume=True, evaluate=evaluate, min_clients=8)
@@ -419,7 +419,7 @@ def test_a_server_that_is_killed_resumes_with_its_accounting(tmp_path):
     process = start(path)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0
-    # seven rounds were planned, one of them was lost: six made the model, and the guarantee is that of all seven
+    # Of seven planned rounds one was lost. Six made the model, and the guarantee covers all seven.
     assert output.split()[:-5] == ["round"] * 4
     assert output.split()[-5:-1] == ["ended", "6", "6", "7"]
     planned = GradientPlan(FixedSize(4, 8), 7, 1.0, 2.0).guarantee(1e-3, unit=Unit.CLIENT).epsilon

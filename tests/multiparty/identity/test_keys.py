@@ -1,4 +1,4 @@
-"""Keys are made completely or not at all, certificates are accepted only if all is in order, and signatures hold."""
+"""Keys are made completely or not at all, certificates are checked, and signatures are valid for one payload."""
 
 import stat
 import subprocess

@@ -1,7 +1,7 @@
 """Sums over parties: what three real processes open, and the noise that they draw jointly.
 
-The processes run joint_party.py. Their noise is turned off there, in the test, where sums are compared with those of
-the same plan run in one process.
+The processes run joint_party.py. Where sums are compared with those of the same plan in one process, that program
+turns the noise off.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'priv
 from privet.multiparty import SimulatedAggregator
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.noise.lattice import LatticeLaw
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

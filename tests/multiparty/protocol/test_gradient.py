@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent, record_clip
 from privet.objectives import Huber, Logistic, Squared
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -229,3 +229,13 @@ def test_an_aggregator_can_be_used_for_one_descent_only():
     asyncio.run(joint_gradient_descent(problem, aggregator, delta=1e-5))
     with pytest.raises(PlanError):
         asyncio.run(joint_gradient_descent(problem, aggregator, delta=1e-5))
+
+
+def test_a_plan_without_delta_is_refused_before_a_sum_is_opened():
+    parties = parties_of(Logistic(), (0.0, 1.0))
+    problem = JointProblem.of(parties)
+    plan = replace(gradient_plan(problem, BUDGET, steps=3), delta=None)
+    aggregator = SimulatedAggregator(plan, parties, None)
+    with pytest.raises(ValueError, match="has no delta"):
+        asyncio.run(joint_gradient_descent(problem, aggregator))
+    asyncio.run(joint_gradient_descent(problem, aggregator, delta=1e-5))  # all three sums are left

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan, tolerance_of
 from privet.objectives import L2, Huber, Logistic, Squared
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy import Budget, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -174,3 +174,12 @@ def test_only_one_sum_is_opened():
     asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
     with pytest.raises(PlanError, match="accounts for 1 noisy sum, and"):
         asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))
+
+
+def test_a_plan_without_delta_is_refused_before_the_sum_is_opened():
+    parties = parties_of("huber")
+    problem = JointProblem.of(parties)
+    aggregator = SimulatedAggregator(replace(output_plan(problem, BUDGET), delta=None), parties, None)
+    with pytest.raises(ValueError, match="has no delta"):
+        asyncio.run(joint_output_perturbation(problem, aggregator))
+    asyncio.run(joint_output_perturbation(problem, aggregator, delta=1e-5))  # the sum is left

@@ -94,7 +94,7 @@ def test_all_parties_sign_the_same_result(tmp_path, keys):
 
 def test_a_different_result_at_one_party_is_noticed_by_all(tmp_path, keys):
     for each in found(tmp_path, "signing", other=1, keys=str(keys)):
-        assert "has a different result. Nothing was saved." in each["error"]
+        assert "a different result. Nothing was saved." in each["error"]
         assert "signatures" not in each
 
 

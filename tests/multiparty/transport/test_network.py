@@ -183,7 +183,7 @@ def test_a_party_that_never_listens_is_named(study):
             "PartyMissingError",
             "StoppedError",
         )  # If both give up, one may hear of it from the other first.
-        assert f"party 2 ({HOST}:{study.addresses[2][1]}): nobody listens there" in each["text"]
+        assert f"party 2 ({HOST}:{study.addresses[2][1]}): no process listens there" in each["text"]
     assert "PartyMissingError" in (zero["kind"], one["kind"])
 
 
@@ -471,7 +471,7 @@ def test_addresses_in_a_different_order_are_noticed(study):
 @pytest.mark.parametrize(
     ("greeting", "words"),
     [
-        (hello(0, 2, parties=4), b"Party 2 knows 3 parties, but the caller 4"),
+        (hello(0, 2, parties=4), b"Party 2 has a list of 3 parties, but the caller has a list of 4"),
         (hello(0, 2, engine="MPyC 0.10, 64 bits"), b"the caller runs MPyC 0.10"),
         (hello(2, 2), b"expects calls from lower indices, not from 2"),
         (hello(-1, 2), b"not from -1"),

@@ -6,6 +6,7 @@ Examples are the ``EXAMPLES`` of all test files in this folder. A new event brin
 import importlib.util
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from privet.privacy import Adjacency
 from privet.privacy.analyses.accounting import epsilon, gaussian_mu, merged
-from privet.privacy.events import Composition, Event, event_from_dict
+from privet.privacy.events import Composition, Event, PureRelease, event_from_dict
 
 
 def collected_examples():
@@ -37,7 +38,7 @@ each_case = pytest.mark.parametrize(("event", "adjacency"), CASES, ids=IDS)
 
 
 def answer(event, question, *arguments):
-    """Return the answer, or None if the event says, naming itself, that it has none."""
+    """Return the answer, or None if the event raises the error that names it."""
     try:
         return getattr(event, question)(*arguments)
     except ValueError as error:
@@ -142,3 +143,18 @@ def test_an_event_without_answers_is_refused_by_name_in_every_analysis():
             epsilon(Silent(), Adjacency.REPLACE_ONE, 1e-3, analysis="other")
     finally:
         del Event.kinds["Silent"]
+
+
+def test_an_event_that_is_described_only_approximately_keeps_its_own_privacy_loss():
+    @dataclass(frozen=True)
+    class Rough(PureRelease):
+        approximation_error = 1e-9
+
+    try:
+        for analysis in ("tightest", "rdp", "pld", "unsampled"):
+            exact = epsilon(PureRelease(1.0), Adjacency.REPLACE_ONE, 1e-6, analysis=analysis)
+            rough = epsilon(Rough(1.0), Adjacency.REPLACE_ONE, 1e-6, analysis=analysis)
+            assert exact <= rough < 1.01 * exact
+        assert epsilon(Rough(1.0), Adjacency.REPLACE_ONE, 1e-9) == math.inf  # the error alone takes more than delta
+    finally:
+        del Event.kinds["Rough"]

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention, and thereby the layers of nn.Transformer: linear maps before and after the attention."""
+"""Gradients of nn.MultiheadAttention, which the layers of nn.Transformer contain: linear maps around the attention."""
 
 import math
 
@@ -82,7 +82,7 @@ def _projected(layer: nn.MultiheadAttention, keep: Keep, *given: Tensor) -> tupl
     def gradients(grads: Tensor) -> dict[str, PerExample]:
         rights = grads.split(lengths, 1)
         found: dict[str, PerExample] = _of_bias(layer, torch.cat([right.sum(1) for right in rights], 1))
-        if is_packed:  # Each sequence has a group of rows of the weight.
+        if is_packed:  # Each sequence uses its own group of rows of the weight.
             left, right = _as_groups(given), _as_groups(rights)
             found["in_proj_weight"] = OuterSum(left, right, layer.in_proj_weight.shape)
             return found
@@ -101,7 +101,7 @@ def _as_groups(sequences: tuple[Tensor, ...]) -> Tensor:
 
 
 def _longer(layer: nn.MultiheadAttention, keep: Keep, sequence: Tensor, name: str) -> Tensor:
-    """Return keys or values, extended by what the layer adds: a learned vector, and a vector of zeros."""
+    """Return keys or values, followed by the learned vector and the vector of zeros that the layer may add."""
     learned = getattr(layer, name)
     parts = [sequence]
     if learned is not None:
@@ -153,13 +153,13 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 def _check(query: Tensor, mask: Tensor | None, is_causal: bool) -> None:
     if query.is_nested:
         raise ValueError(
-            "nn.MultiheadAttention received a nested tensor, which has no separate dimension of examples. Set "
+            "nn.MultiheadAttention received a nested tensor, which has no separate dimension for examples. Set "
             "enable_nested_tensor=False in nn.TransformerEncoder, or pass a padded tensor and a key_padding_mask."
         )
     if query.ndim != 3:
         raise ValueError(
-            f"nn.MultiheadAttention received an input of {query.ndim} dimensions. It needs 3, one of which is that of "
-            "the examples. Pass a whole batch."
+            f"nn.MultiheadAttention received an input of {query.ndim} dimensions, but needs 3, because one dimension "
+            "holds the examples. Pass a whole batch."
         )
     if is_causal and mask is None:
         raise ValueError(

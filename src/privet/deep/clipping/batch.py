@@ -32,7 +32,7 @@ class BatchGradients:
         """Return the difference between each example's gradient here and at other parameters, which DP-SRM clips."""
         if self.parts.keys() != other.parts.keys():
             raise ValueError(
-                "The model uses other layers at other parameters, so its gradients cannot be subtracted. Use DP-SGD."
+                "The model used different layers at the two points, so its gradients cannot be subtracted. Use DP-SGD."
             )
         return BatchGradients(self.losses, {each: part.minus(other.parts[each]) for each, part in self.parts.items()})
 
@@ -92,8 +92,9 @@ def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targe
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return the layers whose parameters are trained.
 
-    A layer with a rule is returned whole. Any other layer is replaced by its children, down to layers with parameters
-    of their own. Raise if a layer mixes examples, because clipping could then not bound the influence of one example.
+    A layer with a rule is returned whole. Any other layer is replaced by its children, down to layers that hold
+    parameters themselves. Raise if a layer mixes examples, because clipping could then not bound the influence of one
+    example.
     """
     refuse_batch_norm(
         model, "normalises over the batch, so each output depends on all examples, and clipping cannot bound that"
@@ -146,6 +147,6 @@ def _check_outside(names: list[str]) -> None:
     if names:
         raise ValueError(
             f"{', '.join(names)} took part in the loss outside the forward of the layer they belong to, where "
-            "per-example gradients are not known. Call the layer itself. To tie weights, assign the other layer's "
+            "per-example gradients cannot be computed. Call the layer itself. To tie weights, assign the other layer's "
             "weight to an nn.Linear. For a penalty on weights, use the optimizer's weight_decay."
         )

@@ -26,7 +26,7 @@ from privet.deep.clipping.rules import rule
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 _CHUNK = 1 << 18
-"""How many values of patches are extracted at a time. They fit into the cache of one core."""
+"""Number of patch values that are extracted at a time. They fit into the cache of one core."""
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -143,10 +143,10 @@ class PatchSum(PerExample):
             yield self._patches(inputs), grads.unflatten(1, (groups, -1)).flatten(3).transpose(2, 3)
 
     def _patches(self, inputs: Tensor) -> Tensor:
-        """Return the patch of each output position, kernel before channels: one copy of an overlapping view.
+        """Return the patch of each output position, with the kernel axes before the channels.
 
-        The longer of two runs of memory comes last in the copy: a row of positions, or a row of the kernel with its
-        channels.
+        The patches are one copy of an overlapping view. Copying is fastest if the last axes are the longer ones: those
+        of the output positions, or those of the kernel and its channels.
         """
         layer, outs, kernel = self.layer, self.grads.shape[2:], self.layer.kernel_size
         first, channel, *steps = inputs.stride()

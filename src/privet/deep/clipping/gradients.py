@@ -46,7 +46,7 @@ class PerExample(ABC):
         return Direct(self.written_out() - other.written_out())
 
     def as_outer_sum(self) -> "OuterSum | None":
-        """Return the same gradients as factors, or None if they have none."""
+        """Return the same gradients as factors, or None if they cannot be written as factors."""
         return None
 
 

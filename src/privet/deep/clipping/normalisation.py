@@ -24,7 +24,7 @@ def group_norm(layer: nn.GroupNorm, inputs: Tensor, output_grads: Tensor) -> dic
 
 @rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 def instance_norm(layer: nn.InstanceNorm1d, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
-    """Return the per-example gradients, one value per channel. Running statistics would mix examples."""
+    """Return the per-example gradients, one value per channel. Raise if running statistics mix the examples."""
     if layer.track_running_stats:
         raise ValueError(
             "An instance norm with track_running_stats=True mixes examples. Set track_running_stats=False."

@@ -71,9 +71,8 @@ class Record:
         run = plain if inside is None else partial(inside, layer, keep)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if (
-                self._is_within or not torch.is_grad_enabled()
-            ):  # The layer is a part of one that is recorded, or a constant.
+            # Inside a layer that is recorded itself, and without gradients, there is nothing to record.
+            if self._is_within or not torch.is_grad_enabled():
                 return own(*args, **kwargs)
             self._is_within = True
             for tensor in _tensors((*args, *kwargs.values())):

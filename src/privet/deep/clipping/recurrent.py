@@ -1,8 +1,8 @@
 """nn.RNN, nn.GRU, nn.LSTM and their cells: at each time, one linear map of the input and one of the state.
 
-The map of the inputs is computed for all times in one product, and the map of the state is added to it. The gradient of
-the sum is that of either map's output, and gives the gradients of all weights and biases. Autograd reverses the loop
-over time.
+The map of the inputs is computed for all times in one product, and the map of the state is added to it. The outputs of
+both maps have the same gradient as their sum, and the gradients of all weights and biases follow from it. Autograd
+reverses the loop over time.
 """
 
 from collections.abc import Callable
@@ -90,9 +90,8 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
         keep(memory, batch, of_memory)
         reads, memories = read.unbind(1), memory.unbind(1)
     if projection is not None:
-        projected = times.new_zeros(
-            batch, length, len(projection)
-        )  # It is zero, but its gradient is that of the projection.
+        # These zeros are added to the projected states, so their gradient is that of the projection's output.
+        projected = times.new_zeros(batch, length, len(projection))
         keep(projected, batch, of_projection)
         shifts = projected.unbind(1)
     for time in range(length):
@@ -164,11 +163,11 @@ def _check(layer: nn.Module, given: Any, dimensions: int) -> None:
     name = type(layer).__name__
     if isinstance(given, PackedSequence):
         raise ValueError(
-            f"nn.{name} received a packed sequence, which has no dimension of examples. Pass padded sequences "
+            f"nn.{name} received a packed sequence, which has no dimension for examples. Pass padded sequences "
             "(torch.nn.utils.rnn.pad_sequence), and mask the padded positions in the loss."
         )
     if given.ndim != dimensions:
         raise ValueError(
-            f"nn.{name} received an input of {given.ndim} dimensions. It needs {dimensions}, one of which is that of "
-            "the examples. Pass a whole batch."
+            f"nn.{name} received an input of {given.ndim} dimensions, but needs {dimensions}, because one dimension "
+            "holds the examples. Pass a whole batch."
         )

@@ -16,7 +16,7 @@ Gradients = Callable[[Tensor], dict[str, PerExample]]
 
 
 class Keep(Protocol):
-    """Records a tensor from whose gradient those of parameters follow."""
+    """Records a tensor whose gradient determines the gradients of parameters."""
 
     def __call__(self, output: Tensor, batch: int, gradients: Gradients) -> None:
         """Record ``output``, computed from ``batch`` examples. It must be called before ``output`` is used."""
@@ -51,7 +51,7 @@ def _registering(
 
 
 def rule_of(layer: nn.Module) -> Rule:
-    """Return the rule of a layer's exact type. A subclass has none, because it may compute something else."""
+    """Return the rule of a layer's exact type. Subclasses use the general rule, because they may compute otherwise."""
     return general if _has_own_forward(layer) else _RULES.get(type(layer), general)
 
 

@@ -7,7 +7,7 @@ from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import Weights
 
 Answer = tuple[int, Weights | Exception | None]
-"""A client with its update, None if it did not answer, or the error that it raised."""
+"""A client's number, and its update, None if it did not answer, or the error that it raised."""
 
 Fetch = Callable[[int], Data | Exception | None]
 """Takes a client and returns its data, None if it has dropped out, or the error that it raised."""

@@ -23,7 +23,7 @@ _trainer: ClientTrainer | None = None  # set once per worker process, when it st
 class Processes(Engine):
     """Trains clients in single-threaded worker processes.
 
-    Model and loss are sent to each worker once, the data of a client whenever it is sampled.
+    Model and loss are sent to each worker once. The data of a client is sent whenever the client is sampled.
 
     Parameters
     ----------

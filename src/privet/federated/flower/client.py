@@ -33,8 +33,8 @@ def client_app(
         Takes Flower's context and returns the client's inputs followed by its targets. It is called only when the
         client has been sampled.
     random_state : int or None
-        Seed of the local order of examples, which is then that of :func:`simulate` with the same ``random_state``.
-        Privacy does not depend on it.
+        Seed of the local order of examples. An integer gives the same order as :func:`simulate` with this
+        ``random_state``. Privacy does not depend on it.
     seed : int or None
         Deprecated name of ``random_state``.
 

@@ -27,8 +27,8 @@ from privet.privacy import assumed
 _LOG = logging.getLogger("flwr")  # `flwr run --stream` shows what a ServerApp logs here
 
 _TRUST = assumed(
-    "each client has one number and its data under no other; the SuperLink and the server, which see individual "
-    "updates and who takes part, keep them confidential"
+    "each client has one number, and its data is not used under any other number; the SuperLink and the server, which "
+    "see individual updates and who takes part, keep them confidential"
 )
 
 

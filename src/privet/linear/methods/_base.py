@@ -3,14 +3,11 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from privet.plans import Plan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Progress, Release, Run
+from privet.solvers import Problem, Progress, Release
 from privet.solvers.knowledge_transfer import PublicFeatures
-
-P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -52,16 +49,6 @@ class Task:
     n_nonzero: int = 0
     entry_bound: float = math.inf
     progress: Progress | None = None
-
-    def run(self, plan: P) -> Run[P]:
-        """Return a run of the plan, with the noise source and progress of the task."""
-        return Run(plan, self.source, self.progress)
-
-    def clip(self, default: float) -> float:
-        """Return the bound to which each record's gradient is clipped, at most the bound that the loss has."""
-        bound = min(default if self.clip_norm is None else self.clip_norm, self.problem.lipschitz)
-        # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
-        return bound if math.isfinite(bound) else self.problem.rows.norm_bound * self.scale
 
     @property
     def has_bounded_loss(self) -> bool:

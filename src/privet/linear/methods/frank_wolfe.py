@@ -6,7 +6,7 @@ from dataclasses import replace
 from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import FIRST_CLIP
 from privet.plans import AdaptivePlan
-from privet.solvers import Release
+from privet.solvers import Release, Run
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.frank_wolfe import frank_wolfe
 
@@ -15,12 +15,12 @@ _CLASS_SCORES, _NUMBER_SCORES = 2.0, 0.5  # sizes of the scores to reach, in uni
 
 @method("frank_wolfe", summary="the choice of one feature per step, whose gradient is never measured", is_sparse=True)
 def train(task: Task) -> Release:
-    """Move towards privately chosen corners of an l1 ball, in as many steps as features may be kept."""
+    """Move towards privately chosen corners of an l1 ball. The number of steps is the number of features to keep."""
     rows = task.problem.rows
     scores = (_CLASS_SCORES if task.has_bounded_loss else _NUMBER_SCORES) * task.scale
     release = frank_wolfe(
         task.problem,
-        task.run(AdaptivePlan.for_budget(task.budget)),
+        Run(AdaptivePlan.for_budget(task.budget), task.source, task.progress),
         l1_radius=math.sqrt(task.n_nonzero) * scores / max(task.entry_bound, rows.intercept),
         steps=task.max_iter or task.n_nonzero,
         entry_bound=task.entry_bound,

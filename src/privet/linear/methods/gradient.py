@@ -12,7 +12,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import AlignedStep, Release, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Release, Run, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
@@ -35,7 +35,7 @@ def train(task: Task) -> Release:
     problem, rows = task.problem, task.problem.rows
     reached = precision(task.budget, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
-    clip_norm = task.clip(default_clip(rows.row_norm, task.scale, reached))
+    clip_norm = record_clip(task, default_clip(rows.row_norm, task.scale, reached))
     plan: CentredPlan | GradientPlan
     if rows.intercept:
         plan = CentredPlan.for_budget(
@@ -49,7 +49,9 @@ def train(task: Task) -> Release:
     longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
     step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
-    return solver(problem, task.run(plan), step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
+    return solver(
+        problem, Run(plan, task.source, task.progress), step_size=step_size, averaged=AVERAGED, denoiser=denoiser
+    )
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:
@@ -65,6 +67,13 @@ def gradient_steps(precision: float) -> int:
 def default_clip(row_norm: float, scale: float, precision: float) -> float:
     """Return the clip of a record's gradient for scores of the given scale, infinite if clipping does not pay off."""
     return _CLIP * row_norm * scale if precision < _EXACT else math.inf
+
+
+def record_clip(task: Task, default: float) -> float:
+    """Return the bound to which each record's gradient is clipped, at most the bound that the loss has."""
+    bound = min(default if task.clip_norm is None else task.clip_norm, task.problem.lipschitz)
+    # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
+    return bound if math.isfinite(bound) else task.problem.rows.norm_bound * task.scale
 
 
 def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, default_clip, precision
+from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, default_clip, precision, record_clip
 from privet.plans import CentredPlan, FixedOrder, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
+from privet.solvers import Release, Run, centred_gradient_descent, descent_of, projected_sgd
 
 BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
 _FEWEST_PASSES, _MOST_PASSES = 5, 150
@@ -43,10 +43,13 @@ def train(task: Task) -> Release:
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = centred_gradient_descent(problem, task.run(centred), public=public), centred.gradients
+        release, plan = (
+            centred_gradient_descent(problem, Run(centred, task.source, task.progress), public=public),
+            centred.gradients,
+        )
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, task.run(plan), public=public)
+        release = projected_sgd(problem, Run(plan, task.source, task.progress), public=public)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 
@@ -54,7 +57,9 @@ def _clip(task: Task) -> float:
     """Return the clip of a record's gradient. Softmax gradients are not clipped, but bounded by the loss."""
     problem, rows = task.problem, task.problem.rows
     if problem.objective.clips_to_convex:
-        return task.clip(default_clip(rows.row_norm, task.scale, precision(task.budget, rows.n, problem.start().size)))
+        return record_clip(
+            task, default_clip(rows.row_norm, task.scale, precision(task.budget, rows.n, problem.start().size))
+        )
     if task.clip_norm is not None:
         raise ValueError(
             f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}), because "

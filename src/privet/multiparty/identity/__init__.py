@@ -1,1 +1,1 @@
-"""Who a party is: certificates, keys, signatures, and the TLS settings that check them."""
+"""How parties prove who they are: certificates, keys, signatures, and TLS settings."""

@@ -46,12 +46,12 @@ class SignatureError(ValueError):
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's certificate and the private key that proves it.
+    """A party's certificate and the private key that belongs to it.
 
     Attributes
     ----------
     index : int
-        The party's position among the parties.
+        The party's position in the list of parties.
     name : str
         The party's name in the certificate.
     certificate, authority : bytes
@@ -144,7 +144,7 @@ class Owner:
 
 
 def check(certificate: bytes, authority: bytes, party: int | None = None, at: datetime | None = None) -> Owner:
-    """Return the owner of a certificate if everything about it is in order.
+    """Return the owner of a certificate after checking who signed it, whose it is, and when it is valid.
 
     Parameters
     ----------

@@ -20,10 +20,10 @@ from privet.multiparty.transport.network import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.rows import rounding_of_sums
 from privet.plans.aggregation import AggregationPlan
-from privet.plans.step import PlanError
+from privet.plans.gradient import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
 from privet.privacy.noise.source import NoiseSource
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 Summand = Callable[[Problem], NDArray[Any]]
 """Computes one party's contribution to a sum from its own rows."""
@@ -43,7 +43,7 @@ class JointProblem:
     Parameters
     ----------
     objective, regulariser
-        As in a :class:`~privet.solvers.base.problem.Problem`.
+        As in a :class:`~privet.solvers.base.interface.Problem`.
     counts : tuple of int
         Number of rows of each party, in order; 0 for a party that brings none. The numbers are public, because
         neighbouring tables differ in the *values* of one row.
@@ -240,7 +240,7 @@ class JointAggregator(Aggregator):
             await self._session.exchange(_READY)
             self._before_release()
             self._before_release = None
-            # A majority of shares can open a sum. All must confirm, so that none is opened without a party that failed.
+            # A majority of shares can open a sum. All parties must confirm first, so nothing is opened if one failed.
             await self._session.exchange(_BOOKED)
         opened = await self._session.wait(_output(runtime, noisy))
         return np.array([int(element) for element in opened], dtype=np.int64)
@@ -272,7 +272,7 @@ def _output(runtime: Any, shares: Any) -> Awaitable[Any]:
 
 
 def _prime_above(bound: int) -> int:
-    """Return the first larger prime that is 3 modulo 4, which makes square roots of joint bits quick."""
+    """Return the first larger prime that is 3 modulo 4. Joint random bits need square roots, which are then fast."""
     from gmpy2 import next_prime
 
     prime = next_prime(bound)

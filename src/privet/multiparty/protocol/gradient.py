@@ -16,8 +16,7 @@ from privet.multiparty.protocol.aggregation import Aggregator, JointProblem
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.interface import Problem, Progress, Release
 
 _FARTHEST = 1e100  # Larger weights could make scores, and therefore sums, overflow.
 
@@ -88,6 +87,9 @@ async def joint_gradient_descent(
         raise ValueError(
             "The plan was made for other parties or columns. Make it from this problem with gradient_plan."
         )
+    bound = enforced(f"each record's gradient has l2 norm at most {clip:.6g}, by bounded rows or by clipping")
+    # Stated first: a plan without a delta must raise before anything is opened.
+    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
     weights = problem.start()
     tail = np.zeros_like(weights)
     for done in range(1, plan.steps + 1):
@@ -101,8 +103,6 @@ async def joint_gradient_descent(
             tail += weights
         if progress is not None:
             progress(done, plan.steps)
-    bound = enforced(f"each record's gradient has l2 norm at most {clip:.6g}, by bounded rows or by clipping")
-    guarantee = plan.guarantee(delta, bound=bound, released="every noisy gradient, all iterates and the final weights")
     trace = {"steps": plan.steps, "step_size": size, "clip_norm": clip, "noise_std": plan.noise_std / problem.n}
     return Release(tail / n_tail, guarantee.assuming(*aggregator.conditions()), trace)
 

@@ -15,9 +15,8 @@ from privet.plans.aggregation import AggregationPlan
 from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.interface import Problem, Release
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
-from privet.solvers.base.problem import Problem
-from privet.solvers.base.release import Release
 
 
 def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
@@ -72,12 +71,13 @@ async def joint_output_perturbation(
         raise ValueError(
             "The plan was made for other parties or constants. Make it from this problem with output_plan."
         )
-    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
     bound = enforced(
         f"rows are bounded and each party's minimiser is certified, so that a replaced record moves the average by at "
         f"most {plan.sensitivity:.6g}"
     )
+    # Stated first: a plan without a delta must raise before anything is opened.
     guarantee = plan.guarantee(delta, bound=bound, released="the noisy average of the parties' minimisers")
+    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
     trace = {"steps": 1, "noise_std": plan.noise_std}
     return Release(noisy.reshape(problem.start().shape), guarantee.assuming(*aggregator.conditions()), trace)
 

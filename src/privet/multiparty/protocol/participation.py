@@ -25,7 +25,7 @@ from privet.multiparty.study import MODELS, Study, StudyError
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
-from privet.solvers.base.release import Progress, Release
+from privet.solvers.base.interface import Progress, Release
 from privet.tables import NumericTarget, TableError
 
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -226,8 +226,8 @@ async def _agree(session: Session, study: Study, own: bytes, difference: str) ->
     others = [index for index, theirs in enumerate(await session.exchange(own)) if theirs != own]
     if others:
         named = " and ".join(f"party {index} ({study.parties[index].name})" for index in others)
-        cause = f"{named} has {difference}"
-        await session.stop(cause)  # The cause is public. A party that raises it must not keep it from the others.
+        cause = f"{named} {'has' if len(others) == 1 else 'have'} {difference}"
+        await session.stop(cause)  # The cause is public, and the other parties must learn it too.
         raise StudyError(cause)
 
 

@@ -18,7 +18,7 @@ from privet.multiparty.transport.errors import PartyLostError, StoppedError
 
 MEBIBYTE = 2**20
 MOST_HELD = 256 * MEBIBYTE
-"""Most bytes of messages that a peer may send before this party asks for them. It may be ahead, but not further."""
+"""Largest total size, in bytes, of the messages that a peer may send before this party asks for them."""
 
 _HEADER = struct.Struct("<BqI")  # kind, label, length of the payload
 _LONGEST_CAUSE = 900  # characters, of at most 4 bytes each
@@ -259,7 +259,7 @@ class Peer:
 
 
 class Failure:
-    """The first error of a session, for everything that waits."""
+    """The first error of a session. Everything that waits in the session raises it."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()

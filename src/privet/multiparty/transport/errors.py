@@ -12,9 +12,9 @@ _CERTIFICATE = {
         _NO_ISSUER, "its certificate was signed by another authority. All parties need keys that were made together"
     ),
 }
-_CLOSED = "it closed the connection without a message. Check that it uses keys like this party, and accepts this one's"
+_CLOSED = "it closed the connection without a message. Check that both parties use keys of the same study"
 _PLAIN = {
-    ConnectionRefusedError: "nobody listens there",
+    ConnectionRefusedError: "no process listens there",
     TimeoutError: "no answer",
     EOFError: _CLOSED,
     ConnectionResetError: _CLOSED,
@@ -70,7 +70,7 @@ class StoppedError(NetworkError):
 
 
 def explained(error: BaseException) -> str:
-    """Return in plain words why a connection could not be made."""
+    """Return the reason why a connection could not be made, as text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _CERTIFICATE.get(error.verify_code, f"its certificate is not acceptable ({error.verify_message})")
     if isinstance(error, ssl.SSLError):

@@ -183,25 +183,14 @@ class Handshake:
         me, parties, own = self._session.index, self._session.parties, mpyc_runtime.description()
         greeting = _parse_hello(hello)
         index: int = greeting["from"]
-        objections = (
-            (
-                greeting["engine"] != own,
-                f"Party {me} runs {own}, but the caller runs {printable(greeting['engine'][:80])}.",
-            ),
-            (
-                greeting["parties"] != parties,
-                f"Party {me} knows {parties} parties, but the caller {greeting['parties']}.",
-            ),
-            (
-                greeting["to"] != me,
-                f"This is party {me}, not party {greeting['to']}. Compare the addresses and indices of all.",
-            ),
-            (
-                not 0 <= index < me,
-                f"Party {me} expects calls from lower indices, not from {index}. Compare all indices.",
-            ),
-        )
-        for applies, objection in objections:
+        to, count, engine = greeting["to"], greeting["parties"], printable(greeting["engine"][:80])
+        objections = {
+            f"Party {me} runs {own}, but the caller runs {engine}.": greeting["engine"] != own,
+            f"Party {me} has a list of {parties} parties, but the caller has a list of {count}.": count != parties,
+            f"This is party {me}, not party {to}. Compare the addresses and indices of all parties.": to != me,
+            f"Party {me} expects calls from lower indices, not from {index}. Compare all indices.": not 0 <= index < me,
+        }
+        for objection, applies in objections.items():
             if applies:
                 return index, objection
         if self._session.identity is not None:

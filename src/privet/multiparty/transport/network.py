@@ -134,9 +134,9 @@ class Session:
     runtime : mpyc.runtime.Runtime
         MPyC's runtime of this session.
     index, parties, threshold : int
-        This party's index, the number of parties, and how many of them may combine what they saw and learn nothing.
+        This party's index, the number of parties, and how many of them may combine what they saw without learning more.
     identity : Identity or None
-        This party's key, which its connections use too. None without keys.
+        This party's certificate and key, which also secure its connections. None without keys.
     """
 
     def __init__(self, runtime: Any, timeout: float, identity: Identity | None, failure: Failure) -> None:
@@ -185,7 +185,7 @@ class Session:
         return [each if isinstance(each, bytes) else await self.wait(each) for each in expected]
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """Return the result of an awaitable, or raise as soon as it is known that there will be none.
+        """Return the result of an awaitable, or raise as soon as it is clear that no result will arrive.
 
         The timeout runs only while this party waits for one that has sent nothing, so long computations are allowed.
 
@@ -315,12 +315,12 @@ async def _all_over(peers: Iterable[Peer]) -> None:
 
 
 def _public(error: BaseException | None) -> str:
-    """Return what other parties may know of an error. The text of all but network errors may quote a record."""
+    """Return what other parties may know about an error. Only the text of network errors cannot quote a record."""
     if isinstance(error, NetworkError):
         return str(error)
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
         return "was interrupted"
-    return f"ended with {type(error).__name__}. Its own messages say more."
+    return f"ended with {type(error).__name__}. See its own messages."
 
 
 def _is_loopback(host: str) -> bool:

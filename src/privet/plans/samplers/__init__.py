@@ -1,9 +1,8 @@
-"""Samplers: how a step chooses its units, next to the event that the choice makes."""
+"""Samplers: how a step chooses its units, together with the event that accounts for the choice."""
 
-from privet.plans.samplers.base import ALL, Batch, Sampler, common_adjacency
+from privet.plans.samplers.base import ALL, Batch, FullBatch, Sampler, common_adjacency
 from privet.plans.samplers.fixed_order import FixedOrder
 from privet.plans.samplers.fixed_size import FixedSize, OneUniform
-from privet.plans.samplers.full_batch import FullBatch
 from privet.plans.samplers.poisson import Poisson
 from privet.plans.samplers.secret_orders import RandomSkip, RandomStop, SecretOrder
 

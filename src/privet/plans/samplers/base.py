@@ -1,10 +1,12 @@
-"""What every sampler answers for: the batches of a run, and the event that they amount to.
+"""The interface of samplers, which draw the batches of a run and return their event; and full batches.
 
-The two stand side by side in one class, so that the sampling that runs is the sampling that is accounted for.
+One class does both, so that the sampling that runs is the sampling that is accounted for.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from privet.checks import count
 from privet.plans.contraction import Descent
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import Event, LastIterate, Secret
+from privet.privacy.events import Event, GaussianRelease, LastIterate, Secret
 from privet.privacy.noise.source import NoiseSource
 
 Batch = NDArray[np.int64] | slice
@@ -28,7 +30,7 @@ class Sampler(ABC):
     Attributes
     ----------
     name : str
-        What to call the sampler in a table.
+        Name of the sampler in tables.
     adjacencies : tuple of Adjacency
         The notions of neighbouring datasets under which the sampler is accounted for. The first is the default.
     secret : Secret
@@ -107,6 +109,42 @@ class Sampler(ABC):
     @abstractmethod
     def in_words(self) -> str:
         """Return a phrase for the guarantee that says how batches are drawn."""
+
+
+@dataclass(frozen=True)
+class FullBatch(Sampler):
+    """Every unit in every step."""
+
+    name = "full batch"
+    adjacencies = (Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE)
+
+    def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
+        """Yield a slice of all units in every step, which makes no copy."""
+        for _ in range(steps):
+            yield ALL
+
+    def event(self, noise_multiplier: float, steps: int, adjacency: Adjacency) -> Event:
+        """Return the exact composition of ``steps`` Gaussian releases."""
+        return GaussianRelease(adjacency.factor * math.sqrt(steps) / noise_multiplier)
+
+    def last_iterate(self, noise_multiplier: float, steps: int, descent: Descent, reach: float | None) -> LastIterate:
+        """Return the event of the last iterate: all units are visited in every step, so one unit stands for all."""
+        return LastIterate(
+            noise_multiplier,
+            n=1,
+            passes=steps,
+            contraction=descent.contraction,
+            step_size=descent.step_size,
+            diameter=reach,
+        )
+
+    def nominal_size(self, n: int) -> float:
+        """Return ``n``."""
+        return float(n)
+
+    def in_words(self) -> str:
+        """Return a phrase for the guarantee that says how batches are drawn."""
+        return "every step uses every unit"
 
 
 def common_adjacency(adjacency: Adjacency | None, *samplers: Sampler) -> Adjacency:

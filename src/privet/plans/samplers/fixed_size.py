@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from privet.checks import count
-from privet.plans.samplers.base import Batch, Sampler, keep
-from privet.plans.samplers.full_batch import FullBatch
+from privet.plans.samplers.base import Batch, FullBatch, Sampler, keep
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, FixedSizeGaussian
 from privet.privacy.noise.source import NoiseSource

@@ -1,4 +1,4 @@
-"""The accountant: it computes the epsilon of an event under an adjacency.
+"""The accountant: it computes the epsilon of an event, and the least noise that keeps an event within a budget.
 
 Which analysis is used
 ----------------------
@@ -9,7 +9,7 @@ Which analysis is used
   order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
 * Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
   ran and what is analysed costs t (1 + e^epsilon) of delta.
-* In all cases also the bound that ignores sampling. The smallest epsilon is returned.
+* In all cases the bound that ignores sampling is computed too, and the smallest epsilon is returned.
 
 The analyses ask the events for everything they need (:class:`~privet.privacy.events.base.Event`), so a new event needs
 no change here.
@@ -24,21 +24,26 @@ never through REPLACE_ONE. A test compares both with the exact Gaussian profile.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from privet.checks import delta_value
-from privet.privacy.analyses.gaussian import gdp_epsilon
+from privet.privacy.analyses.gaussian import gdp_epsilon, gdp_mu
 from privet.privacy.analyses.loss_distribution import (
+    COARSE,
     FINE,
     LARGEST_LOSS,
+    MIDDLE,
     Precision,
     fourier_floor,
     largest_loss,
     loss_distribution_epsilon,
 )
 from privet.privacy.analyses.renyi import renyi_epsilon
-from privet.privacy.budget import Adjacency
-from privet.privacy.events import Event, GaussianRelease, NearlyGaussian
+from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event, GaussianRelease, NearlyGaussian
+
+_SENSIBLE_EPSILON = 100.0
 
 Bound = Callable[[Sequence[Event], Adjacency, float, Precision], float]
 
@@ -64,7 +69,7 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
 
 
-@lru_cache(maxsize=1024)  # The same plan is asked many times: by checks, by its guarantee, by repeated runs.
+@lru_cache(maxsize=1024)  # Checks, guarantees and repeated runs ask for the same event many times.
 def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) -> float:
     return merged_epsilon(merged(event, adjacency), adjacency, delta, analysis=analysis)
 
@@ -117,8 +122,9 @@ def merged_epsilon(
     exact: list[Event] = []
     error = 0.0
     for part in parts:
-        error += part.approximation_error
-        if not part.approximation_error:
+        if isinstance(part, NearlyGaussian):  # The error of all parts. What they are close to are parts of their own.
+            error += part.approximation_error
+        else:
             exact.append(part)
     if not error:
         return bound(exact, adjacency, delta, precision) if exact else 0.0
@@ -153,7 +159,7 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
     if len(parts) == 1 and parts[0].gaussian_mu(adjacency) is not None:
         return plain
     if delta >= -math.expm1(sum(part.log_chance_of_no_contact() for part in parts)):
-        return 0.0  # Unless a unit is used, neighbouring datasets are treated alike.
+        return 0.0  # The differing unit is used with probability at most delta.
     if len(parts) == 1 and (alone := parts[0].closed_form_epsilon(delta)) is not None:
         return min(plain, alone)
     if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
@@ -168,3 +174,119 @@ _ANALYSES: dict[str, Bound] = {
     "pld": loss_distribution_epsilon,
     "unsampled": lambda parts, adjacency, delta, precision: unsampled_epsilon(parts, adjacency, delta),
 }
+
+
+def calibrate(
+    family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, *, analysis: str = "tightest"
+) -> float:
+    """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
+
+    The one exception: where the certified epsilon jumps between analyses, the safe side of the jump is returned.
+
+    Parameters
+    ----------
+    family : callable
+        Maps a noise multiplier z to the event. Epsilon must decrease as z grows.
+    adjacency, budget
+        The target. A pure budget raises an error, because Gaussian noise cannot meet it.
+    analysis : str
+        As for :func:`~privet.privacy.analyses.accounting.epsilon`.
+
+    Notes
+    -----
+    If the release is Gaussian with a mu proportional to 1/z, the multiplier is exact. Otherwise the search uses
+    accountants of increasing precision, and the returned multiplier has been certified by the function that
+    :func:`~privet.privacy.analyses.accounting.epsilon` calls.
+    """
+    if budget.is_pure:
+        raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
+    one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
+    if analysis in {"tightest", "unsampled"} and one and two == one / 2:
+        multiplier = one / gdp_mu(budget)
+        # A hidden iterate may need next to no noise, but a budget that needs no noise at all is an error.
+        return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
+
+    def certified(precision: Precision) -> Callable[[float], float]:
+        return lambda z: merged_epsilon(
+            merged(family(z), adjacency), adjacency, budget.delta, analysis=analysis, precision=precision
+        )
+
+    guess = _Guess(1.0, slope=-1.0)
+    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):
+        guess = _search(certified(precision), budget.epsilon, guess, window)
+    return guess.noise_multiplier
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """A noise multiplier, and the slope of log epsilon against its logarithm nearby."""
+
+    noise_multiplier: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Logarithms of a noise multiplier and its epsilon."""
+
+    x: float
+    y: float
+
+
+def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
+    """Return a z with epsilon_of(z) / target in the window, by secant steps on logarithmic scales in a bracket."""
+    aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
+    points: list[_Point] = []
+    x, slope = math.log(start.noise_multiplier), start.slope
+    for turn in range(80):
+        value = epsilon_of(math.exp(x))
+        points.append(_Point(x, _log(value)))
+        slope = _local_slope(points, aim, slope)
+        if target * window[0] < value <= target * window[1]:
+            return _Guess(math.exp(x), slope)
+        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too little noise
+        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # enough noise
+        if high <= math.log(LEAST_NOISE):
+            raise ValueError(
+                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
+                "that a unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n."
+            )
+        if low >= math.log(MOST_NOISE):
+            raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
+        if high - low < 1e-7:  # epsilon jumps over the window, where the tightest analysis changes
+            safe = min(p.x for p in points if p.y < math.log(target) - 1e-12)
+            return _Guess(math.exp(safe), slope)
+        x = _next_x(_nearest(points, aim)[0], aim, slope, low, high)
+        if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
+            x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
+        x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
+    raise RuntimeError(f"calibration to epsilon = {target:g} did not converge. Please report this plan as a bug.")
+
+
+def _nearest(points: list[_Point], aim: float) -> list[_Point]:
+    return sorted(points, key=lambda point: abs(point.y - aim))
+
+
+def _local_slope(points: list[_Point], aim: float, slope: float) -> float:
+    """Return the slope between the two points nearest to the aim if they are near each other, else ``slope``."""
+    if len(points) < 2:
+        return slope
+    one, other = _nearest(points, aim)[:2]
+    if one.x == other.x or not abs(one.y - other.y) < 3.0:
+        return slope
+    return min((one.y - other.y) / (one.x - other.x), -0.1)
+
+
+def _next_x(best: _Point, aim: float, slope: float, low: float, high: float) -> float:
+    """Return where the line through the best point meets the aim, or the middle of the bracket if that is outside."""
+    step = (aim - best.y) / slope if math.isfinite(best.y) else math.copysign(2.0, best.y)
+    x = best.x + math.copysign(min(max(abs(step), 0.002), 2.0), step)
+    if low < x < high:
+        return x
+    if math.isfinite(low) and math.isfinite(high):
+        return (low + high) / 2
+    return low + 1.0 if math.isfinite(low) else high - 1.0
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf  # log(inf) is inf

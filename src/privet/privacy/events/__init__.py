@@ -4,9 +4,8 @@ To add an event, write a file with a frozen dataclass that inherits from :class:
 and import it here. ``tests/privacy/events/test_answers.py`` checks that it answers every question of the analyses.
 """
 
-from privet.privacy.events.base import Composition, Event, Unsampled, event_from_dict
+from privet.privacy.events.base import Composition, Event, GaussianRelease, NearlyGaussian, Unsampled, event_from_dict
 from privet.privacy.events.fixed_size import FixedSizeGaussian
-from privet.privacy.events.gaussian import GaussianRelease, NearlyGaussian
 from privet.privacy.events.last_iterate import LastIterate, Secret
 from privet.privacy.events.poisson import PoissonGaussian
 from privet.privacy.events.pure import ApproximateRelease, PureRelease

@@ -194,7 +194,7 @@ class Guarantee:
                 ),
                 unit=Unit(fields["unit"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a guarantee: {type(error).__name__}: {error}") from error
 
     def to_json(self) -> str:

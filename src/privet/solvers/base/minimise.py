@@ -2,7 +2,7 @@
 
 Privacy arguments about minimisers are made for exact ones, but a program returns inexact ones. The arguments here hold
 for every point whose gradient has norm at most a public tolerance, and the program must **always** return such a point:
-an exception on some datasets but not on others would tell them apart. The tolerance is therefore compared with the
+an exception on some datasets but not on others would distinguish them. The tolerance is therefore compared with the
 rounding errors of floating point before any data is used, and the last of the methods below provably converges.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from privet.checks import nonnegative, positive
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 Floats = NDArray[Any]
 

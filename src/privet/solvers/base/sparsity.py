@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.solvers.base.problem import Problem
+from privet.solvers.base.interface import Problem
 
 
 def thresholded(weights: NDArray[Any], n_nonzero: int, n_features: int) -> NDArray[Any]:

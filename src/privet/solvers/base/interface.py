@@ -1,0 +1,267 @@
+"""What every solver is given and returns: a problem, a run of a plan, a rule for step sizes, and the release.
+
+Formal guarantees
+-----------------
+:meth:`Run.guarantee` is the plan's. A rule for step sizes sees only noisy gradients and public numbers, so it is
+post-processing and costs no privacy.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import positive
+from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
+from privet.plans.base import Plan, SteppedPlan
+from privet.plans.gradient import Step
+from privet.privacy.guarantees.guarantee import Assumption, Guarantee, enforced
+from privet.privacy.noise.source import NoiseSource
+
+P_co = TypeVar("P_co", bound=Plan, covariant=True)
+
+Progress = Callable[[int, int], None]
+"""Called after each step with the number of steps done and the number planned."""
+
+Chooser = Callable[[NDArray[Any]], float]
+"""Returns the size of the next step, given the noisy gradient of that step."""
+
+ALL_ITERATES = "every noisy gradient, all iterates and the final weights"
+"""Description of what is released if the plan accounts for every noisy gradient."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the mean loss over bounded rows plus a regulariser."""
+
+    objective: GeneralisedLinear
+    regulariser: Regulariser
+    rows: BoundedRows
+    targets: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if np.shape(self.targets) != (self.rows.n,):
+            raise ValueError(f"{self.rows.n} rows need as many targets, got an array of shape {np.shape(self.targets)}")
+        self.objective.check_targets(self.targets)
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the gradient of one record's loss."""
+        return self.objective.lipschitz(self.rows.norm_bound)
+
+    @property
+    def smoothness(self) -> float:
+        """Smoothness of the regularised objective."""
+        return self.objective.smoothness(self.rows.largest_norm) + self.regulariser.smoothness
+
+    @property
+    def strong_convexity(self) -> float:
+        """Strong convexity of the regularised objective, which comes from the regulariser; negative if not convex."""
+        return self.regulariser.strong_convexity
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the regularised objective is convex. All losses are convex, so this depends on the regulariser."""
+        return self.regulariser.is_convex
+
+    def start(self) -> NDArray[Any]:
+        """Return zero weights in float64 for every type of data, so that small steps and noise are not rounded away."""
+        return self.objective.start(self.rows.dimension)
+
+    def value(self, weights: NDArray[Any]) -> float:
+        """Return the regularised objective. Not private: for tests, and for reports to the owner of the data."""
+        return self.objective.mean_loss(weights, self.rows, self.targets) + self.regulariser.value(weights)
+
+    def gradient_norm(self, weights: NDArray[Any], clip_norm: float = math.inf) -> float:
+        """Return the norm of the objective's gradient, with records clipped to ``clip_norm``. Not private."""
+        total = self.objective.gradient_sum(weights, self.rows, self.targets, clip_norm)
+        return float(np.linalg.norm(total / self.rows.n + self.regulariser.gradient(weights)))
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Generic[P_co]):
+    """What every solver is given besides its problem.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is released and how much noise it gets. A plan that was made for a budget holds the delta at which the
+        guarantee is stated; a plan that was built by hand needs ``delta=``.
+    source : NoiseSource
+        Where batches and noise come from. By default, a generator that the operating system keys.
+    progress : callable or None
+        Called after each step with the number of steps done and the number planned.
+    """
+
+    plan: P_co
+    source: NoiseSource = field(default_factory=NoiseSource)
+    progress: Progress | None = None
+
+    def steps(self: "Run[SteppedPlan]", n: int, *, at_most: int | None = None, release: str = "all") -> Iterator[Step]:
+        """Yield the plan's steps over ``n`` records, and report progress after each.
+
+        Parameters
+        ----------
+        n : int
+            Number of records.
+        at_most : int or None
+            Stop after this many steps.
+        release : {"all", "last"}
+            What the solver releases, which must be what the plan accounts for.
+        """
+        planned = self.plan.steps if at_most is None else at_most
+        for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
+            yield step
+            self.report(done, planned)
+            if done == at_most:
+                step.close()
+                return
+
+    def report(self, done: int, planned: int) -> None:
+        """Call ``progress``, if there is one."""
+        if self.progress is not None:
+            self.progress(done, planned)
+
+    def guarantee(self, **conditions: Any) -> Guarantee:
+        """Return the plan's guarantee, with what the noise source assumes. Raise if epsilon is infinite.
+
+        Solvers call this before they draw any noise. ``conditions`` are those of the plan's ``guarantee``: ``bound``
+        for what the solver enforces, and ``released``.
+        """
+        guarantee = self.plan.guarantee(**conditions)
+        if not math.isfinite(guarantee.epsilon):
+            raise ValueError(
+                f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
+                "guarantee: set delta > 0."
+            )
+        return guarantee.assuming(self.source.assumption())
+
+
+def gradients_bounded_by(clip_norm: float) -> Assumption:
+    """Return the condition on gradients that a solver enforces by clipping or by bounded rows."""
+    return enforced(f"each record's gradient has l2 norm at most {clip_norm:.6g}, by bounded rows or by clipping")
+
+
+@dataclass(frozen=True)
+class Release:
+    """The private weights, their guarantee, and facts about the run.
+
+    ``trace`` contains public facts only, such as steps, step size and noise. Nothing in it was computed from the data
+    without noise.
+    """
+
+    weights: NDArray[Any]
+    guarantee: Guarantee
+    trace: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StepSize(ABC):
+    """A rule for step sizes."""
+
+    @abstractmethod
+    def start(self, noise_std: float) -> Chooser:
+        """Return the chooser of one descent, whose gradients have noise of this standard deviation per coordinate."""
+
+
+@dataclass(frozen=True)
+class ConstantStep(StepSize):
+    """The same size for all steps."""
+
+    size: float
+
+    def __post_init__(self) -> None:
+        positive("step_size", self.size)
+
+    def start(self, noise_std: float) -> Chooser:
+        """Return a chooser that always returns ``size``."""
+        return lambda _: self.size
+
+
+@dataclass(frozen=True)
+class DecayingStep(StepSize):
+    """``first / t`` in step t, as in the experiments of DP-LSSGD."""
+
+    first: float
+
+    def __post_init__(self) -> None:
+        positive("first", self.first)
+
+    def start(self, noise_std: float) -> Chooser:
+        """Return a chooser that counts the steps."""
+        taken = 0
+
+        def choose(_: NDArray[Any]) -> float:
+            nonlocal taken
+            taken += 1
+            return self.first / taken
+
+        return choose
+
+
+@dataclass(frozen=True)
+class AlignedStep(StepSize):
+    """Longer steps while successive gradients agree, and shorter steps when they point in opposite directions.
+
+    The safe step size of a smooth objective, 2 divided by its worst-case smoothness, is too small for most data,
+    because rows are spread over many directions. If steps are too short, successive gradients are almost equal; if they
+    are too long, the iterate jumps across the minimum and the gradient changes direction. Both are visible in the inner
+    product of two successive noisy gradients, whose noise level is known. In addition, no step moves the weights more
+    than twice as far as the previous one, or as noise, could have: steps that grew on a plateau must not become huge
+    when the gradient grows.
+
+    Parameters
+    ----------
+    first, longest : float
+        Size of the first step, and a limit for all steps. The limit matters because the noise is multiplied by the
+        step size, too.
+    growth, cut : float
+        Factors applied to the size when gradients agree, and when they point in opposite directions.
+    agreement : float
+        Gradients agree if their inner product exceeds this share of the previous gradient's squared norm.
+    """
+
+    first: float
+    longest: float = math.inf
+    growth: float = 1.5
+    cut: float = 0.5
+    agreement: float = 0.3
+
+    def __post_init__(self) -> None:
+        positive("first", self.first)
+        if not (self.growth >= 1 and 0 < self.cut <= 1 and self.longest > 0):
+            raise ValueError("growth must be at least 1, cut in (0, 1], longest above 0")
+
+    def start(self, noise_std: float) -> Chooser:
+        """Return a chooser that compares each gradient with the previous one."""
+        size = previous = min(self.first, self.longest)
+        last: NDArray[Any] | None = None
+
+        def choose(gradient: NDArray[Any]) -> float:
+            nonlocal size, last, previous
+            if last is not None:
+                product = float(np.vdot(gradient, last))
+                squares = float(np.vdot(last, last))
+                doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))  # two deviations
+                signal = max(squares - last.size * noise_std * noise_std, 0.0)
+                if product < -doubt:
+                    size *= self.cut
+                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits
+                    size = min(size * self.growth, self.longest)
+                noise = 2 * noise_std * math.sqrt(last.size)
+                reach = 2 * previous * max(math.sqrt(squares), noise)
+                length = math.sqrt(float(np.vdot(gradient, gradient)))
+                if size * length > reach and length < math.inf:
+                    size = max(reach / length, min(self.first, self.longest))
+            last, previous = gradient, size
+            return size
+
+        return choose
+
+
+def as_step_size(step_size: "float | StepSize") -> StepSize:
+    """Return a rule for step sizes; a number stands for a constant."""
+    return step_size if isinstance(step_size, StepSize) else ConstantStep(step_size)
