@@ -57,9 +57,9 @@ class SparseModel(PrivateLinearModel):
     ) -> dict[str, Any]:
         n, n_features = problem.rows.n, problem.rows.n_features
         if gdp_mu(budget) < _LEAST_MU:
-            raise ValueError(f"The noise for so small a budget ({budget}) exceeds floating point. Raise epsilon.")
+            raise ValueError(f"The noise for the budget {budget} exceeds the range of floating point. Raise epsilon.")
         if self.n_nonzero is not None and self.n_nonzero > n_features:
-            raise ValueError(f"n_nonzero={self.n_nonzero} is more than the {n_features} features that there are.")
+            raise ValueError(f"n_nonzero={self.n_nonzero} is more than the {n_features} features of X. Lower it.")
         affordable = default_n_nonzero(budget, n, n_features, self.feature_norm / self._largest_entry)
         self.n_nonzero_ = affordable if self.n_nonzero is None else int(self.n_nonzero)
         public = None

@@ -32,11 +32,11 @@ class AdaptivePlan:
 
     Formal guarantees
     -----------------
-    :meth:`guarantee`: telling two neighbouring datasets apart by everything that a :class:`Purse` released is at least
-    as hard as telling N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may depend on
-    their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing the mu_i
-    adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for Gaussian
-    Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
+    :meth:`guarantee`: distinguishing two neighbouring datasets by everything that a :class:`Purse` released is at least
+    as hard as distinguishing N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may
+    depend on their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing
+    the mu_i adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for
+    Gaussian Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
     """
 
     mu: float
@@ -149,7 +149,7 @@ class Purse:
             Sums over all records, each plus any number that does not depend on the data.
         bound : float
             Bound on the absolute value of one record's contribution to a sum. Contributions in an interval of width b,
-            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which changes no choice.
+            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which affects no choice.
         epsilon : float
             Pure epsilon of the choice.
 

@@ -56,10 +56,10 @@ class VisitSchedule:
 
 
 def worst_place_mu(schedule: VisitSchedule) -> float:
-    """Return the largest mu of a place.
+    """Return the largest mu over all places.
 
-    If all steps are alike, the last place has it. Whatever the last place but one pays, the last place can pay one
-    step later: its visits come one step later, and one step less follows them.
+    If all steps are alike, it is the mu of the last place. The payments that suffice for a place also suffice for the
+    place before it, each made one step earlier: its visits come one step earlier, and one more step follows them.
     """
     if schedule.is_uniform:
         return float(_uniform_mus(schedule, np.array([schedule.places - 1.0]))[0])
@@ -114,7 +114,7 @@ class _Stretch:
         )
 
     def is_steeper_than(self, later: "_Stretch") -> NDArray[np.bool_]:
-        """Whether it adds more distance per variance than the stretch that follows it."""
+        """Whether this stretch adds more distance per variance than the stretch that follows it."""
         return np.asarray(self.rise * later.room >= later.rise * self.room * later.factor)
 
     @property

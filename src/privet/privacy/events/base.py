@@ -104,7 +104,7 @@ class Event:
         raise self.not_covered("pld")
 
     def largest_loss(self) -> float:
-        """Return a privacy loss that one part hardly ever exceeds: ten standard deviations of the noise out."""
+        """Return a privacy loss that one part hardly ever exceeds: the loss at ten standard deviations of the noise."""
         raise self.not_covered("pld")
 
     def loss_distribution(self, interval: float) -> Any:

@@ -31,7 +31,7 @@ Chooser = Callable[[NDArray[Any]], float]
 """Returns the size of the next step, given the noisy gradient of that step."""
 
 ALL_ITERATES = "every noisy gradient, all iterates and the final weights"
-"""What a descent releases whose plan accounts for every noisy gradient."""
+"""Description of what is released if the plan accounts for every noisy gradient."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Run(Generic[P_co]):
 
 
 def gradients_bounded_by(clip_norm: float) -> Assumption:
-    """Return the condition that solvers enforce which clip gradients, or whose rows bound them."""
+    """Return the condition on gradients that a solver enforces by clipping or by bounded rows."""
     return enforced(f"each record's gradient has l2 norm at most {clip_norm:.6g}, by bounded rows or by clipping")
 
 
