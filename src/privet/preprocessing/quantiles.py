@@ -125,7 +125,7 @@ class QuantilePlan:
             assumptions=(
                 enforced(
                     f"entries are clipped to the declared bounds and rounded to a public grid of {self.resolution} "
-                    "steps, each by itself; replacing a record moves a rank by at most 1"
+                    "steps, each independently; replacing a record moves a rank by at most 1"
                 ),
                 enforced(
                     f"each of {self.n_queries} quantiles is drawn by the exponential mechanism with epsilon = "
