@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from privet.privacy.noise import source as noise
 
+TESTS = Path(__file__).parent
 REFERENCE = 0.35  # seconds that the reference work takes on the two-core machine where the limits were set
 
 
@@ -64,6 +66,65 @@ def takes_less_than(slowness: Callable[[], float]) -> Callable[[float, Callable[
         return False
 
     return check
+
+
+# What ``make check`` leaves out: attacks, experiments, processes, and accounting over wide grids.
+SLOW = (
+    "audit",
+    "commands/test_audit",
+    "commands/test_demo",
+    "commands/test_party",
+    "commands/test_plan",
+    "deep/test_processes",
+    "deep/test_resume",
+    "deep/test_sequences",
+    "deep/test_training",
+    "experiments",
+    "federated/engines",
+    "federated/flower",
+    "federated/test_plan",
+    "federated/test_saving",
+    "federated/test_simulation",
+    "linear/test_every_estimator",
+    "linear/test_iteration",
+    "linear/test_sparse",
+    "linear/test_training",
+    "multiparty/protocol",
+    "multiparty/transport/test_network",
+    "objectives/test_glm",
+    "plans/test_aggregation",
+    "plans/test_gradient",
+    "plans/test_recursive",
+    "preprocessing/test_saving",
+    "privacy/test_accounting",
+    "privacy/test_calibration",
+    "privacy/test_closed_forms",
+    "privacy/test_fixed_size",
+    "privacy/test_gaussian",
+    "privacy/test_iteration",
+    "privacy/test_ledger",
+    "privacy/test_loss_masses",
+    "privacy/test_noise",
+    "privacy/test_ziggurat",
+    "solvers/test_adaptive_gradient",
+    "solvers/test_centred_gradient",
+    "solvers/test_objective_perturbation",
+    "solvers/test_random_round",
+    "test_cli",
+    "test_docs",
+    "test_saving",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--fast``, which ``make check`` uses."""
+    parser.addoption("--fast", action="store_true", help="leave out the slow tests, without importing them")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the slow tests if asked to."""
+    slow = tuple(str(TESTS / name) for name in SLOW)
+    return True if config.getoption("--fast") and str(collection_path).startswith(slow) else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -169,7 +169,7 @@ def test_a_tampered_file_is_refused_in_one_line(saved, edit):
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_missing(tmp_path):
+def test_a_missing_file_raises_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "model.json")
 

@@ -32,7 +32,7 @@ ESTIMATORS = sorted(
 SETTINGS = {
     "minimiser": {"alpha": 0.1},
     "objective": {"alpha": 0.5},
-    "frank_wolfe": {"n_nonzero": 2, "max_iter": 20},  # fewer choices might come out the same for two seeds
+    "frank_wolfe": {"n_nonzero": 2, "max_iter": 20},  # with fewer choices, two seeds might give the same result
 }
 
 
@@ -323,7 +323,7 @@ def test_a_model_can_be_pickled_and_cloned(kind, binary):
 
 
 @each_method
-def test_a_second_fit_forgets_the_first(kind, method, binary):
+def test_a_second_fit_replaces_all_results_of_the_first(kind, method, binary):
     X, y = binary
     fresh = fit(make(kind, method), X[:40, :2], y[:40])
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

@@ -51,7 +51,9 @@ def test_the_type_of_the_rows_is_kept(binary, dtype, fields):
 def test_single_and_double_precision_agree(binary):
     X, y = binary
     narrow, wide = (PrivateLogisticRegression(random_state=0).fit(X.astype(kind), y) for kind in (np.float32, float))
-    assert narrow.coef_ == pytest.approx(wide.coef_, rel=5e-3)  # single precision takes 0.1 % more noise, for rounding
+    assert narrow.coef_ == pytest.approx(
+        wide.coef_, rel=5e-3
+    )  # single precision needs 0.1 % more noise because of rounding
 
 
 def test_it_is_cloned_without_what_it_learned(binary):
@@ -122,7 +124,7 @@ def test_the_form_of_the_rows_makes_no_difference(binary, form):
     assert other.decision_function(form(X)) == pytest.approx(dense.decision_function(X), abs=1e-9)
 
 
-def test_whole_numbers_are_taken_for_floats(binary):
+def test_whole_numbers_are_accepted_as_floats(binary):
     X, y = (binary[0] * 3).astype(int), binary[1]
     dense = PrivateLogisticRegression(random_state=0).fit(X.astype(float), y)
     for whole in (X, X.astype(np.int8), sparse.csr_array(X)):
@@ -402,7 +404,7 @@ def test_the_fixture_no_noise_notices_noise(no_noise, binary):
         PrivateLogisticRegression().fit(*binary)
 
 
-def test_predicting_comes_after_fitting(binary):
+def test_predicting_before_fitting_raises_not_fitted_error(binary):
     with pytest.raises(NotFittedError):
         PrivateLogisticRegression().predict(binary[0])
 

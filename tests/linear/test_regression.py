@@ -91,7 +91,7 @@ def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, me
 
 
 @each
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(line, kind):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(line, kind):
     X, y = line
     fields = {"epsilon": 5.0, "delta": 1e-5, "alpha": 0.0, "random_state": 3}
     small = kind(**fields).fit(X, y)
@@ -167,7 +167,7 @@ def diabetes():
 @pytest.mark.parametrize(
     ("kind", "floor", "fields"),
     [
-        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 a seed
+        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 per seed
         (PrivateRidge, 0.46, {"epsilon": 4.0}),  # 0.49 +- 0.01
         (PrivateRidge, 0.26, {"epsilon": 10.0, "delta": 0.0}),  # 0.33 +- 0.03
         (PrivateRidge, 0.12, {"epsilon": 4.0, "method": "output"}),  # 0.19 +- 0.03
@@ -263,7 +263,7 @@ def test_sparse_targets_are_refused(kind, no_noise):
 
 
 @each
-def test_a_column_of_numbers_is_taken_for_the_numbers(kind, line):
+def test_a_column_of_targets_is_flattened_with_a_warning(kind, line):
     X, y = line
     with pytest.warns(UserWarning, match="1d array"):
         column = kind(random_state=0).fit(X, y[:, None])
@@ -278,7 +278,7 @@ def test_a_single_record_is_enough(kind):
 
 
 @pytest.mark.parametrize("n", [60_000])
-def test_much_data_needs_no_clip_but_what_the_scale_of_targets_gives(n):
+def test_much_data_needs_only_the_clip_given_by_the_scale_of_targets(n):
     X = np.random.default_rng(0).standard_normal((n, 3))
     model = PrivateRidge(1.0, 1e-6, feature_norm=3.0, target_bound=3.0, random_state=0).fit(X, X[:, 0])
     assert model.score(X, X[:, 0]) > 0.98

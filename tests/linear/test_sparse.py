@@ -237,7 +237,7 @@ def test_entries_are_clipped_independently_and_the_input_is_not_changed(words):
         assert other.coef_ == pytest.approx(models[0].coef_, rel=1e-9)
         assert other.decision_function(tame) == pytest.approx(models[0].decision_function(wild.toarray()))
     assert np.array_equal(wild.data, kept)
-    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing to clip: nothing is copied
+    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing is clipped, so nothing is copied
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

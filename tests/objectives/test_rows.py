@@ -200,6 +200,6 @@ def test_combine_is_the_transpose_of_scores(X, seed, intercept):
 
 
 @pytest.mark.parametrize("X", [np.array([[1, 2]]), np.ones((1, 2), np.float16), sparse.csr_array(np.eye(2, dtype=int))])
-def test_rows_of_other_types_than_floats_are_refused(X):
+def test_rows_that_are_not_floats_are_refused(X):
     with pytest.raises((TypeError, ValueError), match="float"):
         BoundedRows(X, 1.0)

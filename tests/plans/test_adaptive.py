@@ -279,7 +279,7 @@ def test_the_price_of_a_choice_against_many_digits(epsilon):
 
 
 @pytest.mark.parametrize("mu", [1e-300, 1e-9, 0.01, 0.5, 0.99, 1.0, 1.01, 3.0, 30.0, 1e4])
-def test_the_price_of_a_choice_can_be_asked_backwards(mu):
+def test_the_price_of_a_choice_can_be_inverted(mu):
     assert mu * (1 - 1e-10) < selection_mu(selection_epsilon(mu)) <= mu
 
 
@@ -394,7 +394,7 @@ def test_a_purse_refuses_a_price_one_bit_above_what_is_left(mu):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_left_can_be_spent_to_the_last(seed):
+def test_all_that_is_left_of_a_purse_can_be_spent(seed):
     rng = np.random.default_rng(seed)
     purse = purse_of(float(rng.uniform(0.1, 3)))
     for share in rng.uniform(0.1, 0.9, 5):

@@ -144,7 +144,7 @@ def test_secrets_are_part_of_the_event_of_a_last_iterate_only(sampler, secret):
 
 @pytest.mark.parametrize("sampler", [FixedOrder(6, 2, 2, 1), FullBatch()], ids=repr)
 @pytest.mark.parametrize("descent", [Descent(0.5, 2.0, 0.2), Descent(0.5, 2.0, diameter=0.9)], ids=repr)
-def test_the_mu_is_that_of_the_steps_written_out(sampler, descent):
+def test_the_mu_equals_that_of_the_explicit_steps(sampler, descent):
     """Shift 2 eta C over the divisor where the worst record is visited; noise eta z C over the divisor everywhere."""
     clip_norm, n = 0.7, 7
     steps = None if sampler.implied_steps else 8
@@ -241,7 +241,7 @@ def test_strongly_convex_full_batches_stop_costing():
 
 
 @pytest.mark.parametrize("sampler", [Poisson(0.1), FixedSize(2, 9), OneUniform(9)], ids=repr)
-def test_random_batches_are_refused_with_the_way_out(sampler):
+def test_random_batches_are_refused_with_the_remedy(sampler):
     adjacency = sampler.adjacencies[0]
     message = "replace-one" if adjacency is Adjacency.ADD_OR_REMOVE else "full batches and fixed orders"
     with pytest.raises(ValueError, match=message):
@@ -254,7 +254,7 @@ def test_add_or_remove_is_refused():
 
 
 @pytest.mark.parametrize("make", [GradientPlan, None], ids=["plan", "for_budget"])
-def test_a_release_and_its_descent_come_together(make):
+def test_release_last_and_a_descent_require_each_other(make):
     def plan(**fields):
         if make is None:
             return GradientPlan.for_budget(BUDGET, sampler=FixedOrder(9), clip_norm=1.0, **fields)
@@ -289,7 +289,7 @@ def test_secrets_require_steps_of_one_size(sampler):
         last(sampler, Descent((0.1, 0.2, 0.3), 1.0))
 
 
-def test_no_noise_gives_a_pure_guarantee():
+def test_a_last_iterate_is_refused_for_a_pure_budget():
     with pytest.raises(ValueError, match="no pure epsilon"):
         GradientPlan.for_budget(Budget(1.0), sampler=FixedOrder(9), clip_norm=1.0, release="last", descent=DESCENT)
     assert last(FixedOrder(9)).guarantee(0.0).epsilon == math.inf

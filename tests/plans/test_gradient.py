@@ -284,7 +284,7 @@ def test_a_sampler_that_implies_its_steps_allows_no_other_number():
             make()
 
 
-def test_a_sampler_that_implies_none_needs_one():
+def test_a_sampler_that_implies_no_number_of_steps_needs_one():
     with pytest.raises(ValueError, match="needs a number of steps"):
         GradientPlan.for_budget(BUDGET, sampler=FullBatch(), clip_norm=1.0)
 

@@ -96,7 +96,7 @@ def test_pure_epsilon_is_refused():
 # ------------------------------------------------------------------------------ how the budget is shared out
 
 
-def test_the_balanced_ratio_equalises_what_a_release_costs_but_for_its_importance():
+def test_the_balanced_ratio_equalises_the_costs_of_releases_up_to_their_importance():
     def ratio(first, sampler, clip_norm=1.0, difference_norm=1.0):
         bounds = {"clip_norm": clip_norm, "difference_norm": difference_norm, "refresh": 0.0}
         return balanced_ratio(plan_of(sampler, first=first, **bounds))

@@ -62,7 +62,7 @@ def test_an_epsilon_without_a_number_of_records_is_refused_with_a_remedy():
 
 
 @pytest.mark.parametrize("value", [None, True, "1", (1.0,), (1.0, 1e-5, 2), {}], ids=repr)
-def test_what_is_not_a_budget_is_named(value):
+def test_a_value_that_is_not_a_budget_is_refused_by_name(value):
     with pytest.raises(ValueError, match=r"^a budget must be [^\n]*$"):
         as_budget(value, n=10)
 

@@ -115,7 +115,7 @@ def test_the_poisson_lemma_needs_the_repaired_inequality():
 
 
 def test_the_lssgd_order_condition_divides_by_one_plus_the_noise():
-    """Read with 1 + nu^2 in the numerator, it admits points where the bound behind the lemma is far larger."""
+    """With 1 + nu^2 in the numerator, the condition admits points where the underlying bound is far larger."""
     order, rate, nu2 = 9, 0.5, 1e4
     assert order <= math.log((1 + nu2) / rate)
     assert theorem_9(order, rate, nu2) > 50 * 5 * rate**2 * order / nu2

@@ -100,6 +100,17 @@ def test_statement_has_at_most_12_lines_and_counts_what_it_leaves_out(n_enforced
     assert subject.statement(verbose=True).count(text) == len(conditions)
 
 
+def test_statement_leaves_out_the_longest_conditions_first():
+    technical = enforced("; ".join([LONG] * 5))
+    short = [enforced("the objective has an additional penalty"), enforced("long rows are scaled down")]
+    text = guarantee(None, REPLACE, 1e-5, technical, *short, VOUCHED, SECRET).statement()
+    assert [line for line in text.splitlines() if "Enforced:" in line] == [
+        f"  Enforced: {each.text}." for each in short
+    ]
+    assert text.endswith("(1 further detail in the verbose statement)")
+    assert technical.text in guarantee(None, REPLACE, 1e-5, technical, *short).statement(verbose=True)
+
+
 def test_statement_shows_every_assumed_condition_before_the_enforced_ones():
     conditions = [CLIPPED, *(assumed(f"{LONG} {i}") for i in range(9)), Assumption("a detail is assumed", False, True)]
     text = guarantee(None, REPLACE, 1e-5, *conditions).statement()

@@ -214,7 +214,7 @@ def test_with_a_diameter_it_is_the_best_over_all_beginnings(seed):
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(1, 40))
-def test_any_allocation_costs_at_least_as_much(seed, steps):
+def test_any_other_allocation_costs_at_least_as_much(seed, steps):
     rng = np.random.default_rng(seed)
     shifts, noise, contraction, start = random_schedule(rng, steps, quiet=False)
     z, cost = start, 0.0
@@ -707,7 +707,7 @@ def test_units_of_a_last_smaller_batch_are_less_likely_to_be_last():
     assert event.mixture()[1] == pytest.approx([3 / 7, 3 / 7, 1 / 7])
 
 
-def test_skipped_units_have_their_chance_taken_into_account():
+def test_skipped_units_have_a_smaller_epsilon_by_their_probability():
     event, delta = LastIterate(2.0, n=6, secret=Secret.SKIP), 0.01
     found = event.record_epsilons(delta)
     for place, mu in enumerate(2 / 2 / np.sqrt(6 - np.arange(6))):

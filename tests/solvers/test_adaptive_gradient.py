@@ -91,7 +91,7 @@ def test_the_noise_on_gradients_is_what_was_asked_for(tools):
 
 
 @pytest.mark.parametrize("growth", [0.1, 0.5, 3.0])
-def test_a_gradient_that_leads_nowhere_is_bought_again_and_averaged(tools, monkeypatch, growth):
+def test_a_gradient_without_progress_is_measured_again_and_averaged(tools, monkeypatch, growth):
     answers = np.random.default_rng(0).standard_normal((4, 2))
     script = Script(monkeypatch, answers, [0, 0, 3, 0])
     problem, plan = tools.make_problem(np.ones((5, 2)), [0, 1, 1, 0, 1], alpha=0.1), AdaptivePlan(1.0)
@@ -205,7 +205,7 @@ def test_with_a_huge_budget_it_comes_near_the_minimum(tools, separable, form, n_
     assert problem.value(problem.start()) > least + 0.05
 
 
-def test_more_budget_comes_nearer(tools, separable):
+def test_a_larger_budget_gives_a_smaller_objective(tools, separable):
     problem = tools.make_problem(np.tile(separable[0], (10, 1)), np.tile(separable[1], 10), alpha=0.05)
     values = [
         np.mean([problem.value(solve(problem, AdaptivePlan(mu), seed).weights) for seed in range(5)])
@@ -235,7 +235,9 @@ def test_the_longest_candidate_stays_within_limits(tools, monkeypatch, choices, 
     script = Script(monkeypatch, np.ones((99, 1)), choices)
     with pytest.raises(StopIteration):
         solve(tools.silence(3, 1), AdaptivePlan(1.0), expected_steps=100, candidates=4, max_step=0.8, period=3)
-    assert script.losses[-1][1] == pytest.approx(longest / 2, rel=1e-5)  # half of what a loss can change on the way
+    assert script.losses[-1][1] == pytest.approx(
+        longest / 2, rel=1e-5
+    )  # half of what a loss can change along the segment
 
 
 @pytest.mark.parametrize("growth", [1e-6, 0.1, 10.0, 1e300])
@@ -358,7 +360,10 @@ def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
     (a, bound, _), (b, *_) = one[0], other[0]
     assert bound == pytest.approx(clip_norm or 1.0)
     assert 0.99 < np.linalg.norm(a - b) / (2 * bound) <= 1
-    (a, bound, _), (b, *_) = one[1], other[1]  # one record's loss rises by all that the slope allows, the other falls
+    (a, bound, _), (b, *_) = (
+        one[1],
+        other[1],
+    )  # one record's loss rises as far as the slope allows, and the other's falls
     assert bound == pytest.approx(max_step / 2)
     assert 0.97 < np.ptp(a - b) / (4 * bound) <= 1
 

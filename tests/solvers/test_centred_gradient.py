@@ -270,7 +270,7 @@ def test_the_worst_pair_is_distinguished_as_well_as_claimed_and_no_better(tools,
     claimed = math.hypot(2 / plan.mean.noise_multiplier, 2 * math.sqrt(steps) / plan.gradients.noise_multiplier)
     assert exact_epsilon(claimed) == pytest.approx(60.0, rel=1e-6)
     stated = plan.guarantee(DELTA)
-    for kind in (CentredPlan, GradientPlan):  # stating it a thousand times takes longer than the runs
+    for kind in (CentredPlan, GradientPlan):  # computing it a thousand times takes longer than the runs
         monkeypatch.setattr(kind, "guarantee", lambda *_, **__: stated)
     losses = np.empty((2, runs))
     for side, problem in enumerate(problems):

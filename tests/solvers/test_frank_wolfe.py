@@ -179,7 +179,7 @@ def test_iterates_stay_in_the_ball_and_gain_one_weight_per_step():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_with_a_huge_budget_it_comes_near_the_best_of_the_ball(form):
+def test_with_a_huge_budget_it_approaches_the_optimum_in_the_ball(form):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, (500, 20))
     truth = np.zeros(20)

@@ -27,7 +27,7 @@ def test_it_finds_the_support_where_features_outnumber_records(noisy_table, form
     assert found[found != 0] == pytest.approx(best, abs=1e-6)
 
 
-def test_the_objective_never_rises(noisy_table):
+def test_the_objective_never_increases(noisy_table):
     X, y, _ = noisy_table
     problems = [
         Problem(Squared(), L2(0.01), BoundedRows(X, 1e3, 0.7), y + 3),

@@ -332,7 +332,7 @@ def test_bad_input_is_refused_before_noise_is_drawn(tools, separable, no_noise):
             transfer_stability(Problem(objective, regulariser, rows, y), features)
 
 
-def test_the_stability_says_what_it_is(tools, separable):
+def test_the_stability_of_a_transfer_has_the_operator_norm_as_factor(tools, separable):
     problem, features = tools.make_problem(*separable, alpha=0.1), public(9, 3)
     stability = transfer_stability(problem, features)
     assert isinstance(stability, TransferStability)

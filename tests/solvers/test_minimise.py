@@ -146,7 +146,7 @@ def test_plain_descent_converges_from_any_bad_start(tools, monkeypatch, objectiv
     assert problem.gradient_norm(minimise(problem, tolerance=tolerance)) <= tolerance
 
 
-def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
+def test_a_diverging_spectral_descent_is_abandoned(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, objective=SmoothedHinge(0.01), alpha=1e-3)
     target = module._Target(problem, problem.start(), 0.0)

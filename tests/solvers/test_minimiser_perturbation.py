@@ -181,7 +181,7 @@ def test_the_default_tolerance_adds_a_hundredth_and_is_within_reach(tools, separ
     assert stability.tolerance >= least_tolerance(problem)
 
 
-def test_where_rounding_does_not_permit_it_the_default_is_what_rounding_permits(tools, separable):
+def test_the_default_tolerance_is_raised_to_what_rounding_permits(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=1e-11)
     stability = minimiser_stability(problem)

@@ -212,7 +212,7 @@ def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools
         problem = tools.make_problem(np.array([[side, 1.0]]), [label], objective=objective)
         sums.append(objective.gradient_sum(weights, problem.rows, problem.targets, clip_norm))
     bound = 2 * min(clip_norm, objective.lipschitz(1.0))
-    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # the third class takes half of the second mistake
+    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # half of the second mistake falls on the third class
     assert share * bound < np.linalg.norm(sums[0] - sums[1]) <= bound
 
 

@@ -139,7 +139,7 @@ def planned(objective, budget, *, n, alpha=None):
 def test_neighbours_cannot_be_distinguished_better_than_promised(objective, n, d, points, rounds, budget):
     rng = np.random.default_rng(n + d)
     accuracy = {1: 1e-2, 2: 8e-2}[d]  # of sums over densities that jump where curvatures do
-    for spread in (1.0, 30.0):  # half of epsilon for volume, or next to nothing
+    for spread in (1.0, 30.0):  # half of epsilon for volume, or almost nothing
         usual = objective.smoothness(1.0) / (n * math.expm1(budget.epsilon / 2))
         plan = planned(objective, budget, n=n, alpha=spread * usual)
         mu = 2 * plan.lipschitz / plan.scale

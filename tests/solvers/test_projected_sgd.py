@@ -194,7 +194,7 @@ def test_public_records_are_visited_last_in_every_pass():
 
 @pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(200, 40, 20)], ids=repr)
 @pytest.mark.parametrize("objective", [Logistic(), GaussianHinge(1.0)], ids=lambda loss: type(loss).__name__)
-def test_it_comes_near_the_optimum_where_there_is_hardly_any_noise(tools, separable, sampler, objective):
+def test_it_approaches_the_optimum_with_hardly_any_noise(tools, separable, sampler, objective):
     X, y = separable
     problem = tools.make_problem(X, y, objective=objective, alpha=0.1)
     best = minimize(problem.value, problem.start()).fun
@@ -354,7 +354,7 @@ def test_clipped_losses_of_several_scores_are_refused(tools):
     assert solve(problem, enough).weights.shape == (2, 3)
 
 
-def test_clipped_losses_of_one_score_are_welcome(tools):
+def test_clipped_losses_of_one_score_are_accepted(tools):
     problem = tools.make_problem(np.ones((6, 2)), np.array([1e6, -1e6, 0.0, 3.0, 1e12, -2.0]), objective=Squared())
     assert np.linalg.norm(solve(problem, last(FixedOrder(6), descent_of(problem))).weights) < 100
 

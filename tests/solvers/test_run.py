@@ -26,6 +26,12 @@ def test_a_run_that_ends_early_closes_its_last_step():
         steps[-1].noisy(PLAN.noise_std)
 
 
+@pytest.mark.parametrize("at_most", [0, -1, 1.5])
+def test_a_run_of_no_step_is_refused_instead_of_run_to_its_end(at_most):
+    with pytest.raises(ValueError, match="at_most"):
+        next(Run(PLAN, NoiseSource(0)).steps(10, at_most=at_most))
+
+
 def test_a_solver_that_releases_something_else_than_planned_is_refused():
     with pytest.raises(PlanError, match="release"):
         next(Run(PLAN).steps(10, release="last"))

@@ -44,7 +44,7 @@ def test_a_rule_begins_anew_with_every_descent():
         assert [one(gradients[0]), one(gradients[0]), other(gradients[0])] == [*sizes(rule, gradients)[:2], 1.0]
 
 
-def test_a_number_is_a_constant_and_a_rule_is_itself():
+def test_a_number_becomes_a_constant_step_and_a_rule_is_returned_unchanged():
     rule = AlignedStep(1.0)
     assert as_step_size(rule) is rule
     assert as_step_size(0.2) == ConstantStep(0.2)
@@ -70,7 +70,7 @@ def test_impossible_settings_of_an_aligned_step_are_refused(fields):
 # ---------------------------------------------------------------------------------------------------- aligned steps
 
 
-def test_it_grows_while_gradients_agree_and_is_cut_when_they_oppose():
+def test_an_aligned_step_grows_while_gradients_agree_and_is_cut_when_they_oppose():
     assert sizes(AlignedStep(1.0), [[1, 0], [1, 0], [1, 0.1], [0.9, 0]]) == pytest.approx([1, 1.5, 2.25, 3.375])
     assert sizes(AlignedStep(1.0), [[1, 0], [-1, 0], [1, 0]]) == pytest.approx([1, 0.5, 0.25])
     assert sizes(AlignedStep(1.0), [[1, 0], [0.1, 1]]) == [1, 1]  # neither: turned aside, less than a share of it left
@@ -92,7 +92,7 @@ def test_no_step_moves_more_than_twice_as_far_as_the_last():
     st.floats(1e-6, 1e6),
     st.floats(0, 10),
 )
-def test_it_is_never_above_its_longest(gradients, first, longest, noise_std):
+def test_an_aligned_step_never_exceeds_its_longest(gradients, first, longest, noise_std):
     assert all(0 < size <= longest for size in sizes(AlignedStep(first, longest), gradients, noise_std))
 
 

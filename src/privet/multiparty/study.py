@@ -146,6 +146,7 @@ class Study:
             raise StudyError("Two parties have the same address. Give each party its own address.")
 
     def _check_model(self) -> None:
+        """Raise unless model, method, target and threshold are compatible."""
         target = self.table.target
         if self.model not in MODELS:
             raise StudyError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import positive
+from privet.checks import count, positive
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.plans.base import Plan, SteppedPlan
 from privet.plans.gradient import Step
@@ -109,11 +109,11 @@ class Run(Generic[P_co]):
         n : int
             Number of records.
         at_most : int or None
-            Stop after this many steps.
+            Stop after this many steps, at least one.
         release : {"all", "last"}
             What the solver releases, which must be what the plan accounts for.
         """
-        planned = self.plan.steps if at_most is None else at_most
+        planned = self.plan.steps if at_most is None else count("at_most", at_most)
         for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
             yield step
             self.report(done, planned)
