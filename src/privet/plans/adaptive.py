@@ -13,7 +13,7 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 from privet.checks import positive
 from privet.plans.gradient import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -47,8 +47,9 @@ class AdaptivePlan:
         object.__setattr__(self, "mu", GaussianRelease(positive("mu", self.mu)).mu)
 
     @classmethod
-    def for_budget(cls, budget: Budget) -> "AdaptivePlan":
+    def for_budget(cls, budget: BudgetLike) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
+        budget = as_budget(budget)
         return cls(gdp_mu(budget), delta=budget.delta)
 
     @property

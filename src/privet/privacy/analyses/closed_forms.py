@@ -243,7 +243,7 @@ class _Run:
         return 1 + (max(1, math.ceil(beyond_one)) if rounded else beyond_one)
 
     def _candidate_splits(self) -> Iterator[float]:
-        """Yield a grid, and beside each point the largest split with the same rounded order, which has less noise."""
+        """Yield a grid, and for each point the largest split with the same rounded order, which has less noise."""
         for share in (1 / (1 + math.exp(-logit / 100)) for logit in _LOGITS):
             yield share
             widest = 1 + math.log(self.delta) / ((self._order(share, True) - 1) * self.epsilon)

@@ -51,7 +51,7 @@ class VisitSchedule:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all steps are alike."""
+        """Whether all steps have the same contraction and the same size."""
         return isinstance(self.contraction, float) and isinstance(self.step_size, float)
 
 
@@ -127,7 +127,7 @@ class _Stretch:
 def _uniform_mus(schedule: VisitSchedule, places: Floats) -> Floats:
     """Return the mus for steps of one size, at several places at once.
 
-    Between two visits to a unit there is one pass. All stretches of one pass are alike, and later ones count for more,
+    Between two visits to a unit there is one pass. All stretches of one pass are equal, and later ones count for more,
     so the taut string pools them into one. The last, shorter stretch may or may not be pooled with them.
     """
     c, length = float(schedule.contraction), schedule.length  # type: ignore[arg-type]

@@ -122,7 +122,7 @@ class LastIterate(Event):
         return self.unsampled(adjacency).mu if self.secret in (Secret.NOTHING, Secret.SKIP) else None
 
     def unsampled(self, adjacency: Adjacency) -> Unsampled:
-        """Return a mu for which all runs together are mu-GDP, whatever they keep secret."""
+        """Return a mu for which all runs together are mu-GDP, even if their secrets are known."""
         return Unsampled(mu=self._worst_mu() * math.sqrt(self.runs))
 
     def closed_form_epsilon(self, delta: float) -> float | None:
