@@ -1,4 +1,4 @@
-"""What the scikit-learn estimators of this package share: validated rows, no leftovers of a failed fit, and saving."""
+"""Mixins for the scikit-learn estimators: row validation, a clean state after a failed fit, and saving."""
 
 import math
 import os

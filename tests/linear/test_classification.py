@@ -120,7 +120,7 @@ def test_an_undeclared_label_is_refused(kind, classes, y, no_noise):
 
 
 @each
-def test_a_prediction_is_the_side_of_the_score(kind, binary):
+def test_a_prediction_follows_the_sign_of_the_score(kind, binary):
     X, y = binary
     model = make(kind).fit(X, np.array(["no", "yes"])[y])
     scores = model.decision_function(X)
@@ -132,7 +132,7 @@ def test_a_prediction_is_the_side_of_the_score(kind, binary):
 
 @each
 @pytest.mark.parametrize("method", ["gradient", "output"])
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(kind, method, binary):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(kind, method, binary):
     X, y = binary
     fields = {"alpha": 0.0, "method": method, "epsilon": 5.0, "delta": 1e-5}
     small = make(kind, **fields).fit(X, y)
@@ -198,7 +198,7 @@ def digits():
 @pytest.mark.parametrize(
     ("table", "floor", "epsilon"),
     [
-        (wine, 0.70, 1.0),  # 0.905 +- 0.08 a seed, on 119 rows
+        (wine, 0.70, 1.0),  # 0.905 +- 0.08 per seed, on 119 rows
         (wine, 0.975, 4.0),  # 0.997 +- 0.007
         (digits, 0.85, 1.0),  # 0.887 +- 0.016
         (digits, 0.915, 4.0),  # 0.935 +- 0.008
@@ -206,7 +206,7 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """Of held-out rows, the mean of five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

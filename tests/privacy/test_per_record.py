@@ -168,7 +168,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
         guarantee_of(LastIterate(4.0, n=5)).per_record.plot()
 
 
-def test_more_noise_is_better_for_everyone():
+def test_more_noise_lowers_the_epsilon_of_every_record():
     event = LastIterate(4.0, n=40, passes=3)
     less, more = (guarantee_of(replace(event, noise_multiplier=z)).per_record.epsilons for z in (4.0, 5.0))
     assert np.all(more < less)

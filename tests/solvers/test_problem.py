@@ -44,7 +44,7 @@ def test_the_value_is_mean_loss_plus_penalty(tools):
     assert problem.value(weights) == pytest.approx(expected)
 
 
-def test_a_regulariser_that_is_not_convex_makes_a_problem_that_is_not():
+def test_a_problem_with_a_non_convex_regulariser_is_not_convex():
     rows = BoundedRows(np.array([[0.6], [-0.6]]), 1.0)
     problem = Problem(Logistic(), SaturatingPenalty(0.2), rows, np.array([1, 1]))
     assert not problem.is_convex

@@ -74,8 +74,9 @@ def run(
     model.save(output)
     console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     fitted = model.estimator
+    steps = "1 step" if fitted.n_iter_ == 1 else f"{fitted.n_iter_} steps"
     console.print(
-        f"Method: {fitted.method_} ({fitted.method_reason_}); {fitted.n_iter_} steps.\n"
+        f"Method: {fitted.method_} ({fitted.method_reason_}); {steps}.\n"
         f"Model written to {output}. Use it with: privet predict {output} TABLE",
         highlight=False,
         soft_wrap=True,

@@ -70,6 +70,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
         return np.asarray(np.searchsorted(self.classes_, labels))
 
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        n_classes = max(len(self._coefficients()), 2)  # two classes share one row of weights
+        if not isinstance(self.classes_, np.ndarray) or self.classes_.shape != (n_classes,):
+            raise ValueError(f"it has weights for {n_classes} classes, but not as many labels")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not self._is_binary

@@ -98,7 +98,7 @@ class TableModel:
         assert schema.target is not None
         settings, conditions = _prepared(schema.target, encoded)
         estimator = clone(self.estimator).set_params(**settings).fit(rows, encoded)
-        clipped = enforced("columns are clipped to declared bounds and levels, each row by itself")
+        clipped = enforced("columns are clipped to declared bounds and levels, each row independently")
         estimator.guarantee_ = estimator.guarantee_.assuming(clipped, *conditions)
         self.schema, self.estimator = schema, estimator
         return self
@@ -189,9 +189,8 @@ def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[di
     """Return the settings that a target requires, and the conditions for the guarantee. Refuse a bad target."""
     if isinstance(target, NumericTarget):
         bounds = f"[{target.low:.12g}, {target.high:.12g}]"
-        return {}, (
-            enforced(f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row by itself"),
-        )
+        mapped = f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row independently"
+        return {}, (enforced(mapped),)
     assert target.levels is not None
     if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
         raise TableError(

@@ -13,7 +13,7 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 from privet.checks import positive
 from privet.plans.gradient import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -32,11 +32,11 @@ class AdaptivePlan:
 
     Formal guarantees
     -----------------
-    :meth:`guarantee`: telling two neighbouring datasets apart by everything that a :class:`Purse` released is at least
-    as hard as telling N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may depend on
-    their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing the mu_i
-    adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for Gaussian
-    Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
+    :meth:`guarantee`: distinguishing two neighbouring datasets by everything that a :class:`Purse` released is at least
+    as hard as distinguishing N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may
+    depend on their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing
+    the mu_i adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for
+    Gaussian Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
     """
 
     mu: float
@@ -47,8 +47,9 @@ class AdaptivePlan:
         object.__setattr__(self, "mu", GaussianRelease(positive("mu", self.mu)).mu)
 
     @classmethod
-    def for_budget(cls, budget: Budget) -> "AdaptivePlan":
+    def for_budget(cls, budget: BudgetLike) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
+        budget = as_budget(budget)
         return cls(gdp_mu(budget), delta=budget.delta)
 
     @property

@@ -2,8 +2,8 @@
 
 Algorithm 1 of Lee and Kifer, "Concentrated Differentially Private Gradient Descent with Adaptive per-Iteration Privacy
 Budget". There are two differences, both of which need less noise for the same guarantee. The budget is accounted for in
-Gaussian rather than in concentrated differential privacy. And the choice of a step pays for how much a record's loss
-varies *between* the candidates, which lie on one short segment, not for how large the loss is.
+Gaussian rather than in concentrated differential privacy. The choice of a step pays for how much a record's loss varies
+*between* the candidates, which lie on one short segment, not for how large the loss is.
 """
 
 import math

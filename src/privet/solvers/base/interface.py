@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import positive
+from privet.checks import count, positive
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.plans.base import Plan, SteppedPlan
 from privet.plans.gradient import Step
@@ -31,7 +31,7 @@ Chooser = Callable[[NDArray[Any]], float]
 """Returns the size of the next step, given the noisy gradient of that step."""
 
 ALL_ITERATES = "every noisy gradient, all iterates and the final weights"
-"""What a descent releases whose plan accounts for every noisy gradient."""
+"""Description of what is released if the plan accounts for every noisy gradient."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ class Run(Generic[P_co]):
         n : int
             Number of records.
         at_most : int or None
-            Stop after this many steps.
+            Stop after this many steps, at least one.
         release : {"all", "last"}
             What the solver releases, which must be what the plan accounts for.
         """
-        planned = self.plan.steps if at_most is None else at_most
+        planned = self.plan.steps if at_most is None else count("at_most", at_most)
         for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
             yield step
             self.report(done, planned)
@@ -144,7 +144,7 @@ class Run(Generic[P_co]):
 
 
 def gradients_bounded_by(clip_norm: float) -> Assumption:
-    """Return the condition that solvers enforce which clip gradients, or whose rows bound them."""
+    """Return the condition on gradients that a solver enforces by clipping or by bounded rows."""
     return enforced(f"each record's gradient has l2 norm at most {clip_norm:.6g}, by bounded rows or by clipping")
 
 
