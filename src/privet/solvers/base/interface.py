@@ -2,8 +2,8 @@
 
 Formal guarantees
 -----------------
-:meth:`Run.guarantee` is the plan's. A rule for step sizes sees only noisy gradients and public numbers, so it is
-post-processing and costs no privacy.
+:meth:`Run.guarantee` returns the guarantee of the plan. A rule for step sizes sees only noisy gradients and public
+numbers, so it is post-processing and costs no privacy.
 """
 
 import math
@@ -45,7 +45,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if np.shape(self.targets) != (self.rows.n,):
-            raise ValueError(f"{self.rows.n} rows need as many targets, got an array of shape {np.shape(self.targets)}")
+            raise ValueError(
+                f"there must be one target for each of the {self.rows.n} rows, got shape {np.shape(self.targets)}"
+            )
         self.objective.check_targets(self.targets)
 
     @property
