@@ -381,7 +381,9 @@ def test_bad_input_is_one_line_and_exit_code_2(refusal: Refusal, arguments: tupl
 def test_a_real_process_shows_no_traceback(folder: Path) -> None:
     result = fresh_privet(*FIT, "--epsilon", 0, cwd=folder)
     assert result.returncode == 2
-    assert result.stderr == "privet: epsilon must be positive, got 0.0\n"
+    assert result.stderr == (
+        "privet: epsilon must be positive, got 0.0. Smaller values give more privacy, and 1 is usual.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -424,4 +424,4 @@ def test_a_result_can_be_written_as_json():
     fields = json.loads(json.dumps(found.to_dict()))
     assert fields["lower_bound"] == 0.5
     assert fields["is_violation"] is False
-    assert "40 of 50 guesses about 100 canaries were right (80.0%; best of 3 numbers of guesses)" in str(found)
+    assert "40 of 50 guesses were right (80.0%), with 100 canaries; 3 choices of the number of guesses" in str(found)

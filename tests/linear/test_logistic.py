@@ -169,7 +169,7 @@ def test_sure_predictions_have_finite_logarithms(binary, n_classes, dtype):
     [["no", "yes"], [3, 7], [False, True], [1.0, 2.0], ["c", "a", "b"], np.array(["x", "y"], dtype=object)],
     ids=str,
 )
-def test_labels_come_back_as_they_were(labels):
+def test_predictions_have_the_type_of_the_labels(labels):
     y = np.tile(labels, 20)
     X = np.eye(len(labels))[np.arange(len(y)) % len(labels)]
     model = PrivateLogisticRegression(1e4, random_state=0).fit(X, y)
@@ -348,7 +348,8 @@ def with_cell(value):
         (with_cell(np.inf).astype(float), LABELS, "infinity"),
         (with_cell(-np.inf).astype(float), LABELS, "infinity"),
         (sparse.csr_array(with_cell(np.nan).astype(float)), LABELS, "NaN"),
-        (with_cell("many"), LABELS, "could not convert string to float"),
+        (with_cell("many"), LABELS, "column 1 of X contains text: could not convert string to float"),
+        (pd.DataFrame(with_cell("many")[:, :2], columns=["age", "sex"]), LABELS, "column 'sex' of X .*TableSchema"),
         (with_cell(None), LABELS, "NaN|None|not a string or a real number"),
         (GOOD[:0], LABELS[:0], "0 sample"),
         (GOOD[:, :0], LABELS, "0 feature"),

@@ -318,7 +318,7 @@ def test_deltas_that_add_up_to_one_are_refused():
 def test_adjacencies_and_units_never_mix():
     with pytest.raises(ValueError, match=r"^cannot compose replace-one with add-or-remove [^\n]*$"):
         compose([guarantee(), guarantee(None, ADD)])
-    with pytest.raises(ValueError, match=r"^cannot compose [^\n]*each record [^\n]*each client$"):
+    with pytest.raises(ValueError, match=r"^cannot compose [^\n]*each record [^\n]*each client\. State[^\n]*$"):
         compose([guarantee(), guarantee(unit=Unit.CLIENT)])
     with pytest.raises(ValueError, match=r"^nothing to compose[^\n]*$"):
         compose([])

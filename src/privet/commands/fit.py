@@ -65,10 +65,9 @@ def run(
     if ledger is not None:
         check_writable(ledger)
     frame = read_table(data)
-    ignored = schema.undeclared(frame)
-    if ignored:
-        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     model.fit(frame)
+    if ignored := schema.undeclared(frame):
+        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     if ledger is not None:
         # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
         Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")

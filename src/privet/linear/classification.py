@@ -52,7 +52,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             self.classes_, _ = _distinct("classes", np.asarray(self.classes))
             if len(self.classes_) < 2:
                 raise ValueError("classes must name at least two labels")
-            codes = self._places("y", found, "is not among the declared classes")[codes]
+            codes = self._places("y", found, "is not among the declared classes. Declare all labels in classes")[codes]
             condition = enforced("the class labels were declared beforehand")
         # Losses of two classes take numbers, and losses of several classes take indices.
         values = np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)

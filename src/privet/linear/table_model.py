@@ -43,6 +43,8 @@ class TableModel:
         After :meth:`fit`, with the target's levels.
     estimator : PrivateLinearModel
         After :meth:`fit`, the trained copy.
+    guarantee, guarantee_ : Guarantee
+        The guarantee of the fit, under both names.
     """
 
     def __init__(self, schema: TableSchema, estimator: PrivateLinearModel) -> None:
@@ -68,6 +70,11 @@ class TableModel:
         check_is_fitted(self.estimator)
         guarantee: Guarantee = self.estimator.guarantee_
         return guarantee
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        """The same as :attr:`guarantee`, under the name that estimators use."""
+        return self.guarantee
 
     @property
     def target(self) -> Target | NumericTarget:

@@ -67,10 +67,11 @@ def adaptive_gradient_descent(
 
     Formal guarantees
     -----------------
-    The plan's. The data is used only through the plan's purse: in noisy sums of gradients, each of norm at most
-    ``clip_norm`` (clipped, or bounded by the rows), and in choices among sums of losses, to which one record
-    contributes numbers clipped to an interval of public width. The regulariser is the same on neighbours. Everything
-    else is post-processing: averages, steps, and when to refine a gradient or stop. All iterates are covered.
+    The guarantee is that of the plan. The data is used only through the plan's purse: in noisy sums of gradients, each
+    of norm at most ``clip_norm`` (clipped, or bounded by the rows), and in choices among sums of losses, to which one
+    record contributes numbers clipped to an interval of public width. The regulariser is the same on neighbours.
+    Everything else is post-processing: averages, steps, and when to refine a gradient or stop. All iterates are
+    covered.
     """
     n = count("the number of records", problem.rows.n)
     bound = _gradient_bound(problem, clip_norm)

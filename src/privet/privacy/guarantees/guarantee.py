@@ -249,9 +249,15 @@ def check_composable(guarantees: Sequence[Guarantee]) -> None:
     first = guarantees[0]
     for other in guarantees[1:]:
         if other.adjacency is not first.adjacency:
-            raise ValueError(f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee")
+            raise ValueError(
+                f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee. Make all "
+                "releases under the same adjacency, or state the two guarantees separately."
+            )
         if other.unit is not first.unit:
-            raise ValueError(f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}")
+            raise ValueError(
+                f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}. State the two "
+                "guarantees separately."
+            )
 
 
 def _upwards(value: float, digits: int) -> str:

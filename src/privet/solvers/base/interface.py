@@ -2,8 +2,8 @@
 
 Formal guarantees
 -----------------
-:meth:`Run.guarantee` is the plan's. A rule for step sizes sees only noisy gradients and public numbers, so it is
-post-processing and costs no privacy.
+:meth:`Run.guarantee` returns the guarantee of the plan. A rule for step sizes sees only noisy gradients and public
+numbers, so it is post-processing and costs no privacy.
 """
 
 import math
@@ -45,7 +45,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if np.shape(self.targets) != (self.rows.n,):
-            raise ValueError(f"{self.rows.n} rows need as many targets, got an array of shape {np.shape(self.targets)}")
+            raise ValueError(
+                f"there must be one target for each of the {self.rows.n} rows, got shape {np.shape(self.targets)}"
+            )
         self.objective.check_targets(self.targets)
 
     @property
@@ -245,11 +247,13 @@ class AlignedStep(StepSize):
             if last is not None:
                 product = float(np.vdot(gradient, last))
                 squares = float(np.vdot(last, last))
-                doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))  # two deviations
+                doubt = (
+                    2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))
+                )  # two standard deviations
                 signal = max(squares - last.size * noise_std * noise_std, 0.0)
                 if product < -doubt:
                     size *= self.cut
-                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits
+                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits the size
                     size = min(size * self.growth, self.longest)
                 noise = 2 * noise_std * math.sqrt(last.size)
                 reach = 2 * previous * max(math.sqrt(squares), noise)
