@@ -300,7 +300,7 @@ def test_likelihood_ratio_refuses_before_any_model_is_trained(change, message):
         likelihood_ratio(train, np.zeros((20, 2)), np.zeros(20), **{"member": np.arange(20) < 10, **change})
 
 
-# ------------------------------------------------------------------------------------------------- what comes back
+# ------------------------------------------------------------------------------------------------- the result
 
 
 def test_a_result_is_frozen_and_goes_into_json_and_a_plot(monkeypatch):

@@ -129,7 +129,7 @@ def test_white_noise_keeps_beta_of_its_variance(sigma):
     assert abs((smoothed**2).mean() - beta(d, sigma)) < 5 * spread
 
 
-# What goes in and what comes out
+# Input and output
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.dtype(">f8"), np.longdouble])

@@ -95,7 +95,7 @@ def test_settings_changed_after_the_fit_do_not_change_what_was_promised(binary, 
     assert load(tmp_path / "model.json").guarantee_.is_conditional
 
 
-def test_a_loaded_model_can_be_fitted_again_and_spends_anew(binary, saved):
+def test_a_loaded_model_can_be_fitted_again_and_spends_another_budget(binary, saved):
     model = load(saved[0])
     assert not np.array_equal(model.fit(*binary).coef_, load(saved[0]).coef_)
 

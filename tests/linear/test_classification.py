@@ -26,7 +26,7 @@ def make(kind, **fields):
     [["no", "yes"], [3, 7], [-1, 1], [False, True], [1.0, 2.0], np.array(["x", "y"], dtype=object), [10**15, 10**16]],
     ids=str,
 )
-def test_labels_come_back_as_they_were(kind, labels):
+def test_predictions_have_the_type_of_the_labels(kind, labels):
     y = np.tile(labels, 20)
     X = np.eye(2)[np.arange(40) % 2]
     model = make(kind, epsilon=1e4).fit(X, y)
@@ -56,7 +56,7 @@ def test_declared_classes_make_the_guarantee_whole(kind, method, binary):
 
 @each
 @pytest.mark.parametrize("classes", [(1, 0), np.array([0, 1]), range(2), pd.Index([1, 0]), [0, 1, 1, 0]], ids=repr)
-def test_declared_classes_may_come_in_any_form_and_order(kind, binary, classes):
+def test_declared_classes_may_have_any_form_and_order(kind, binary, classes):
     assert make(kind, classes=classes).fit(*binary).classes_.tolist() == [0, 1]
 
 
@@ -93,7 +93,7 @@ def test_a_single_record_is_enough(kind, method):
     ],
     ids=["one", "one word", "numbers", "nan", "nan among objects", "missing", "mixed", "two columns"],
 )
-def test_labels_that_are_none_are_refused_in_one_line(kind, y, cause, no_noise):
+def test_invalid_labels_are_refused_in_one_line(kind, y, cause, no_noise):
     with pytest.raises(ValueError, match=cause) as error:
         kind().fit(np.arange(12.0).reshape(6, 2), y)
     assert "\n" not in str(error.value)

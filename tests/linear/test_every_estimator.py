@@ -449,7 +449,7 @@ def test_a_budget_beyond_floating_point_is_refused_before_any_noise_or_kept(kind
 
 
 @each
-def test_much_data_and_a_large_budget_are_no_trouble(kind):
+def test_defaults_work_for_much_data_and_a_large_budget(kind):
     """With little noise the defaults change to fewer clips and more steps, which must be compatible too."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 3)) / 3

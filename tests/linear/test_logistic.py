@@ -169,7 +169,7 @@ def test_sure_predictions_have_finite_logarithms(binary, n_classes, dtype):
     [["no", "yes"], [3, 7], [False, True], [1.0, 2.0], ["c", "a", "b"], np.array(["x", "y"], dtype=object)],
     ids=str,
 )
-def test_labels_come_back_as_they_were(labels):
+def test_predictions_have_the_type_of_the_labels(labels):
     y = np.tile(labels, 20)
     X = np.eye(len(labels))[np.arange(len(y)) % len(labels)]
     model = PrivateLogisticRegression(1e4, random_state=0).fit(X, y)

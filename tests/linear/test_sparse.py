@@ -136,7 +136,7 @@ def test_features_are_found_among_larger_ones_where_one_class_is_rare():
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(1 - y.mean(), abs=0.06)
 
 
-def test_an_intercept_is_learned_whatever_the_features_are():
+def test_an_intercept_is_learned_for_any_features():
     X, _, scores = uniform_data(offset=2.0)
     model = model_of(PrivateSparseRegression, target_bound=6.0).fit(X, scores)
     assert model.intercept_ == pytest.approx([2.0], abs=0.2)
@@ -151,7 +151,7 @@ def test_an_intercept_is_learned_whatever_the_features_are():
 # --------------------------------------------------------------------------------------------------------- the defaults
 
 
-def test_the_number_of_features_comes_from_public_numbers():
+def test_the_number_of_features_is_computed_from_public_numbers():
     budget = Budget(1.0, 1e-6)
     for n, d, ratio in ((1000, 100, 9), (50_000, 5000, 60), (50_000, 5000, 10), (10**7, 20, 1)):
         wanted = n * gdp_mu(budget) * min(1, math.sqrt(3 / d) * ratio) / (16 * math.log(2 * d))

@@ -207,7 +207,7 @@ def test_gumbel_tails_are_not_cut():
 
 @seeded_or_not
 @pytest.mark.parametrize("weights", [[1, 1, 1, 1], [0.1, 2.0, 0.7], [1e-200, 3e-200], [1e200, 3e200, 2e200], [5.0]])
-def test_a_place_comes_up_in_proportion_to_its_weight(seed, weights):
+def test_an_index_is_drawn_in_proportion_to_its_weight(seed, weights):
     source = NoiseSource(seed)
     places = [source.index(np.array(weights)) for _ in range(4000)]
     assert isinstance(places[0], int)
@@ -218,7 +218,7 @@ def test_a_place_comes_up_in_proportion_to_its_weight(seed, weights):
         assert_frequencies(counts, shares / shares.sum())
 
 
-def test_a_place_without_weight_never_comes_up():
+def test_an_index_without_weight_is_never_drawn():
     source = NoiseSource(3)
     weights = np.array([0.0, 1.0, 0.0, 0.0, 2.0, 0.0])
     assert {source.index(weights) for _ in range(2000)} == {1, 4}
@@ -226,7 +226,7 @@ def test_a_place_without_weight_never_comes_up():
 
 @pytest.mark.parametrize("drawn", [0.0, 0.5, math.nextafter(1.0, 0.0)])
 @pytest.mark.parametrize("weights", [[0.0, 1.0, 1.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.0], [1.0, 1e-20, 0.0], [0.0, 7.0]])
-def test_a_place_without_weight_does_not_come_up_at_the_ends_either(monkeypatch, drawn, weights):
+def test_an_index_without_weight_is_not_drawn_at_the_ends_either(monkeypatch, drawn, weights):
     source = NoiseSource(3)
     fixed = type("Fixed", (), {"random": lambda self: drawn})()
     monkeypatch.setattr(source, "_live", lambda: fixed)

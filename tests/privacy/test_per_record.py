@@ -87,7 +87,7 @@ def test_other_gaussian_releases_increase_the_epsilon_of_every_record():
     ],
     ids=repr,
 )
-def test_per_record_is_none_where_records_are_alike_or_not_analysed(event):
+def test_per_record_is_none_if_records_are_equal_or_not_analysed(event):
     assert guarantee_of(event).per_record is None
 
 

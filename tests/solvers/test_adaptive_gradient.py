@@ -193,7 +193,7 @@ def test_the_steps_are_those_of_a_plain_loop(tools, separable, seed, mu, loss_cl
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_array])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("loss_clip", [None, 4.0])
-def test_with_a_huge_budget_it_comes_near_the_minimum(tools, separable, form, n_classes, loss_clip):
+def test_with_a_huge_budget_the_result_is_close_to_the_minimum(tools, separable, form, n_classes, loss_clip):
     X, y = separable
     y = y + (X[:, 2] > 0.4) * (n_classes == 3)
     objective = Logistic() if n_classes == 2 else Multinomial(3)
@@ -458,7 +458,7 @@ def test_many_records_are_summed_to_the_last(tools, monkeypatch):
     assert np.diff(script.losses[0][0])[0] == pytest.approx(math.fsum(losses) - 150_001 * math.log(2), rel=1e-9)
 
 
-# ------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):

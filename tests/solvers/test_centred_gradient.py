@@ -309,7 +309,7 @@ def log_ratio(released, tables, plan, n):
     return total
 
 
-# ------------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan_and_enforced(tools):

@@ -239,7 +239,7 @@ def test_gaussian_noise_at_delta_zero_is_refused(tools):
     assert release.guarantee.delta == 0
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("is_pure", [False, True])

@@ -223,7 +223,7 @@ def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(too
         solve(tools.silence(10, 9), GradientPlan(Poisson(0.5), 3, 1.0, 1.0))
 
 
-# ------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):

@@ -167,7 +167,7 @@ def test_it_is_attained_and_half_the_noise_breaks_it(objective, budget):
     assert broken > 5 * budget.delta
 
 
-def test_logistic_losses_come_near_it_and_half_the_noise_breaks_it():
+def test_logistic_losses_nearly_attain_the_claim_and_half_the_noise_violates_it():
     """Two rows a few degrees apart lie on both sides of a steep slope that is caused by very many short rows."""
     budget, n = Budget(0.5, 1e-3), 100_001
     plan = planned(Logistic(), budget, n=n, alpha=12.5 / n)
@@ -202,7 +202,7 @@ def test_pure_noise_bounds_the_ratio_of_densities_everywhere(objective, n, d, po
     assert 0.4 * allowed < worst <= allowed * (1 + 1e-9)
 
 
-def test_pure_noise_is_no_larger_than_it_must_be():
+def test_pure_noise_is_not_larger_than_necessary():
     """A Huber loss just inside its threshold, with full gradient and curvature, is compared with a linear loss."""
     objective, budget = Huber(0.4), Budget(1.0)
     plan = planned(objective, budget, n=1)
@@ -393,7 +393,7 @@ def test_gaussian_noise_at_delta_zero_is_refused(tools, separable):
         objective_perturbation(problem, Run(replace(plan, delta=0.0), Noiseless()))
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("budget", [Budget(1.0, DELTA), Budget(1.0)], ids=repr)

@@ -169,7 +169,7 @@ def test_the_stability_is_made_of_the_constants_of_the_problem(tools):
     assert stability.smoothness == pytest.approx(6.35, rel=4e-6)
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("is_pure", [False, True])

@@ -280,7 +280,7 @@ def test_linear_losses_attain_the_shift(tools):
     assert plan.descent.contraction == pytest.approx(c)
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):

@@ -255,7 +255,7 @@ def test_under_add_or_remove_nothing_reveals_the_number_of_records(tools):
         solve(tools.silence(10, 9), GradientPlan(Poisson(0.5), 3, 1.0, 1.0))
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):

@@ -172,7 +172,7 @@ def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(too
         solve(tools.silence(10, 9), plan_of(Poisson(0.5)))
 
 
-def test_the_divisor_is_fixed_whatever_the_batch(tools):
+def test_the_divisor_does_not_depend_on_the_batch(tools):
     """All records are equal and no clip binds, so the first estimate is the batch size over the public size."""
     X, y = np.full((40, 1), 0.6), np.zeros(40, int)
     plan = plan_of(Poisson(0.3), 2, 1.0, 1.0, 0.3, public_n=50)
@@ -289,7 +289,7 @@ def test_it_finds_a_stationary_point_of_a_non_convex_problem(tools):
     assert problem.gradient_norm(solve(problem, plan, source=tools.Silent()).weights) < 1e-6
 
 
-def test_with_privacy_it_comes_near_a_stationary_point():
+def test_with_privacy_the_result_is_close_to_a_stationary_point():
     problem = valley(20_000)
     fields = {"sampler": FixedSize(500, 20_000), "steps": 200, "first": FixedSize(2000, 20_000)}
     bounds = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.2}
@@ -306,7 +306,7 @@ def test_losses_without_bound_are_clipped(tools):
     assert np.linalg.norm(release.weights) < 100
 
 
-# ------------------------------------------------------------------------------------------------ what comes out
+# ------------------------------------------------------------------------------------------------ the result
 
 
 def test_the_random_output_is_uniform_over_the_points_where_gradients_were_taken(tools):
@@ -331,7 +331,7 @@ def test_all_iterates_are_handed_out_only_if_asked(tools):
     assert np.array_equal(solve(problem, plan).weights, release.weights)
 
 
-def test_the_defaults_come_from_the_constants_of_the_problem(tools):
+def test_the_defaults_are_computed_from_the_constants_of_the_problem(tools):
     problem = tools.make_problem(np.ones((4, 1)), [0, 1, 0, 1], alpha=0.25, row_norm=2.0)
     trace = solve(problem, plan_of(FullBatch(), 5, difference_norm=0.2)).trace
     assert trace["step_size"] == pytest.approx(1 / 1.25, rel=1e-6)

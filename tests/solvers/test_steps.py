@@ -36,7 +36,7 @@ def test_constant_and_decaying_steps():
     assert sizes(DecayingStep(0.6), gradients) == pytest.approx([0.6, 0.3, 0.2, 0.15, 0.12])
 
 
-def test_a_rule_begins_anew_with_every_descent():
+def test_a_rule_starts_again_with_every_descent():
     gradients = np.ones((4, 2))
     for rule in (DecayingStep(1.0), AlignedStep(1.0)):
         assert sizes(rule, gradients) == sizes(rule, gradients)
@@ -152,7 +152,7 @@ def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
 
 
 @pytest.mark.parametrize("rule", [AlignedStep(0.5, 20.0), DecayingStep(1.0), ConstantStep(0.5)], ids=repr)
-def test_the_same_releases_lead_to_the_same_steps_whatever_the_table(tools, rule, monkeypatch):
+def test_the_same_releases_lead_to_the_same_steps_on_every_table(tools, rule, monkeypatch):
     """Steps are post-processing: given the releases, they do not depend on the data in any other way."""
     rng = np.random.default_rng(3)
     outputs = [rng.standard_normal(3) for _ in range(12)]

@@ -142,7 +142,7 @@ def test_the_default_number_of_blocks_is_a_square_root(easy):
 
 @pytest.mark.parametrize("budget", [Budget(0.5, 1e-6), BUDGET, Budget(8.0, 0.01)], ids=repr)
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_the_total_keeps_within_the_budget_and_comes_near_it(easy, budget, share):
+def test_the_total_stays_within_the_budget_and_nearly_uses_it_up(easy, budget, share):
     X, y, _ = easy
     release = solve(make(X, y), budget, n_nonzero=3, selection_share=share)
     guarantee = release.guarantee
@@ -174,7 +174,7 @@ def test_the_noise_of_both_stages_by_hand(easy, n_nonzero):
 
 
 @pytest.mark.parametrize(("entry_bound", "norm_of_rows"), [(None, 1.0), (0.2, 0.2 * math.sqrt(3)), (5.0, 1.0)])
-def test_rows_of_the_chosen_features_are_bounded_anew(monkeypatch, easy, entry_bound, norm_of_rows):
+def test_rows_of_the_chosen_features_have_a_new_bound(monkeypatch, easy, entry_bound, norm_of_rows):
     """The noise depends on the bound on rows of the chosen features, and this bound is enforced, not assumed."""
     X, y, _ = easy
     seen = []
