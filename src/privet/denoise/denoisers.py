@@ -32,8 +32,9 @@ class LaplacianSmoothing:
 
     Notes
     -----
-    Formal guarantees: post-processing by an invertible map. The privacy is exactly that of the noisy vector. (Remark 14
-    of the DP-LSSGD paper claims stronger privacy, which is wrong.) White noise keeps a fraction `beta` of its variance.
+    Formal guarantees: smoothing is post-processing by an invertible map, so the smoothed vector has exactly the same
+    privacy as the noisy vector. (Remark 14 of the DP-LSSGD paper claims stronger privacy, which is wrong.) It reduces
+    the variance of white noise to the fraction `privet.denoise.beta(d, sigma)`, where d is the length of the vector.
     """
 
     sigma: float
@@ -59,7 +60,7 @@ class JamesStein:
     positive_part: bool = True
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Return `v`, shrunk towards zero. It is unchanged if d <= 2, without noise, or if it is zero."""
+        """Return `v`, shrunk towards zero. A vector with d <= 2, a zero vector, and one without noise are unchanged."""
         noise_std = nonnegative("noise_std", noise_std)
 
         def shrink(y: Any) -> Any:
@@ -88,7 +89,7 @@ class SoftThreshold:
         nonnegative("scale", self.scale)
 
     def __call__(self, v: V, noise_std: float = 0.0) -> V:
-        """Return `v`, with the threshold applied. It is unchanged for d = 1, where log d = 0, and without noise."""
+        """Return `v`, with the threshold applied. For d = 1 or without noise, the threshold is zero."""
         unit = self.scale * nonnegative("noise_std", noise_std)
 
         def threshold(y: Any) -> Any:
@@ -112,17 +113,22 @@ def laplacian_smoothing(v: V, sigma: float) -> V:
     Returns
     -------
     as `v`
-        New and detached, with the same container, type, shape, dtype and device; integers become float64. The error of
-        each entry is a few roundings of the largest entry of `v`. Each entry depends on all of `v`, so a NaN or an
-        infinity in `v` makes all entries non-finite.
+        The solution u, as a new object of the same type, shape, dtype and device as `v`. Integers become float64, and
+        tensors are detached from the graph. The rounding error of each entry is a small multiple of the unit roundoff
+        times the largest entry of `v`. Each entry of u depends on all entries of `v`, so a NaN or an infinity in `v`
+        makes all of them non-finite.
 
     Notes
     -----
-    There are two algorithms on the CPU. For short vectors and strong smoothing, the cycle is treated as a path plus one
-    edge. On the path, I - sigma L is tridiagonal and its factors have closed forms, so LAPACK solves it in float64; the
-    edge is a rank-one update whose solution is a known geometric sequence. For long vectors, the inverse is
-    omega^|i - j| up to a constant, so blocks are multiplied by one small matrix, in their own dtype, and pass one
-    number to each side. Neither suffers from cancellation, at any length and any strength.
+    There are two algorithms on the CPU. Both are accurate for all lengths and strengths.
+
+    - Short vectors and strong smoothing: the cycle is a path plus one edge. On the path, I - sigma L is tridiagonal
+    with
+      factors in closed form, and LAPACK solves the system in float64. The edge adds a matrix of rank one, and the
+      solution of the system for that matrix is a geometric sequence in closed form.
+    - Long vectors: the entries of the inverse are proportional to omega^|i - j| for a number omega below 1. The vector
+      is divided into blocks. Each block is multiplied by the same small matrix, in the dtype of `v`, and passes one
+      number to each of the neighbouring blocks.
     """
     sigma = nonnegative("sigma", sigma)
     smoothed: V = _layerwise(lambda y: smooth(y, sigma), v)

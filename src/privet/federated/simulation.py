@@ -107,7 +107,8 @@ def simulate(
     budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling
         See :func:`client_plan`. The number of clients is ``len(clients)``.
     plan : GradientPlan or None
-        Replaces the arguments in the line above. ``delta`` is then needed only if the plan does not have one.
+        A plan to use instead of ``budget``, ``epsilon``, ``rounds``, ``clients_per_round``, ``clip_norm`` and
+        ``sampling``. ``delta`` is then needed only if the plan was made without one.
     denoiser, order, step_size, average, weighting
         See :class:`Server`.
     evaluate : callable or None
@@ -118,8 +119,8 @@ def simulate(
         Number of rounds between two evaluations. The last round is always evaluated.
     engine : {"auto", "batched", "processes", "sequential"}
         How clients are trained: several in one batched computation, in worker processes, or one after another.
-        ``"auto"`` chooses by the number of parameters. All engines return the same model up to rounding, unless the
-        model is random itself (dropout).
+        ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors,
+        except for models with random layers such as dropout.
     workers : int or None
         Number of worker processes; None uses one per processor.
     random_state : int or None
@@ -142,10 +143,10 @@ def simulate(
 
     Formal guarantees
     -----------------
-    Those of :class:`Server`, for each client. A sampled client that fails or does not answer counts as a zero update.
-    If all clients of the first round fail, their error is raised: the program is at fault, and nothing has been
-    released. Later rounds continue whichever clients fail. Stopping would reveal information about the clients, and
-    what has been released cannot be taken back.
+    The guarantee is that of :class:`Server`, for each client. A sampled client that fails or does not answer counts as
+    a zero update. If all clients of the first round fail, a RuntimeError is raised. The cause is then probably a
+    mistake in the program, and nothing has been released yet. Later rounds continue even if all their clients fail,
+    because stopping would reveal information about the clients after some rounds have been released.
 
     A client's update must not depend on other clients. Engines that train one client at a time ensure this. With
     ``engine="batched"`` the rounding of an update can depend on the other clients in the batch. Training that amplifies
@@ -158,7 +159,7 @@ def simulate(
     n = len(clients)
     if n == 0:
         raise ValueError("There are no clients. Give a sequence with at least one client.")
-    is_made_of_n = plan is None
+    plan_uses_n = plan is None  # the plan is then computed from the number of clients
     plan, delta = _plan_and_delta(plan, n, budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
     chosen_engine = engine_for(engine, trainer, random_state, workers)
@@ -173,7 +174,7 @@ def simulate(
         average=average,
         weighting=weighting,
         random_state=random_state,
-        assumptions=_assumptions(chosen_engine, is_made_of_n and plan.adjacency is Adjacency.ADD_OR_REMOVE),
+        assumptions=_assumptions(chosen_engine, plan_uses_n and plan.adjacency is Adjacency.ADD_OR_REMOVE),
     )
     history = RoundHistory(server, delta, save, resume)
     every = count("evaluate_every", evaluate_every)
@@ -259,10 +260,13 @@ def _plan_and_delta(
     return made, target.delta
 
 
-def _assumptions(engine: Engine, is_made_of_n: bool) -> list[Assumption]:
-    """Return the assumptions of a run. They are published, so they must not depend on the number of clients."""
+def _assumptions(engine: Engine, uses_n: bool) -> list[Assumption]:
+    """Return the assumptions of a run. They are published, so they must not depend on the number of clients.
+
+    ``uses_n`` says whether the plan was computed from the number of clients, under add-or-remove adjacency.
+    """
     found = []
-    if is_made_of_n:
+    if uses_n:
         found.append(assumed("the number of clients, which determines the sampling rate and the divisor, is public"))
     if not engine.isolates_clients:
         found.append(
@@ -306,7 +310,8 @@ def _bar_text(reports: list[RoundReport]) -> str:
     scores = [report.score for report in reports if report.score is not None]
     score = f"score {scores[-1]:.4g}, " if scores else ""
     last = reports[-1]
-    # Epsilon is computed for at most ten numbers of rounds, rounded up, because accounting could outlast training.
+    # Accounting can take longer than training. The rounds spent are therefore rounded up to tenths of the planned
+    # rounds, so that epsilon is computed for at most ten different numbers.
     block = math.ceil(last.plan.steps / 10)
     spent = min(last.plan.steps, math.ceil(last.spent / block) * block)
     return f"{score}epsilon {epsilon_after(last.plan, spent, last.delta):.3g}"

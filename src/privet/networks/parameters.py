@@ -86,7 +86,11 @@ class ParameterShapes:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def vector(self, update: Any) -> Vector:
-        """Return an update as one vector. Raise :class:`UpdateError` if it does not fit, whatever object it is."""
+        """Return an update as one vector.
+
+        The update may come from an untrusted client and may be any object. Raise :class:`UpdateError` unless it is a
+        dictionary with the names and shapes of this model's parameters and with finite values.
+        """
         if not isinstance(update, Mapping):
             raise UpdateError("not a dictionary of parameters")
         try:

@@ -4,7 +4,11 @@ from privet.objectives.glm import Floats, GeneralisedLinear
 
 
 class Shifted(GeneralisedLinear):
-    """A loss of one score per record, to which a public offset is added first. The constants of the loss still hold."""
+    """The given loss, evaluated at score + offset, for losses with one score per record.
+
+    The offset is a public number. The bounds on the first and second derivatives hold for every score, so they are the
+    same as those of the given loss.
+    """
 
     def __init__(self, objective: GeneralisedLinear, offset: float) -> None:
         self.objective = objective

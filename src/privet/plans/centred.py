@@ -66,7 +66,8 @@ class CentredPlan:
         row_norm : float
             Bound on the norm of a row.
         share : float
-            Share of the squared Gaussian-DP parameter that the mean may spend.
+            Fraction of the privacy cost that the mean may spend, between 0 and 1. The cost is measured by mu^2, where
+            mu is the parameter of Gaussian differential privacy.
         """
         budget = as_budget(budget)
         positive("row_norm", row_norm)
@@ -74,7 +75,8 @@ class CentredPlan:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
-        # Ratio of the mean's noise multiplier to that of the gradients. Each mu is inversely proportional to its own.
+        # The noise multiplier of the mean is `ratio` times that of the gradients. A mu is inversely proportional to its
+        # noise multiplier, so this ratio gives the mean the desired share of the sum of both mu^2.
         of_mean, of_descent = mean.event.unsampled(Adjacency.REPLACE_ONE), draft.event.unsampled(Adjacency.REPLACE_ONE)
         ratio = math.sqrt((1 - share) / share) * of_mean.mu / of_descent.mu
 

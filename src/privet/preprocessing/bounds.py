@@ -91,7 +91,10 @@ def _by_column(which: str, given: Any, names: Sequence[Any]) -> Floats:
     usable = np.abs(values) <= _LARGEST  # False for NaN
     if not usable.all():
         j = int(np.argmin(usable))
-        raise ValueError(f"{which} must be finite, got {values[j]:g} for column {names[j]!r}")
+        raise ValueError(
+            f"{which} must be finite and at most {_LARGEST:g} in absolute value, got {values[j]:g} for column "
+            f"{names[j]!r}"
+        )
     return values
 
 

@@ -35,12 +35,14 @@ class PrivateScaler(BoundedScaler):
         bounds, so they should not be much wider than the data. ``quantiles``: median and the distance between two
         quantiles, each by the exponential mechanism. Bounds may be generous, but the columns share the budget.
     center : bool, default=True
-        False does not centre, so that zeros stay zero. Sparse rows need this, and bounds that include zero.
+        Whether to subtract the centres. With False, zeros stay zero. Sparse rows require ``center=False`` and bounds
+        that include zero.
     quantiles : pair of float, default=(0.25, 0.75)
-        For method ``quantiles``: the pair whose distance is the scale.
+        For method ``quantiles``: the levels of two quantiles. The scale is the distance between these quantiles.
     resolution : int, default=65536
-        For method ``quantiles``: the number of steps of the public grid between the bounds, from which quantiles are
-        chosen. A finer grid finds smaller spreads, and needs more records if many entries are equal.
+        For method ``quantiles``: quantiles are chosen from a public grid that divides the distance between the bounds
+        into this number of steps. A finer grid can represent a smaller scale, but needs more records if many entries of
+        a column are equal.
     min_scale : float, default=1e-4
         The smallest scale, as a fraction of half the width of the bounds.
     clip_output : float or None, default=None
@@ -53,8 +55,8 @@ class PrivateScaler(BoundedScaler):
     Attributes
     ----------
     center_, scale_ : array of shape (n_features,)
-        The noisy estimates. They may be published under ``guarantee_``. If an estimated variance is below the standard
-        deviation of its noise, the scale is computed from that standard deviation instead. If both quantiles of a
+        The noisy estimates, which ``guarantee_`` covers, so they may be published. An estimated variance that is
+        smaller than the standard deviation of its noise is replaced by that standard deviation. If both quantiles of a
         column are equal, as in a constant column, the scale is half the width of the bounds.
     lower_, upper_ : array of shape (n_features,)
         The declared bounds.
@@ -137,7 +139,10 @@ class PrivateScaler(BoundedScaler):
     def _by_moments(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
     ) -> tuple[Floats, Floats, Guarantee]:
-        """Return noisy means and standard deviations of columns whose bounds are mapped to [-1, 1]."""
+        """Return noisy means, noisy standard deviations, and the guarantee.
+
+        Means and deviations refer to columns whose bounds are mapped to [-1, 1].
+        """
         plan = OutputPlan.for_budget(budget, stability=MomentStability(*X.shape))
         mean, variance, noise = noisy_moments(X, bounds, plan, source)
         scale = np.sqrt(np.clip(variance, np.maximum(noise, self.min_scale**2), 1.0))
@@ -148,7 +153,10 @@ class PrivateScaler(BoundedScaler):
     def _by_quantiles(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
     ) -> tuple[Floats, Floats, Guarantee]:
-        """Return noisy medians and distances of two quantiles, of columns whose bounds are mapped to [-1, 1]."""
+        """Return noisy medians, noisy distances between two quantiles, and the guarantee.
+
+        Medians and distances refer to columns whose bounds are mapped to [-1, 1].
+        """
         low, high = quantile_pair(self.quantiles)
         levels = sorted({low, 0.5, high} if self.center else {low, high})
         plan = QuantilePlan.for_budget(budget, n_columns=X.shape[1], quantiles=levels, resolution=self.resolution)

@@ -18,9 +18,9 @@ class PublicScaler(BoundedScaler):
         range of an instrument. Bounds that were computed from the private rows, such as their minimum and maximum,
         invalidate every guarantee that follows.
     center : bool, default=True
-        True maps the bounds to [-1, 1]. False keeps zeros: a column whose bounds include zero is divided by the larger
-        absolute value of its bounds, which gives [0, 1] if ``lower`` is 0. Any other column is mapped to [0, 1]. Sparse
-        rows need False, and bounds that include zero.
+        True maps the bounds of each column to -1 and 1. With False, a column whose bounds include zero is only divided
+        by the larger absolute value of its bounds, so that zeros stay zero. All other columns are mapped to [0, 1].
+        Sparse rows require ``center=False`` and bounds that include zero.
 
     Attributes
     ----------

@@ -203,7 +203,11 @@ def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
 
 
 def _uncentred(weights: NDArray[Any], rows: BoundedRows, centre: NDArray[np.float64]) -> NDArray[Any]:
-    """Return weights for the original rows: <w, x - c> + b v = <w, x> + b (v - <w, c>/b)."""
+    """Return the weights that give the original rows the scores that ``weights`` give the centred rows.
+
+    Let w be the weights of the features, v the weight of the constant column, b the value of that column, and c the
+    centre. Then <w, x - c> + b v = <w, x> + b (v - <w, c>/b), so only the weight of the constant column changes.
+    """
     result = weights.copy()
     result[rows.n_features] -= centre @ weights[: rows.n_features] / rows.intercept
     return result

@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def strong_convexity(self) -> float:
-        """Strong convexity of the regularised objective, which comes from the regulariser; negative if not convex."""
+        """Strong convexity of the regularised objective, which is that of the regulariser. Negative if not convex."""
         return self.regulariser.strong_convexity
 
     @property
