@@ -166,7 +166,10 @@ class Composition(Event):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
-        return {"kind": "Composition", "events": [event.to_dict() for event in self.events]}
+        events = []
+        for event in self.events:
+            events.append(event.to_dict())
+        return {"kind": "Composition", "events": events}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -181,7 +184,7 @@ class GaussianRelease(Event):
     mu: float
 
     def __post_init__(self) -> None:
-        self._keep(mu=_checked_mu(self.mu))
+        object.__setattr__(self, "mu", _checked_mu(self.mu))
 
     def gaussian_mu(self, adjacency: Adjacency) -> float:
         """Return mu."""
