@@ -18,7 +18,7 @@ demo: $(VENV)/demo.stamp  ## train private models on real medical records
 	$(BIN)/privet demo
 
 check: lint types  ## style, types, layers and the fast tests: under 90 seconds, for the inner loop
-	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m fast
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --fast
 
 test: $(VENV)/dev.stamp  ## run all tests, in two processes of one thread each
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile

@@ -36,7 +36,7 @@ def part_of(name: str) -> str:
 
 
 def imports(tree: ast.Module) -> set[str]:
-    """Return the full names of all that a module imports, inside functions and under TYPE_CHECKING too."""
+    """Return the full names of everything that a module imports, including in functions and under TYPE_CHECKING."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -53,7 +53,7 @@ def imports(tree: ast.Module) -> set[str]:
 
 
 def at_import_time(tree: ast.Module) -> set[str]:
-    """Return what is imported as soon as the module is: what stands in no function and under no TYPE_CHECKING."""
+    """Return the imports that run together with the module: those outside functions and TYPE_CHECKING blocks."""
     kept, waiting = [], list(tree.body)
     while waiting:
         node = waiting.pop()
@@ -97,7 +97,7 @@ def parse(name: str) -> ast.Module:
 
 
 def violations(check: Callable[[str, ast.Module], set[str]], exempt: Iterable[str] = ()) -> dict[str, set[str]]:
-    """Return what a check finds in the files of the package, by file. It must be nothing."""
+    """Return the violations that a check finds in the files of the package, by file."""
     found = {name: check(name, parse(name)) for name in sorted(FILES.keys() - set(exempt))}
     return {name: what for name, what in found.items() if what}
 
@@ -140,7 +140,7 @@ def test_dp_accounting_is_used_only_by_the_two_analyses_built_on_it():
 
 
 def test_heavy_libraries_are_imported_only_by_the_parts_built_on_them():
-    """Nothing else loads those libraries, or the parts built on them, before they are asked for."""
+    """No other part loads those libraries, or the parts built on them, before they are used."""
 
     def loads(name: str, tree: ast.Module) -> set[str]:
         if part_of(name) in BUILT_ON_HEAVY:

@@ -171,3 +171,15 @@ def test_a_number_beyond_the_range_of_floats_is_refused(name, field, tmp_path):
     (tmp_path / "model.json").write_text(json.dumps(fields))
     with pytest.raises(ValueError, match=r"model\.json cannot be loaded"):
         privet.load(tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("name", ["logistic.json", "party.json", "multinomial_iteration.json"])
+@pytest.mark.parametrize(
+    "labels", [None, [0, 1], 1, {"__array__": [0], "dtype": "<i8"}, {"__array__": [[0, 1]], "dtype": "<i8"}], ids=str
+)
+def test_a_classifier_without_a_label_per_class_is_refused(name, labels, tmp_path):
+    fields = json.loads((SAVED / name).read_text())
+    (fields["model"] if name in TABLES else fields)["learned"]["classes_"] = labels
+    (tmp_path / "model.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="not as many labels"):
+        privet.load(tmp_path / "model.json")

@@ -4,13 +4,14 @@ import math
 from numbers import Integral, Real
 
 LARGEST_COUNT = 10**15  # a float can represent every integer up to here
+_REMEDIES = {"epsilon": ". Smaller values give more privacy, and 1 is usual."}
 
 
 def positive(name: str, value: float) -> float:
     """Return ``value`` as a float if it is a finite number above zero, else raise ValueError."""
     number = finite(name, value)
     if number <= 0:
-        raise ValueError(f"{name} must be positive, got {_shown(value)}")
+        raise ValueError(f"{name} must be positive, got {_shown(value)}{_REMEDIES.get(name, '')}")
     return number
 
 

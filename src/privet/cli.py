@@ -105,7 +105,11 @@ def fit(
         list[str] | None, typer.Option(help="Public bounds of a numeric column: age=0:120. Can be repeated.")
     ] = None,
     levels: Annotated[
-        list[str] | None, typer.Option(help="Levels of a categorical column: sex=female,male. Can be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Levels of a categorical column or of the target: sex=female,male. Can be repeated. If the levels of "
+            "the target are not given, they are read from the table, and the guarantee assumes that they are public."
+        ),
     ] = None,
     target_bounds: Annotated[str | None, typer.Option(help="Public bounds of a numeric target: 0:5000.")] = None,
     method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
@@ -130,7 +134,10 @@ def fit(
     limit: Annotated[
         float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
     ] = None,
-    limit_delta: Annotated[float, typer.Option(help="The delta at which --limit applies.")] = 1e-6,
+    limit_delta: Annotated[
+        float,
+        typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta."),
+    ] = 1e-6,
     verbose: Verbose = False,
 ) -> None:
     """Train a private classifier or regression model on a table and save it to a file."""
@@ -196,7 +203,7 @@ def audit(
         str | None, typer.Option(help="Audit settings instead of a saved model, by repeated fits: {models}.")
     ] = None,
     epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
+    delta: Annotated[float, typer.Option(help="Use 0 for pure epsilon.")] = 1e-5,
     method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     rows: Annotated[int, typer.Option(min=2, help="Number of rows of the worst-case tables.")] = 3,

@@ -1,4 +1,4 @@
-"""What the scikit-learn estimators of this package share: validated rows, no leftovers of a failed fit, and saving."""
+"""Mixins for the scikit-learn estimators: row validation, a clean state after a failed fit, and saving."""
 
 import math
 import os
@@ -42,7 +42,24 @@ class EstimatorChecks:
             first, *rest = str(error).strip().splitlines()
             if "NaN" in first:  # scikit-learn goes on to recommend imputation, which would cost privacy
                 rest = ["Drop such rows, or fill them with a public constant."]
+            if first.startswith("could not convert string") and (name := _column_of_text(data[0])):
+                first = f"The column {name} of X contains text: {first}."
+                rest = ["Encode it as numbers, or declare it as categorical in a TableSchema and use a TableModel."]
             raise ValueError(" ".join([first, *rest])) from error
+
+
+def _column_of_text(X: Any) -> str | None:
+    """Return the name or number of the first column that cannot be converted to numbers, or None if there is none."""
+    names = getattr(X, "columns", None)
+    values = np.asarray(X)
+    for j in range(values.shape[1] if values.ndim == 2 else 0):
+        try:
+            values[:, j].astype(float)
+        except ValueError:
+            return str(j) if names is None else repr(names[j])
+        except TypeError:
+            continue
+    return None
 
 
 class SavedEstimator:

@@ -38,6 +38,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the JSON object in a file. Raise ``ValueError`` with the file's name if it holds anything else."""
     try:
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"The file {path} does not exist. Check its name and its folder.") from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a privet model: it does not contain JSON ({error})") from error
     if not isinstance(fields, dict):

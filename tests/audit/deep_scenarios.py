@@ -381,7 +381,7 @@ def scenarios() -> list[Scenario]:
             Training(TwoPlaces, loss=whole),
             cancelling(),
             share=0.0,
-            why="its norm is the difference of what two places say, which is bounded from above for fear of rounding",
+            why="its norm is a difference of two positions, which is overestimated because of rounding",
             runs=200,
         ),
         _scenario("full batch", recursive, one, share=0.7, seen=fresh_parts),

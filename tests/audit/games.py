@@ -1,4 +1,4 @@
-"""The game of a planted bug: a scenario, what plants the bug in it, and the attack on both."""
+"""The game of a planted bug: a scenario, the function that plants a bug in it, and the attack with and without it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from privet.privacy import Guarantee, NoiseSource
 
 @dataclass(frozen=True)
 class Game:
-    """A mechanism, two neighbouring datasets, and the claim. ``outputs`` makes all runs in one call."""
+    """A mechanism, two neighbouring datasets, and the claimed guarantee; ``outputs`` computes all runs at once."""
 
     guarantee: Guarantee
     first: Any
@@ -36,7 +36,7 @@ Plant = Callable[[pytest.MonkeyPatch], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Bug:
-    """A scenario, and a function that plants the bug by patches and by the scenario's arguments that it returns."""
+    """A scenario and a function that plants a bug in it, by patches or by returning arguments for the scenario."""
 
     scenario: Callable[..., Game]
     plant: Plant
@@ -46,7 +46,7 @@ class Bugs(dict[str, Bug]):
     """The bugs of a file, by name."""
 
     def planted(self, scenario: Callable[..., Game]) -> Callable[[Plant], Plant]:
-        """Register a function that plants a bug in a scenario."""
+        """Return a decorator that registers a function which plants a bug in a scenario."""
 
         def register(plant: Plant) -> Plant:
             self[plant.__name__] = Bug(scenario, plant)
@@ -55,22 +55,22 @@ class Bugs(dict[str, Bug]):
         return register
 
     def play(self, name: str, monkeypatch: pytest.MonkeyPatch) -> Distinguished:
-        """Return the result of the game with a bug."""
+        """Return the result of the attack on the scenario with a bug."""
         bug = self[name]
         return bug.scenario(**(bug.plant(monkeypatch) or {})).play(name, self._confidence)
 
     def play_without(self, scenario: Callable[..., Game]) -> Distinguished:
-        """Return the result of the game on the correct code."""
+        """Return the result of the attack on the scenario without a bug."""
         return scenario().play(scenario.__name__, self._confidence)
 
     @property
     def _confidence(self) -> float:
-        """The confidence of each game, such that the joint confidence of all games is 95 %."""
+        """Confidence of one game, such that all games together have a confidence of 95 %."""
         return 1 - 0.05 / len(self)
 
 
 def scaled_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    """Draw less Gaussian noise, or none."""
+    """Scale all Gaussian noise by ``factor``."""
     gaussian = NoiseSource.gaussian
 
     def less(self: NoiseSource, shape: Any, std: float, dtype: Any = np.float64) -> Any:
@@ -80,7 +80,7 @@ def scaled_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 def fixed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start every source but the game's own from one seed."""
+    """Start every source from the same seed, except that of the game itself."""
     start = NoiseSource._start
 
     def always_the_same(self: NoiseSource) -> None:

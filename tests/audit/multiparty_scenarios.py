@@ -1,8 +1,8 @@
 """Audits of training by several parties, in a simulation with the distribution of noise that the protocol draws.
 
-Attackers see every opened sum. Parties are few and records fewer, so that one record is most of what is opened, and it
-moves as far as the plan allows. Noise comes from the law of the plan, through its lattice: of a plan with one sum, for
-many runs at once.
+Attackers see every opened sum. There are few parties and few records, so one record determines most of what is opened,
+and it moves as far as the plan allows. The noise has the distribution of the plan, including its lattice. For a plan
+with one sum, many runs are made at once.
 """
 
 import inspect
@@ -207,8 +207,8 @@ def descent(
 def all_rounded_at_once(d: int = 64) -> Joint:
     """Return Grad-P on a lattice so coarse that rounding moves every coordinate as far as the record does.
 
-    A record's gradient is 0.5001 steps long in every coordinate, or as long in the other direction: the record moves
-    each by 1.0002 steps, and its rounded value by 2. Attackers know that all coordinates move equally, and add them up.
+    A record's gradient is 0.5001 or -0.5001 steps in every coordinate, so replacing the record moves each coordinate by
+    1.0002 steps and its rounded value by 2. Attackers know that all coordinates move equally, and add them up.
     """
     pair = spread(diagonal(d))
     fine = descent(pair).plan
@@ -224,7 +224,7 @@ def _joint(joint: Joint, variant: str, share: float, why: str = "") -> Scenario:
     return Scenario((name,), f"{name}, {variant}", mechanism, joint.pair, joint.guarantee, share, why, runs)
 
 
-UNSEEN = "so few runs see next to nothing of so small an epsilon"
+UNSEEN = "so few runs reveal almost nothing about so small an epsilon"
 
 
 def _descents() -> list[Scenario]:
@@ -254,7 +254,7 @@ def averages(pair: tuple[Parties, Parties], budget: Budget = BUDGET) -> Joint:
 def _averages() -> list[Scenario]:
     huber = partial(spread, objective=Huber(0.25), alpha=2.0)
     three, extreme = pairs.target_flip(3, 1), beyond_bounds(pairs.target_flip(2, 1))
-    half = "a logistic residual at usual scores is a half of its bound"
+    half = "a logistic residual at typical scores is half of its bound"
     return [
         _joint(averages(huber(three)), "Huber", 0.75),
         _joint(averages(huber(three, counts=(2, 1))), "Huber, parties of two sizes", 0.75),

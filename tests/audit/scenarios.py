@@ -1,8 +1,8 @@
-"""One audit for every solver, estimator and method: what to run, on which two tables, and what is claimed.
+"""One audit for every solver, estimator and method: what to run, on which two tables, and which guarantee is claimed.
 
-The tables are tiny and the clipping norm is small, so a record's gradient is as long as clipping allows in every step
-and has the opposite direction on the neighbour. This is the worst case of the accounting. Mechanisms return everything
-that is released, in the form that is most useful to an attacker: noisy gradients rather than iterates.
+The tables are tiny and the clip is small, so that in every step the differing record's gradient is as long as the clip
+allows and points in opposite directions on the two tables. This is the worst case of the accountant. Mechanisms return
+everything that is released, in the form that is most useful to an attacker: noisy gradients rather than iterates.
 """
 
 import inspect
@@ -45,7 +45,7 @@ from privet.solvers.output_perturbation import descent_stability
 
 DELTA = 1e-5
 BUDGET = Budget(3.0, DELTA)  # mu = 0.7, which few runs measure well
-LAX = 0.05  # a delta at which few runs are informative, for claims that are neither Gaussian nor pure
+LAX = 0.05  # a delta large enough for error rates of few runs, for claims that are neither Gaussian nor pure
 PURE = Budget(1.5)
 CLIP = 0.05
 STEP = 0.5
@@ -65,14 +65,14 @@ class Scenario:
     about : Key
     name : str
     mechanism : callable
-        Makes one run: takes a dataset and a source, and returns everything that is released.
+        One run: maps a dataset and a noise source to everything that is released.
     pair : tuple
         The two neighbouring datasets, in the form that the mechanism expects.
     guarantee : Guarantee
     share : float
         The share of the claim that the bound should reach, at 95 % and with ten times ``runs`` runs.
     why : str
-        If the share is small, the reason: what the claim covers that does not happen here.
+        If the share is small: what the claim accounts for that does not happen here.
     runs : int
         Number of runs on each dataset in the short suite.
     """
@@ -87,7 +87,7 @@ class Scenario:
     runs: int = 800
 
 
-# ------------------------------------------------------------------------------------------------- what there must be
+# ------------------------------------------------------------------------------------------------- required scenarios
 
 
 def solvers_of(module: Any) -> set[Key]:
@@ -101,14 +101,14 @@ def solvers_of(module: Any) -> set[Key]:
 
 
 def methods_of(kinds: Iterable[type[PrivateLinearModel]]) -> set[Key]:
-    """Return all estimators with all methods that they offer, the pure ones in both forms."""
+    """Return all pairs of estimator and method, and those with pure guarantees once more with the mark "pure"."""
     offered = [(kind.__name__, method) for kind in kinds for method in kind.offered_methods().values()]
     found: set[Key] = {(name, method.name) for name, method in offered}
     return found | {(name, method.name, "pure") for name, method in offered if method.is_pure}
 
 
 def required() -> set[Key]:
-    """Return everything that must have a scenario, found by inspection."""
+    """Return everything that must have a scenario, found by inspecting the package."""
     offered = [getattr(privet, name) for name in privet.__all__]
     kinds = [kind for kind in offered if inspect.isclass(kind) and issubclass(kind, PrivateLinearModel)]
     scalers = {(preprocessing.PrivateScaler.__name__, method) for method in SCALERS}
@@ -119,7 +119,7 @@ def required() -> set[Key]:
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
-    """Return what has no scenario."""
+    """Return the wanted keys that have no scenario."""
     return set(wanted) - {scenario.about for scenario in scenarios}
 
 
@@ -137,16 +137,16 @@ def _problems(pair: pairs.Pair, objective: Any = None, alpha: float = 0.0, inter
 
 
 def _one_more() -> tuple[Problem, Problem]:
-    """Return a table without and with a record of the longest possible gradient: neighbours under add-or-remove."""
+    """Return a table without and with one record of the largest possible gradient: add-or-remove neighbours."""
     X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 1.0, 0.0])
     without, with_it = (Problem(Logistic(), L2(0.0), BoundedRows(X[:n], 1.0), y[:n]) for n in (2, 3))
     return without, with_it
 
 
 def _against() -> tuple[Problem, Problem]:
-    """Return two records that pull in the same or in opposite directions, the worst case for a batch of one of them.
+    """Return two records whose gradients have the same direction, or opposite ones: the worst case of batches of one.
 
-    A batch without the record that differs holds the other one, and looks like a run on the first table.
+    A batch without the differing record contains the other one, and looks like a run on the first table.
     """
     X = np.array([[1.0], [1.0]])
     same, opposite = (Problem(Logistic(), L2(0.0), BoundedRows(X, 1.0), np.array(y)) for y in ([0.0, 0.0], [1.0, 0.0]))
@@ -154,7 +154,7 @@ def _against() -> tuple[Problem, Problem]:
 
 
 def _moves(release: Release) -> ArrayLike:
-    """Return the differences of consecutive iterates, each of which is one noisy gradient."""
+    """Return the differences between consecutive iterates, each of which is one noisy gradient."""
     iterates = np.array([np.ravel(weights) for weights in release.trace["iterates"]])
     return np.diff(iterates, axis=0, prepend=0 * iterates[:1])
 
@@ -184,7 +184,7 @@ def _scenario(
 
 # ------------------------------------------------------------------------------------------------ noise in every step
 
-SAMPLED = "the claim is a curve of sampled Gaussians, held against Clopper-Pearson limits at one delta"
+SAMPLED = "the claim is a curve for sampled Gaussians, which is compared with Clopper-Pearson limits at one delta only"
 
 
 def _noisy_gradients() -> list[Scenario]:
@@ -245,7 +245,7 @@ def _noisy_gradients() -> list[Scenario]:
 def _centred() -> list[Scenario]:
     name = "centred_gradient_descent"
     pair = _problems(pairs.label_flip(3, 1), intercept=1.0)
-    why = "the centre is as good as random with so few rows, and its share of the budget buys nothing"
+    why = "with so few rows the noisy centre is practically random, so its share of the budget is wasted"
     full = CentredPlan.for_budget(BUDGET, steps=2, clip_norm=CLIP, row_norm=pair[0].rows.weight_in_total)
     ordered = _problems(pairs.last_record(3, 1), alpha=1.0, intercept=1.0)
     hidden = CentredPlan.for_budget(
@@ -268,7 +268,7 @@ def _recursive() -> list[Scenario]:
     flip, name, refresh = _problems(pairs.label_flip(2, 1)), "recursive_momentum", 0.8
 
     def seen(release: Release) -> ArrayLike:
-        """Return every noisy sum, without the contribution of earlier sums."""
+        """Return every noisy sum, without the share of the estimate before it."""
         moves = np.asarray(_moves(release))
         return moves[1:] - (1 - refresh) * moves[:-1] if len(moves) > 1 else moves
 
@@ -298,7 +298,7 @@ def _recursive() -> list[Scenario]:
 
 def _adaptive() -> list[Scenario]:
     flip = _problems(pairs.label_flip(2, 1))
-    why = "half of the budget buys choices of steps, which say little here, and directions say less than gradients"
+    why = "half of the budget is spent on choosing steps, which reveals little here, and directions reveal less too"
 
     def seen(release: Release) -> ArrayLike:
         return np.append(release.weights, sum(release.trace["step_sizes"]))
@@ -312,7 +312,7 @@ def _random_round() -> list[Scenario]:
     name = "random_round"
     full = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=3, clip_norm=CLIP)
     one = GradientPlan(OneUniform(2), 3, CLIP, 1.2)
-    why = "the run ends after two of three steps on average, and all three are paid for"
+    why = "the run ends after two of three steps on average, and the claim covers all three"
     flip, step = _problems(pairs.label_flip(2, 1)), {"step_size": STEP}
 
     def seen(release: Release) -> ArrayLike:
@@ -352,7 +352,7 @@ def _projected() -> list[Scenario]:
     def kept_secret(sampler: Any, problem: Problem) -> Any:
         return GradientPlan(sampler, None, CLIP, 0.8, release="last", descent=descent_of(problem, STEP))
 
-    secret = "the claim averages over the secret, and Clopper-Pearson limits are held against it at one delta"
+    secret = "the claim averages over the secret, and it is compared with Clopper-Pearson limits at one delta only"
     return [
         _scenario(name, "fixed order, last record", (first, last), plan(FixedOrder(3)), share=0.75),
         _scenario(
@@ -361,7 +361,7 @@ def _projected() -> list[Scenario]:
             early,
             plan(FixedOrder(3), early[0]),
             share=0.35,
-            why="the claim is that of the last record; the first one's noise is larger by sqrt(3)",
+            why="the claim is that of the last record, and the noise on the first one is larger by sqrt(3)",
         ),
         _scenario(name, "fixed order, two passes", (first, last), plan(FixedOrder(3, 2)), share=0.6),
         _scenario(name, "full batch, strongly convex", flip, plan(FullBatch(), steps=4), share=0.75),
@@ -374,8 +374,8 @@ def _projected() -> list[Scenario]:
 
 # ---------------------------------------------------------------------------------------------------- noise only once
 
-_ONE_SIDED = "a logistic residual at usual scores is a half of its bound"
-_CURVED = "part of the claim is for the curvature of a record, which the pair keeps"
+_ONE_SIDED = "a logistic residual at usual scores is half of its bound"
+_CURVED = "part of the claim covers changes of curvature, and both tables have the same curvature"
 
 
 def _once() -> list[Scenario]:
@@ -404,7 +404,7 @@ def _once() -> list[Scenario]:
 def _estimator(
     kind: type[PrivateLinearModel], method: str, pair: pairs.Pair, variant: str = "", **settings: Any
 ) -> tuple[Callable[[Any, NoiseSource], ArrayLike], tuple[Any, Any], Guarantee]:
-    """Return mechanism, pair and guarantee of an estimator."""
+    """Return the mechanism, the pair and the guarantee of an estimator."""
 
     def fitted(table: Any, seed: int) -> Any:
         return kind(method=method, random_state=seed, **settings).fit(*table)
@@ -416,7 +416,7 @@ def _estimator(
     return mechanism, tuple(pair), fitted(pair.first, 0).guarantee_
 
 
-# Settings of the methods with which a record moves the result as far as the claim allows.
+# Settings of each method with which the differing record moves the result as far as the claim allows.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "gradient": {"max_iter": 1, "clip_norm": CLIP},
     "iteration": {"max_iter": 1, "clip_norm": CLIP, "alpha": 20.0},
@@ -431,7 +431,7 @@ def _estimators() -> list[Scenario]:
     for about in sorted(methods_of(_KINDS)):
         name, method = about[:2]
         if method not in _SETTINGS:
-            continue  # the suite reports it as missing
+            continue  # a test reports it as missing
         kind, is_pure = getattr(privet, name), about[-1] == "pure"
         is_classifier = kind in (privet.PrivateLogisticRegression, privet.PrivateLinearSVC)
         make = pairs.last_record if method == "iteration" else pairs.label_flip
@@ -442,7 +442,7 @@ def _estimators() -> list[Scenario]:
         budget = PURE if is_pure else Budget(1.5, LAX) if method == "objective" else BUDGET
         is_loose = name == "PrivateLogisticRegression"
         share, why = {
-            "iteration": (0.5, "earlier noise hides the last record too, and the claim does not count on it"),
+            "iteration": (0.5, "earlier noise also hides the last record, and the claim does not use that"),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))
@@ -463,17 +463,17 @@ _KINDS = (
 
 
 def _reversed(pair: pairs.Pair) -> pairs.Pair:
-    """Return the pair with the differing record at the end."""
+    """Return the pair in reverse order, with the differing record at the end."""
     (X, y), (X2, y2) = pair
     return pairs.Pair((X[::-1].copy(), y[::-1].copy()), (X2[::-1].copy(), y2[::-1].copy()), "last record")
 
 
 def _with_intercepts() -> list[Scenario]:
-    """Return estimators with default settings on centred rows, and one with several classes."""
+    """Return audits of estimators with their default intercept, on centred rows, and of one with several classes."""
     kind = privet.PrivateLogisticRegression
     name = kind.__name__
     common = {"epsilon": BUDGET.epsilon, "delta": DELTA, "clip_norm": CLIP, "max_iter": 1}
-    why = "the centre is as good as random with so few rows"
+    why = "with so few rows the noisy centre is practically random"
     flip, late = pairs.label_flip(3, 1), pairs.last_record(3, 1)
     centred = _estimator(kind, "gradient", flip, classes=(0, 1), intercept_scaling=1.0, **common)
     hidden = _estimator(kind, "iteration", late, classes=(0, 1), alpha=20.0, intercept_scaling=1.0, **common)
@@ -490,11 +490,11 @@ def _scalers() -> list[Scenario]:
     name = preprocessing.PrivateScaler.__name__
     high, low = np.zeros((20, 1)), np.zeros((20, 1))
     high[0], low[0] = 1.0, -1.0
-    # All values but one are in the middle: candidates below gain a rank and candidates above lose one, the full range.
+    # All records but one are in the middle. Moving the one changes the ranks on both sides by 1, as far as possible.
     top, bottom = np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [-1.0]])
     sorted_out = (
-        "odds of two places change by epsilon, but the chance of one by half of that; and the three quantiles are "
-        "released as a centre and a distance"
+        "the odds of two grid points change by epsilon, but the probability of each by half of that, and the three "
+        "quantiles are released as a centre and a distance"
     )
     found = []
     for method, pair, share, why in (
@@ -541,7 +541,7 @@ def _federations() -> list[Scenario]:
 
 @cache
 def scenarios() -> tuple[Scenario, ...]:
-    """Return all audits."""
+    """Return the scenarios of all audits."""
     parts = (
         _noisy_gradients,
         _centred,

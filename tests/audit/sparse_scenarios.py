@@ -1,8 +1,8 @@
-"""Audits of sparse models: which features are chosen, what is measured of them, and which weights are kept.
+"""Audits of sparse models: of the features they choose, the numbers measured for them, and the weights they keep.
 
-A choice reveals most if one record decides it: without the record two features are equally good, and the record raises
-one and lowers the other as far as its bound allows. Attackers see which features were chosen, and the numbers that were
-released with them.
+A choice reveals most if one record decides it: the other records favour two features equally, and the one record raises
+the score of one and lowers that of the other as far as its bound allows. Attackers see which features were chosen, and
+the numbers that were released with them.
 """
 
 import math
@@ -34,11 +34,11 @@ See = Callable[[Release], ArrayLike]
 
 
 def tilted(n: int = 3, half: int = 1) -> pairs.Pair:
-    """Return a pair of tables in which one record decides which half of the features has the larger sums.
+    """Return rows that raise one half of the features and lower the other, and one row that affects all equally.
 
-    The record pulls all features in one direction, which is reversed in the second table. All other rows pull one half
-    of the features up and the other half down. Each sum moves by twice the bound, and so does its absolute value. Every
-    entry is 1 or -1. The targets of the other rows alternate between 1 and -1, so that they do not move the intercept.
+    The target of that one row, 1 or -1, is what differs. It decides which half has the larger sums: each sum moves by
+    twice the bound, and so does its absolute value. Every entry is 1 or -1. The targets of the other rows alternate
+    between 1 and -1, so that they do not affect an intercept.
     """
     X, y = np.ones((n, 2 * half)), np.ones(n)
     X[1:, half:] = -1.0
@@ -63,7 +63,7 @@ def padded(pair: pairs.Pair, zeros: int) -> pairs.Pair:
 
 
 def extreme(pair: pairs.Pair) -> pairs.Pair:
-    """Return the pair with the row and the target of the first record beyond all bounds, so that clipping is needed."""
+    """Return the pair with the row and target of the first record far beyond all bounds, so that they are clipped."""
     tables = [(X.copy(), y.copy()) for X, y in pair]
     for X, y in tables:
         X[0] *= 1e6
@@ -72,10 +72,9 @@ def extreme(pair: pairs.Pair) -> pairs.Pair:
 
 
 def turned(n: int = 3, less: float = 0.9) -> pairs.Pair:
-    """Return a pair in which one record votes for the first or for the second of two features, and decides a tie.
+    """Return records whose votes for two features are a tie, and one that votes for the first or for the second.
 
-    In the chosen feature, the record pulls in one direction in the first table and almost as far in the other direction
-    in the second table.
+    In one table that record also raises the weight of a feature, and in the other it lowers it almost as much.
     """
     X = np.zeros((n, 2))
     X[0] = 1.0, -less
@@ -99,55 +98,55 @@ def problems(
 # -------------------------------------------------------------------------------------------------- what attackers see
 
 
-class Overheard(Purse):
-    """A purse that records everything that it releases."""
+class RecordingPurse(Purse):
+    """A purse that records everything it releases."""
 
-    def __init__(self, plan: AdaptivePlan, source: NoiseSource, heard: list[Any]) -> None:
+    def __init__(self, plan: AdaptivePlan, source: NoiseSource, record: list[Any]) -> None:
         super().__init__(plan, source)
-        self._heard = heard
+        self._record = record
 
     def noisy(self, total: NDArray[Any], bound: float, mu: float) -> NDArray[Any]:
         released = super().noisy(total, bound, mu)
-        self._heard.append(released.copy())
+        self._record.append(released.copy())
         return released
 
     def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
         released = super().noisy_top(scores, bound, mu, number)
-        self._heard.append(released.copy())
+        self._record.append(released.copy())
         return released
 
 
 @dataclass(frozen=True)
-class OverheardPlan(AdaptivePlan):
-    """A plan that keeps everything that its last purse released in ``heard``. The guarantee covers all of it."""
+class RecordingPlan(AdaptivePlan):
+    """A plan that keeps in ``record`` everything that its last purse released, which its guarantee covers."""
 
-    heard: list[Any] = field(default_factory=list, compare=False)
+    record: list[Any] = field(default_factory=list, compare=False)
 
     def open(self, source: NoiseSource) -> Purse:
-        self.heard.clear()
-        return Overheard(self, source, self.heard)
+        self.record.clear()
+        return RecordingPurse(self, source, self.record)
 
 
-def rounds_of(plan: OverheardPlan, half: int) -> NDArray[np.float64]:
-    """Return three numbers per round of peeling on a tilted pair.
+def rounds_of(plan: RecordingPlan, half: int) -> NDArray[np.float64]:
+    """Return three numbers for each round of peeling on a tilted pair.
 
-    They are how many more features of the first half than of the second were chosen, the sum of the measured values,
-    and the sum of squares that determined the step, relative to the squares of the measured values.
+    They are the number of features chosen from the first half minus those from the second, the sum of the measured
+    values, and the noisy square from which the step was computed, divided by the squared length of the values.
     """
     seen = []
-    for chosen, values, squares in zip(*(plan.heard[place::3] for place in range(3)), strict=True):
+    for chosen, values, squares in zip(*(plan.record[place::3] for place in range(3)), strict=True):
         seen += [np.sum(chosen < half) - np.sum(chosen >= half), values.sum(), squares[0] / (values @ values)]
     return np.array(seen, dtype=float)
 
 
 def one_of_two(weights: NDArray[Any]) -> NDArray[np.float64]:
-    """Return which of two features has a weight, that weight, and the weights that follow."""
+    """Return which of the first two features has a weight, that weight, and all further weights."""
     first, second = (weights[:2] != 0).astype(float)
     return np.array([second - first, weights[:2].sum(), *weights[2:]])
 
 
 def corners_of(release: Release) -> NDArray[np.float64]:
-    """Return the direction of each step, as the sum of the signs of its corner."""
+    """Return the signs of the corner towards which each step went."""
     iterates = [np.zeros_like(release.weights), *release.trace["iterates"]]
     shares = [2 / (step + 2) for step in range(1, len(iterates))]
     moves = [
@@ -157,13 +156,13 @@ def corners_of(release: Release) -> NDArray[np.float64]:
 
 
 def moves_of(release: Release) -> NDArray[np.float64]:
-    """Return the differences of consecutive iterates."""
+    """Return the differences between consecutive iterates."""
     iterates = np.array(release.trace["iterates"])
     return np.diff(iterates, axis=0, prepend=0 * iterates[:1])
 
 
 def labels_of(release: Release) -> NDArray[np.float64]:
-    """Return a student's noisy labels, and its weights."""
+    """Return the noisy labels and the weights of a student."""
     return np.append(release.trace["labels"], release.weights)
 
 
@@ -186,8 +185,8 @@ def _scenario(
     return Scenario((solver,), name, lambda data, source: seen(run(data, source)), pair, guarantee, share, why, runs)
 
 
-FLIPPED = "a row that leaves one feature for another moves the sum by sqrt(2) of its bound, not by 2"
-SHOWN = "of a tie the larger noise is kept, and shown alone"
+FLIPPED = "a row that moves from one feature to another changes the sum by sqrt(2) times its bound, not by twice"
+SHOWN = "in a tie only the coordinate with the larger noise is kept and seen"
 
 
 def _hard_thresholds() -> list[Scenario]:
@@ -225,8 +224,8 @@ def peeled(
     budget: Budget = BUDGET,
     clip: float = CLIP,
 ) -> tuple[Problems, Callable[[Any, NoiseSource], Release], See]:
-    """Return a pair, and a run of peeling that returns everything that the purse released."""
-    plan = OverheardPlan.for_budget(budget)
+    """Return a pair, a run of peeling, and a function that returns everything that the purse released in the run."""
+    plan = RecordingPlan.for_budget(budget)
     clips = [clip] * rounds
     options = {"n_nonzero": n_nonzero or half, "entry_bound": 1.0, "residual_clips": clips}
 
@@ -246,7 +245,7 @@ def _peeled() -> list[Scenario]:
     four = problems(tilted(3, 2), row_norm=2.0)
     lone = problems(pairs.target_flip(2, 1))
     flip, long_flip = problems(pairs.support_flip(3)), problems(pairs.support_flip())
-    later = "later choices lean on what was measured before, and a straight line through all sees little of them"
+    later = "later choices depend on earlier measurements, and a linear test detects little of that"
 
     def scenario(variant: str, parts: Any, **fields: Any) -> Scenario:
         pair, run, seen = parts
@@ -257,7 +256,7 @@ def _peeled() -> list[Scenario]:
         scenario("one of two, with an intercept", peeled(labels), share=0.6),
         scenario("two of four", peeled(four, half=2), share=0.6),
         scenario("two rounds", peeled(far, rounds=2), share=0.5, why=later),
-        scenario("nothing to choose", peeled(lone), share=0.45, why="the choice of one feature of one says nothing"),
+        scenario("nothing to choose", peeled(lone), share=0.45, why="the choice of the only feature reveals nothing"),
         scenario("support flip, three records", peeled(flip), share=0.1, why=FLIPPED),
         scenario("support flip", peeled(long_flip), share=0.1, why=FLIPPED, runs=400),
     ]
@@ -284,11 +283,11 @@ def _frank_wolfe() -> list[Scenario]:
 
 
 VOTED = Budget(6.0, LAX)
-TWO = "the claim composes a choice with a tilted objective, and Clopper-Pearson limits are held against it at one delta"
+TWO = "the claim composes two releases, and it is compared with Clopper-Pearson limits at one delta only"
 
 
 def voted(*, budget: Budget = VOTED, blocks: int = 3, **options: Any) -> Callable[[Any, NoiseSource], Release]:
-    """Return a run of two stages that chooses one feature. By default, each record is a separate block."""
+    """Return a run of two stages that chooses one feature. By default there is one block per record of three."""
     fields: dict[str, Any] = {"n_nonzero": 1, "entry_bound": 1.0}
 
     def run(problem: Problem, source: NoiseSource) -> Release:
@@ -334,7 +333,7 @@ def _two_stages() -> list[Scenario]:
             long_flip,
             voted(blocks=31),
             share=0.0,
-            why="one block of many changes its vote, and rarely",
+            why="only one of many blocks changes its vote, and rarely",
             seen=seen,
             runs=100,
         ),
@@ -409,8 +408,8 @@ def _estimator(
 def _estimators() -> list[Scenario]:
     found = []
     lone, tilt = extreme(pairs.target_flip(3, 1)), extreme(tilted(3))
-    beside = padded(tilted(3), 200)  # so that the noisy mean of the targets, where scores start, is near zero
-    wide = "weights say what was chosen and measured times a step, whose length is noisy"
+    beside = padded(tilted(3), 200)  # so that the noisy mean of the targets, at which scores start, is near zero
+    wide = "weights reveal the choice, and the measured values only up to a noisy step length"
     for name in (kind.__name__ for kind in KINDS):
 
         def add(method: str, *args: Any, name: str = name, **fields: Any) -> None:

@@ -1,7 +1,7 @@
 """Attacks on the clipping of deep networks: examples whose gradient is long but looks short because of rounding.
 
-If the computed norm is too small, the example is not clipped, and the noise does not cover it. Each attack tries many
-examples, one at a time. The norm of what remains after clipping is computed in double precision.
+If a norm is computed too small, its example passes the clip with any length, for which the noise was not calibrated.
+Each attack tries many examples, one at a time, and the norm of each clipped gradient is computed in double precision.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def attack(make):
 
 
 def almost_opposite(random, width, size=1e6):
-    """Return two rows of equal numbers whose sum is small, so that all rounding errors of sums have the same sign."""
+    """Return two rows with a small sum. The entries of a row are equal, so that all rounding errors have one sign."""
     value, apart = random.uniform(0.5, 1.5), 10 ** random.uniform(-4.5, -2)
     rows = np.array([[value], [-value * (1 + apart)]]) * size
     return torch.tensor(rows, dtype=torch.float32).expand(2, width)[None]
@@ -51,7 +51,7 @@ def two_uses_of_a_row(random):
 
 @attack
 def a_difference_of_gradients_that_are_alike(random):
-    """The input grows by nearly the same factor by which the gradient of the output shrinks."""
+    """The inputs grow by almost the factor by which the output gradients shrink, so the two gradients nearly cancel."""
     grown, apart = 1 + random.uniform(0.1, 1), 10 ** random.uniform(-4.5, -3)
     here, there = torch.full((1, 1, 1, WIDE), random.uniform(0.5, 1.5)), torch.full((1, 1, 1, WIDE), 1e6)
     first = OuterSum(here, there, (WIDE, WIDE))

@@ -109,7 +109,7 @@ def test_pure_epsilon_is_approached(epsilon, share):
 
 
 def test_a_claim_of_one_epsilon_and_delta_is_approached():
-    """Randomised response that fails openly with chance delta."""
+    """Randomised response that reveals its input with probability delta."""
     epsilon, delta, runs = 1.0, 0.05, 20_000
     generator = np.random.default_rng(0)
     outputs = []
@@ -175,17 +175,17 @@ def test_a_seeded_game_repeats_itself_and_an_unseeded_one_does_not():
 
 
 def test_progress_is_reported_and_datasets_alternate():
-    seen, told = [], []
+    seen, calls = [], []
 
     def mechanism(data, source):
         seen.append(data)
         return source.gaussian(1, 1.0)
 
     audit = distinguish(
-        mechanism, "a", "b", guarantee=claim(GaussianRelease(1.0)), runs=100, progress=lambda *at: told.append(at)
+        mechanism, "a", "b", guarantee=claim(GaussianRelease(1.0)), runs=100, progress=lambda *at: calls.append(at)
     )
     assert seen == ["a", "b"] * 100
-    assert told == [(done, 100) for done in range(1, 101)]
+    assert calls == [(done, 100) for done in range(1, 101)]
     assert audit.runs == 100
 
 

@@ -1,6 +1,6 @@
-"""Every solver, estimator and method is attacked, and none gives away more than it claims.
+"""Every solver, estimator and method is attacked, and none reveals more than it claims.
 
-``PRIVET_AUDIT=long`` makes four times the runs with four seeds each, and writes ``docs/results/audit.json``.
+``PRIVET_AUDIT=long`` makes four times as many runs, with four seeds each, and writes ``docs/results/audit.json``.
 """
 
 import json
@@ -29,11 +29,11 @@ from scenarios import HAS_PARTIES, HAS_TORCH, methods_of, missing, required, sce
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
 SEEDS = range(4) if IS_LONG else range(1)
 TIMES = 4 if IS_LONG else 1
-# With a quarter of the runs, confidence limits are wide, so half of the share is enough, and small shares are skipped.
+# With a quarter of the runs the limits are wider, so half of the share is enough, and small shares are not demanded.
 DEMANDED = 0.8 if IS_LONG else 0.5
 LEAST_SEEN = 0.2 if IS_LONG else 0.3
 SCENARIOS = scenarios()
-CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * len(SEEDS))  # The joint confidence of all audits is 95 %.
+CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * len(SEEDS))  # 95 % for all audits together
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "audit.json"
 
 
@@ -63,16 +63,17 @@ def write(audits):
     fields = {
         "confidence_of_all": 0.95,
         "audits": sum(map(len, audits.values())),
-        "false_alarms": 0,  # each was asserted, at a confidence corrected for their number
+        "false_alarms": 0,  # each audit was asserted, at a confidence corrected for their number
         "scenarios": rows,
     }
     RESULTS.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
 
 def stated(guarantee):
-    """Return the claim at its own delta alone, if it is neither Gaussian nor pure.
+    """Return the claim at its own delta only, if it is neither Gaussian nor pure.
 
-    Such a claim can be tested at other deltas, but its epsilon may be so small there that a share of it says little.
+    Such a claim can be compared with error rates at other deltas too, but there it is so small that a share of it says
+    nothing.
     """
     if guarantee.delta == 0 or gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
         return guarantee
@@ -80,7 +81,7 @@ def stated(guarantee):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_nothing_gives_away_more_than_it_claims_and_the_attack_sees_most_of_it(scenario, found):
+def test_no_mechanism_reveals_more_than_it_claims_and_the_attack_finds_most_of_it(scenario, found):
     reached = []
     for seed in SEEDS:
         source = NoiseSource(seed, purpose=scenario.name)
@@ -96,7 +97,7 @@ def test_nothing_gives_away_more_than_it_claims_and_the_attack_sees_most_of_it(s
     assert share >= demanded, "\n".join(map(str, reached))
 
 
-# ------------------------------------------------------------------------------------------------ none is left out
+# ------------------------------------------------------------------------------------------------ completeness
 
 
 def test_every_solver_estimator_and_method_has_a_scenario():
@@ -104,7 +105,7 @@ def test_every_solver_estimator_and_method_has_a_scenario():
     assert {("noisy_gradient_descent",), ("PrivateRidge", "output", "pure"), ("PrivateScaler", "moments")} < required()
 
 
-def test_every_name_is_one_of_a_kind_and_a_small_share_has_a_reason():
+def test_scenario_names_are_unique_and_small_shares_have_a_reason():
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
     assert all(scenario.why for scenario in SCENARIOS if scenario.share < 0.5)
 
@@ -175,7 +176,7 @@ def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
-def test_a_removed_scenario_of_deep_networks_is_missed():
+def test_a_removed_scenario_of_deep_networks_is_noticed():
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("make_private", "Recursive")]
     assert missing(required(), kept) == {("make_private", "Recursive")}
 
@@ -231,7 +232,7 @@ def test_a_way_to_train_over_clients_without_a_scenario_is_noticed():
     assert missing(required(), kept) == {("simulate",)}
 
 
-def test_a_removed_scenario_is_missed():
+def test_a_removed_scenario_is_noticed():
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("random_round",)]
     assert missing(required(), kept) == {("random_round",)}
 
@@ -243,7 +244,7 @@ def test_the_solvers_found_are_those_that_release():
 
 
 def test_a_mechanism_with_too_little_noise_is_found_out():
-    """The average of twenty runs has about a quarter of the noise of one run."""
+    """The average of twenty runs has less than a quarter of the noise of one run."""
     honest = next(scenario for scenario in SCENARIOS if scenario.about == ("output_perturbation",))
     source = NoiseSource(0)
     outputs = [

@@ -20,7 +20,7 @@ from privet.privacy import NoiseSource
 
 
 def table(n=120, columns=200, seed=0, classes=2):
-    """Return few rows with many columns, which a model without bounds memorises."""
+    """Return a table with few rows and many columns, which an unregularised model memorises."""
     X, y = make_classification(
         2 * n, columns, n_informative=5, n_classes=classes, flip_y=0.2, class_sep=0.5, random_state=seed
     )
@@ -32,7 +32,7 @@ def identity(model, X, y):
 
 
 def attack_on(ins, outs, **options):
-    """The attack whose scores are given."""
+    """Return the result of an attack with the given scores."""
     return membership(None, np.c_[ins], np.zeros(len(ins)), np.c_[outs], np.zeros(len(outs)), score=identity, **options)
 
 
@@ -53,7 +53,8 @@ def test_area_and_curve_are_scikit_learns_with_and_without_ties(seed, decimals):
     for rate in (0.01, 0.1, 0.5, 1.0):
         assert found.tpr_at(rate) == pytest.approx(tpr[fpr <= rate + 1e-12].max())
     corners = set(zip(found.fpr, found.tpr, strict=True))
-    assert corners <= set(zip(fpr, tpr, strict=True))  # the corners that are left out lie on straight lines
+    # The points that are left out lie on straight lines, so the area is the same.
+    assert corners <= set(zip(fpr, tpr, strict=True))
     assert (found.fpr[0], found.tpr[0], found.fpr[-1], found.tpr[-1]) == (0, 0, 1, 1)
 
 
@@ -76,7 +77,7 @@ def test_interval_covers_the_true_area_as_often_as_it_says(shift, n):
     true = norm.cdf(shift / np.sqrt(2))
     results = [attack_on(rng.normal(shift, 1, n), rng.normal(0, 1, n)).auc_interval for _ in range(1000)]
     covered = np.mean([low <= true <= high for low, high in results])
-    assert 0.925 <= covered <= 0.975  # 0.95 and 3.6 standard errors of a thousand
+    assert 0.925 <= covered <= 0.975  # 0.95 plus or minus 3.6 standard errors of a thousand trials
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_label_that_the_model_has_not_seen_looks_like_a_non_member():
 
 
 def test_private_models_hide_their_members_and_one_that_overfits_does_not():
-    """This is Figure 7 of DP-Fed-LS on a small scale: the AUC of the threshold attack without and with privacy."""
+    """A small version of Figure 7 of DP-Fed-LS: the AUC of the threshold attack with and without privacy."""
     n = 400
     X, y, X_out, y_out = table(n=n, columns=600)
     scale = np.linalg.norm(X, axis=1).max()
@@ -185,7 +186,7 @@ def test_private_models_hide_their_members_and_one_that_overfits_does_not():
             model = PrivateLogisticRegression(epsilon, random_state=seed).fit(X, y)
             attacks.append(membership(model, X, y, X_out, y_out))
             assert attacks[-1].auc_interval[1] < exposed.auc_interval[0]
-            # (epsilon, delta)-DP bounds TPR - FPR of a fixed test by tanh(epsilon/2) + delta; hindsight adds a little.
+            # (epsilon, delta)-DP bounds TPR - FPR of a fixed test by tanh(epsilon/2) + delta. The best one exceeds it.
             assert attacks[-1].advantage < np.tanh(epsilon / 2) + model.guarantee_.delta + 0.1
         assert abs(np.mean([attack.auc for attack in attacks]) - 0.5) < 0.05
 
@@ -299,7 +300,7 @@ def test_likelihood_ratio_refuses_before_any_model_is_trained(change, message):
         likelihood_ratio(train, np.zeros((20, 2)), np.zeros(20), **{"member": np.arange(20) < 10, **change})
 
 
-# ------------------------------------------------------------------------------------------------- what comes back
+# ------------------------------------------------------------------------------------------------- the result
 
 
 def test_a_result_is_frozen_and_goes_into_json_and_a_plot(monkeypatch):

@@ -15,7 +15,7 @@ from privet.privacy import Adjacency, NoiseSource
 
 
 def randomised_response(m, epsilon, rng):
-    """Return coins, and the answers of the mechanism that reveals most at this epsilon."""
+    """Return coins, and the answers of randomised response, the mechanism that reveals most at epsilon."""
     coins = rng.random(m) < 0.5
     return coins, np.where(rng.random(m) < 1 / (1 + np.exp(-epsilon)), coins, ~coins).astype(float)
 
@@ -24,11 +24,11 @@ def randomised_response(m, epsilon, rng):
 
 
 def worst_chance(m, r, v, epsilon, delta):
-    """Return the largest probability of v correct guesses among r over all (epsilon, delta)-DP maps from m coins.
+    """Return the largest probability of v right guesses among r, over all (epsilon, delta)-DP maps from m coins.
 
-    This is a linear programme over all such maps. It has one variable for each combination of coins and guesses, and
-    one for each excess over e^epsilon times the probability of the same guesses with one coin flipped. The excesses of
-    a pair of neighbouring coins sum to at most delta.
+    A linear programme over all such maps. It has one variable for each combination of coins and guesses, and one for
+    each excess over e^epsilon times the probability of the same guesses after one coin is flipped. The excesses of each
+    pair of neighbouring coins sum to at most delta.
     """
     coins = list(itertools.product([-1, 1], repeat=m))
     guesses = [g for g in itertools.product([-1, 0, 1], repeat=m) if np.count_nonzero(g) == r]
@@ -81,20 +81,20 @@ def test_no_mechanism_exceeds_the_p_value_for_large_delta(m, r):
 
 
 def published(v, r, m, epsilon, delta):
-    """Return the bound of Theorem 5.2 of Steinke, Nasr and Jagielski as printed."""
+    """Return the p-value of Theorem 5.2 of Steinke, Nasr and Jagielski as printed."""
     law = stats.binom(r, 1 / (1 + np.exp(-epsilon)))
     i = np.arange(1, v + 1)
     return law.sf(v - 1) + 2 * m * delta * np.max((law.sf(v - i - 1) - law.sf(v - 1)) / i)
 
 
 def test_the_published_term_for_delta_fails_for_few_correct_guesses():
-    """The mechanism treats two coins symmetrically, and uses delta to avoid the outcome with two wrong guesses."""
+    """A symmetric mechanism on two coins, which uses its delta to avoid that both guesses are wrong."""
     epsilon, delta = 1.5, 0.05
     both = (1 + np.exp(-epsilon) * delta) / (1 + np.exp(-epsilon)) ** 2
     one = np.exp(-epsilon) * both
     none = np.exp(-epsilon) * (one - delta)
     assert both + 2 * one + none == pytest.approx(1)
-    # Flipping a coin exchanges (both, one) and (one, none). The second exchange uses up delta.
+    # Flipping a coin changes (both, one) right guesses to (one, none). This is private, and the second uses up delta.
     assert max(both - np.exp(epsilon) * one, 0) + max(one - np.exp(epsilon) * none, 0) == pytest.approx(delta)
     assert 1 - none > published(1, 2, 2, epsilon, delta) + 0.004
     assert 1 - none == pytest.approx(p_value(1, 2, 2, epsilon, delta))
@@ -104,7 +104,7 @@ def test_the_published_term_for_delta_fails_for_few_correct_guesses():
     ("v", "r", "m", "delta", "printed"), [(75, 100, 1000, 1e-4, 0.673), (1439, 1510, 100_000, 1e-5, 2.675)]
 )
 def test_the_papers_own_figures_are_improved_on(v, r, m, delta, printed):
-    """Appendix D and section 7: the printed term gives the printed bounds, and the exact term gives larger ones."""
+    """The bounds in appendix D and section 7 follow from the printed term, and the exact term gives larger ones."""
     assert published(v, r, m, printed - 1e-3, delta) < 0.05 < published(v, r, m, printed + 2e-3, delta)
     assert (
         printed < epsilon_from_guesses(v, r, m, delta, 0.95) < epsilon_from_guesses(v, r, m, 0.0, 0.95) < printed + 0.2
@@ -122,7 +122,7 @@ def test_the_exact_term_is_smaller_for_typical_audits(m, epsilon):
 
 
 def best_place(v, r, m, epsilon, delta):
-    """Return the bound of the proof before log-concavity is used: the maximum over all places j for delta."""
+    """Return the bound of the proof before log-concavity is used: the largest over all places j for delta."""
     law = stats.binom(r, 1 / (1 + np.exp(-epsilon)))
     j = np.arange(1, r + 1)
     gains = law.sf(np.maximum(j, v) - 1) * law.cdf(np.minimum(j, v) - 1) / (j * law.pmf(j))
@@ -135,7 +135,7 @@ def test_the_p_value_by_its_definition():
             expected = min(1, best_place(v, r, 50, epsilon, 1e-3))
             assert p_value(v, r, 50, epsilon, 1e-3) == pytest.approx(expected, rel=1e-9)
     assert p_value(0, 20, 50, 0.7, 1e-3) == 1
-    assert p_value(20, 20, 50, 60.0, 1e-3) == 1  # such a large epsilon excludes nothing
+    assert p_value(20, 20, 50, 60.0, 1e-3) == 1  # nothing contradicts such a large epsilon
     assert p_value(20, 20, 50, 1e4, 1e-3) == 1
     assert p_value(10**5, 10**5, 10**5, 0.0, 1e-3) == pytest.approx(1e-3)  # the tail is 2^-100000
 
@@ -306,7 +306,7 @@ def test_models_without_noise_are_caught(model, counterpart):
 
 
 def test_too_little_noise_is_caught():
-    """Return a model with epsilon 30 that claims an epsilon of 1/2."""
+    """A model trained with epsilon 30 claims an epsilon of 0.5."""
     X, y = data()
     model = PrivateLogisticRegression(30.0, 1e-6, fit_intercept=False, random_state=0)
     found = one_run_linear(model, X, y, number=1000, claimed=0.5, source=NoiseSource(0))
@@ -424,4 +424,4 @@ def test_a_result_can_be_written_as_json():
     fields = json.loads(json.dumps(found.to_dict()))
     assert fields["lower_bound"] == 0.5
     assert fields["is_violation"] is False
-    assert "40 of 50 guesses about 100 canaries were right (80.0%; best of 3 numbers of guesses)" in str(found)
+    assert "40 of 50 guesses were right (80.0%), with 100 canaries; 3 choices of the number of guesses" in str(found)

@@ -47,8 +47,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from games import Bugs, Game, fixed_seed, scaled_noise
 
 CLIP, DELTA = 0.1, 1e-5
-STILL = 1e-3  # a step so short that gradients stay what they are at zero weights
-hidden_steps = importlib.import_module("privet.solvers.projected_sgd")  # the package's name is the function's
+STILL = 1e-3  # a step so short that gradients remain those at zero weights
+# The package exports functions of the same names as these modules.
+hidden_steps = importlib.import_module("privet.solvers.projected_sgd")
 centring = importlib.import_module("privet.solvers.noisy_gradient")
 
 
@@ -232,7 +233,7 @@ def hidden_passes(step_size: float = 0.8) -> Game:
 
 
 def hidden_public(place: int = 0) -> Game:
-    """One private record, three public ones after it; the private one is replaced."""
+    """One private record, which is replaced, followed by three public ones."""
     plan = GradientPlan(FixedOrder(1, public=3), None, CLIP, 2.0, release="last", descent=CONTRACTING)
     tables = []
     for label in (0, 1):
@@ -386,7 +387,7 @@ def dp_ight_at_10(_):
 
 
 def hard_threshold_at_8(noise_multiplier: float | None = None) -> Game:
-    """The same at epsilon 8."""
+    """The game of :func:`hard_threshold` at epsilon 8."""
     return hard_threshold(8.0, noise_multiplier)
 
 
@@ -574,7 +575,7 @@ def delta_off_by_n(monkeypatch):
 
 
 def leaky_solver(monkeypatch: pytest.MonkeyPatch, leak: Callable[[Any, list[Any]], Any]) -> None:
-    """Make projected_sgd hand out more than its last iterate."""
+    """Make projected_sgd return more than its last iterate."""
     solve, projected, seen = hidden_steps.projected_sgd, hidden_steps._projected, []
 
     def remembered(weights, radius):

@@ -1,6 +1,6 @@
 """Privacy bugs in training by several parties, planted one at a time. The audit must flag each, but not correct code.
 
-And two that were published: Laplace noise a coordinate for an l2 sensitivity, and noise without its log(1/delta).
+Two published bugs are included: Laplace noise per coordinate for an l2 sensitivity, and noise without log(1/delta).
 """
 
 import importlib
@@ -83,7 +83,7 @@ def several_sums() -> Game:
 def changing_sums() -> Game:
     """Two gradients of a record whose second differs from its first, or of a record whose gradients are zero.
 
-    Attackers look at their difference, too.
+    Attackers also look at the difference of the two gradients.
     """
     (X, y), _ = pairs.label_flip(2, 1)
     joint = descent(spread(pairs.Pair((X, y), (0 * X, y), "absent")), BUDGET, steps=2, clip=1.0, step_size=1.0)
@@ -271,7 +271,7 @@ def test_a_record_far_beyond_the_clip_is_refused_by_the_lattice(monkeypatch):
         joint.outputs(joint.pair[0], NoiseSource(0), 1)
 
 
-# ----------------------------------------------------------------------- published claims: docs/corrections.md (b), (c)
+# -------------------------------------------------------------------- published claims: docs/corrections.md (b, c)
 
 D, EPSILON = 122, 0.5
 

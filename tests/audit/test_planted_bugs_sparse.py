@@ -1,6 +1,6 @@
-"""Privacy bugs of sparse models, planted one at a time: the game must flag each, and not the same run without it.
+"""Privacy bugs of sparse models, planted one at a time. The audit must flag each, and not the same run without it.
 
-And one that was published: the noise of knowledge transfer from a sparse teacher, on the tables that refute it.
+One bug is a published claim: the noise of knowledge transfer from a sparse teacher, tested on tables that refute it.
 """
 
 import importlib
@@ -56,7 +56,7 @@ planted = BUGS.planted
 
 
 def descent(first: Problem, second: Problem, steps: int = 2) -> Game:
-    """DP-IGHT, which keeps the weight of one feature after each step."""
+    """DP-IGHT that keeps the weight of one feature after each step."""
     plan = GradientPlan.for_budget(BUDGET, sampler=FullBatch(), steps=steps, clip_norm=CLIP)
     fields: dict[str, Any] = {"n_nonzero": 1, "step_size": 1e-3, "keep_iterates": True}
 
@@ -67,17 +67,17 @@ def descent(first: Problem, second: Problem, steps: int = 2) -> Game:
 
 
 def always_kept() -> Game:
-    """All records pull one feature in the same direction, except for one record that may pull back."""
+    """All gradients concern the same feature. The gradient of one record has the same or the opposite direction."""
     return descent(*problems(pairs.outlier(40), Logistic()))
 
 
 def tie() -> Game:
-    """Two features that are as good as each other but for one record."""
+    """Two features that are equally good except for one record."""
     return descent(*problems(pairs.support_flip(3)))
 
 
 def peeling(half: int = 1, rounds: int = 1, runs: int = 800, **options: Any) -> Game:
-    """One record decides from which half of the features those to be measured are chosen."""
+    """One record decides from which half of the features some are chosen and measured."""
     pair, run, seen = peeled(
         problems(tilted(2, half), row_norm=math.sqrt(2 * half)), half=half, rounds=rounds, budget=BUDGET, **options
     )
@@ -86,17 +86,17 @@ def peeling(half: int = 1, rounds: int = 1, runs: int = 800, **options: Any) -> 
 
 
 def peeling_several() -> Game:
-    """Nine of forty features are chosen. After each choice, enough features of both halves remain."""
+    """Nine of forty features are chosen, so that enough features of both halves remain for each choice."""
     return peeling(half=20, n_nonzero=CHOSEN)
 
 
 def peeling_in_rounds() -> Game:
-    """One feature of two, nine times."""
+    """One of two features is chosen, nine times."""
     return peeling(rounds=STEPS, runs=400)
 
 
 def peeling_lengths() -> Game:
-    """One record has a row of ones or of zeros and fits in both cases, so it affects only the length of steps."""
+    """One record has a row of ones or of zeros and a residual of zero: only the step lengths reveal which."""
     X, y = np.ones((20, 1)), np.ones(20)
     y[0] = 0.0
     other = X.copy()
@@ -107,7 +107,7 @@ def peeling_lengths() -> Game:
 
 
 def walk() -> Game:
-    """Nine corners of an interval."""
+    """Frank-Wolfe on an interval with nine steps, each towards one of its two ends."""
     plan = AdaptivePlan.for_budget(BUDGET)
     fields = {"l1_radius": CLIP, "entry_bound": 1.0, "residual_clip": CLIP, "keep_iterates": True}
 
@@ -118,7 +118,7 @@ def walk() -> Game:
 
 
 def votes() -> Game:
-    """Seven records, each in a separate block. The votes of six are a tie."""
+    """Seven records in one block each. Six of the votes are a tie, and the seventh decides."""
     pair = problems(turned(BLOCKS), SmoothedHinge(), row_norm=math.sqrt(2), alpha=4.0)
     run = voted(budget=Budget(2.0, LAX), blocks=BLOCKS, selection_share=0.8)
     guarantee = run(pair[0], NoiseSource(0)).guarantee
@@ -132,7 +132,7 @@ def scores() -> Game:
 
 
 def scores_of_a_tie() -> Game:
-    """Two features that are as good as each other but for one of 101 records."""
+    """Two features that are equally good except for one of 101 records."""
     features = PublicFeatures(np.eye(2))
     return transfer(*problems(pairs.support_flip(101), Huber(0.25), alpha=0.1), features, runs=300)
 
@@ -152,14 +152,14 @@ def transfer(first: Problem, second: Problem, features: PublicFeatures, runs: in
 
 @planted(always_kept)
 def noise_of_the_dissertation(monkeypatch):
-    """Theorem 2.5.2 misses a factor sqrt(2)."""
+    """Use the noise of Theorem 2.5.2, which lacks a factor of sqrt(2)."""
     std = GradientPlan.noise_std.fget
     monkeypatch.setattr(GradientPlan, "noise_std", property(lambda plan: std(plan) / math.sqrt(2)))
 
 
 @planted(always_kept)
 def gradients_not_clipped(monkeypatch):
-    """A bound on gradients is assumed that does not hold."""
+    """Do not clip, as if a bound on gradients were assumed that does not hold."""
     monkeypatch.setattr(GeneralisedLinear, "bounded", lambda self, residuals, rows, clip_norm: residuals)
 
 
@@ -190,7 +190,7 @@ def choice_without_noise(monkeypatch):
 
 @planted(peeling)
 def entry_bound_understated(monkeypatch):
-    """The bound of a typical entry is used without checking it."""
+    """Use the bound of a typical entry and do not check it."""
     monkeypatch.setattr(thresholds, "checked_entry_bound", lambda problem, bound: bound / 2)
 
 
@@ -209,7 +209,7 @@ def several_choices_priced_as_one(monkeypatch):
 
 @planted(peeling_several)
 def norm_of_one_entry_for_several(monkeypatch):
-    """The gradient of nine features moves by twice the bound on one."""
+    """Calibrate the noise on nine features to the bound on one of them."""
     noisy = Purse.noisy
 
     def of_one(self, total, bound, mu):
@@ -248,14 +248,14 @@ def corners_not_composed(monkeypatch):
 
 @planted(walk)
 def range_of_a_corner_halved(monkeypatch):
-    """A record is assumed to move each sum by its bound, and all sums in one direction."""
+    """Calibrate as if replacing a record moved each sum by its bound instead of twice that."""
     choose = Purse.noisy_min
     monkeypatch.setattr(Purse, "noisy_min", lambda self, sums, bound, epsilon: choose(self, sums, bound / 2, epsilon))
 
 
 @planted(votes)
 def bound_of_a_mean_for_a_count(monkeypatch):
-    """The noise is that for shares of votes, which one block moves by 1/blocks, but it is added to counts."""
+    """Use the sensitivity 1/blocks of the share of votes, although the noise is added to counts."""
     choose = Purse.noisy_top
     monkeypatch.setattr(
         Purse, "noisy_top", lambda self, scores, bound, mu, number: choose(self, scores, bound / BLOCKS, mu, number)
@@ -264,7 +264,7 @@ def bound_of_a_mean_for_a_count(monkeypatch):
 
 @planted(votes)
 def blocks_overlap(monkeypatch):
-    """Each record is in all blocks, so one record changes all votes."""
+    """Put each record into all blocks, so that one record can change all votes."""
     count_votes = stages._votes
 
     def all_in_all(problem, order, blocks, n_nonzero, steps):
@@ -275,7 +275,7 @@ def blocks_overlap(monkeypatch):
 
 @planted(scores)
 def operator_norm_forgotten(monkeypatch):
-    """The noise is that for the teacher's weights, but it is added to scores of many rows."""
+    """Add to the scores of many rows only the noise that the weights of the teacher need."""
     monkeypatch.setattr(TransferStability, "sensitivity", property(lambda self: self.minimiser.sensitivity))
 
 
@@ -311,13 +311,13 @@ ALPHA = 0.1
 
 @pytest.fixture(scope="module")
 def flip() -> tuple[pairs.Pair, PublicFeatures]:
-    """Return 1,001 records of which the last decides between two features, and as many public rows."""
+    """Return 1,001 records, one of which decides between two features, and as many public rows."""
     rows = np.random.default_rng(0).uniform(-1, 1, (1001, 2))
     return pairs.support_flip(), PublicFeatures(rows)
 
 
 def played(pair: Any, plan: OutputPlan, features: PublicFeatures, solve: Any) -> tuple[Distinguished, Any]:
-    """Return what the game measures for knowledge transfer, and its claim. The attacker averages the labels."""
+    """Return the audit of knowledge transfer and the claimed guarantee. The attacker averages the labels."""
     options: dict[str, Any] = {"features": features, "n_nonzero": 1, "steps": 5}
 
     def run(problem: Problem, source: NoiseSource) -> Any:

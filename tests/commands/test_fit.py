@@ -80,7 +80,7 @@ def test_the_guarantee_is_printed_and_the_model_is_saved(tmp_path: Path):
     options = {"output": tmp_path / "m.json", "verbose": True, "console": console}
     model = fit.run(tmp_path / "t.csv", NUMBERS, estimator, **options)
     text = console.export_text()
-    assert "the target is clipped to declared bounds [-100, 300] and mapped to [-1, 1], each row by itself" in text
+    assert "the target is clipped to declared bounds [-100, 300] and mapped to [-1, 1], each row independently" in text
     assert "Ignored columns that are not declared: other" in text
     frame = pd.DataFrame({"x": [0.0, 0.5, 1.0]})
     assert TableModel.load(tmp_path / "m.json").predict(frame).tolist() == model.predict(frame).tolist()

@@ -472,7 +472,7 @@ def test_a_different_study_is_noticed_before_any_table_is_opened(run):
         line = broken.refused(name)
         assert "a different study than" in line
         assert "2 (west)" in line
-        assert "No data was read. Compare the study files." in line
+        assert "No data was read. Compare the study files" in line
         assert not broken.ledger(name)
 
 

@@ -194,7 +194,7 @@ def test_impossible_settings_raise_before_anything_is_spent():
         prepared(model=model, optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1))
     with pytest.raises(ValueError, match="batch_size"):
         prepared(batch_size=0)
-    with pytest.raises(ValueError, match="batch_size / n"):
+    with pytest.raises(ValueError, match="batch_size = 201 exceeds the number of examples, 200"):
         prepared(batch_size=201)
     with pytest.raises(ValueError, match="one value per example"):
         train(prepared(loss=nn.functional.cross_entropy))
@@ -216,8 +216,8 @@ def test_a_budget_without_delta_gets_the_default_for_n(given):
 @pytest.mark.parametrize(
     ("given", "cause"),
     [
-        ({"budget": None}, "either budget or epsilon"),
-        ({"epsilon": 8.0}, "either budget or epsilon"),
+        ({"budget": None}, "Give one of budget and epsilon"),
+        ({"epsilon": 8.0}, "Give one of budget and epsilon"),
         ({"delta": 1e-4}, "cannot be given together"),
         ({"budget": "8"}, "a budget must be"),
     ],

@@ -124,12 +124,12 @@ def test_white_noise_keeps_beta_of_its_variance(sigma):
     d, draws = 50, 4000
     noise = vector(d * draws).reshape(draws, d)
     smoothed = np.array(laplacian_smoothing(list(noise), sigma))
-    # the eigenvalues tell the spread of this estimate exactly
+    # the eigenvalues give the spread of this estimate exactly
     spread = math.sqrt(2 * (eigenvalues(d, sigma) ** 4).sum() / draws) / d
     assert abs((smoothed**2).mean() - beta(d, sigma)) < 5 * spread
 
 
-# What goes in and what comes out
+# Input and output
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.dtype(">f8"), np.longdouble])

@@ -1,4 +1,4 @@
-"""What tests of experiments share: how one is opened, and images that are made up."""
+"""Fixtures for tests of experiments: a function that imports an experiment, and synthetic images."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
-    """Return how to import a module of experiments/; its results go into a folder of the test."""
+    """Return a function that imports a module of experiments/ and redirects its results to a temporary folder."""
     pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
     monkeypatch.setenv("PRIVET_DATA", str(DATA))
@@ -24,7 +24,7 @@ def opened(monkeypatch, tmp_path):
 
 @pytest.fixture
 def images(experiment, opened, monkeypatch):
-    """Put bright and dark bands in the place of SVHN and MNIST: ten classes that a small network can tell apart."""
+    """Replace SVHN and MNIST by bright and dark bands: ten classes that a small network can distinguish."""
     torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
     data, setup = opened("fed_data"), opened("fed_cnn_setup")
 

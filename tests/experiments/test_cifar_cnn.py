@@ -22,7 +22,7 @@ def experiment(opened):
 
 @pytest.mark.skipif(
     not (DATA / "cifar10_15k_3k.npz").exists(),
-    reason="cifar10_15k_3k.npz is not at hand: set PRIVET_DATA to its folder",
+    reason="cifar10_15k_3k.npz is not available: set PRIVET_DATA to its folder",
 )
 def test_quick_run(experiment, tmp_path, capsys):
     results = experiment.main(["--quick", "--workers", "1"])

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data")) / "a9a.npz"
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not at hand: set PRIVET_DATA to the folder that holds it")
+@pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not available: set PRIVET_DATA to the folder that holds it")
 def test_the_experiment_runs_and_prints_paper_and_privet_side_by_side():
     written = [ROOT / "docs" / "results" / f"dp_srm_table42_quick.{kind}" for kind in ("json", "png")]
     command = [sys.executable, str(ROOT / "experiments" / "dp_srm_table42.py"), "--quick"]

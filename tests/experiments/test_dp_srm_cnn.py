@@ -20,7 +20,9 @@ def experiment(opened):
     importlib.import_module("deep_runs").images.cache_clear()
 
 
-@pytest.mark.skipif(not (DATA / "mnist.npz").exists(), reason="mnist.npz is not at hand: set PRIVET_DATA to its folder")
+@pytest.mark.skipif(
+    not (DATA / "mnist.npz").exists(), reason="mnist.npz is not available: set PRIVET_DATA to its folder"
+)
 def test_quick_run(experiment, tmp_path, capsys):
     results = experiment.main(["--quick", "--workers", "1"])
     written = {path.name for path in (tmp_path / "results").iterdir()}

@@ -22,9 +22,9 @@ def test_quick_run(experiment, images, tmp_path, capsys):
     assert json.loads((tmp_path / "results" / "fed_cnn_quick.json").read_text())["findings"] == results["findings"]
     kinds = [row["cell"][0] for row in results["rows"]]
     assert [kinds.count(kind) for kind in ("figure 6", "table 3", "table 5", "table 6")] == [2, 2, 4, 2]
-    told = capsys.readouterr().out
-    assert "the paper has 604,388" in told
-    assert "64.88" in told  # the paper's, z = 3, sigma 0, rate 0.1
+    printed = capsys.readouterr().out
+    assert "the paper has 604,388" in printed
+    assert "64.88" in printed  # the paper's, z = 3, sigma 0, rate 0.1
 
 
 def test_full_is_the_configuration_of_the_paper(experiment):

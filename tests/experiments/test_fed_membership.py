@@ -34,7 +34,7 @@ def test_the_attack_detects_a_model_that_memorised_its_images(experiment):
     fed_data = importlib.import_module("fed_data")
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(120, 30, generator=generator)
-    y = torch.randint(0, 2, (120,), generator=generator)  # owes nothing to X
+    y = torch.randint(0, 2, (120,), generator=generator)  # independent of X
     data = experiment.Populace(fed_data.Examples(X[:40], y[:40], X[40:80], y[40:80], X[80:], y[80:]), X[40:], y[40:])
     torch.manual_seed(0)
     model = torch.nn.Linear(30, 2)

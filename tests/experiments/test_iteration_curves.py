@@ -20,11 +20,11 @@ def test_quick_run(experiment, tmp_path):
     assert written == {f"iteration_curves_quick.{kind}" for kind in ("json", "png")}
     assert json.loads((tmp_path / "results" / "iteration_curves_quick.json").read_text())["public"]["runs"] == 2
 
-    told = {row["epochs"]: row for row in results["epochs"]}
+    by_epochs = {row["epochs"]: row for row in results["epochs"]}
     for key, figures in experiment.EXPECTED.items():
         for epochs, text in zip(experiment.TOLD_EPOCHS, figures, strict=False):
             last_digit = 10.0 ** -len(text.split(".")[1])
-            assert told[epochs][key] == pytest.approx(float(text), abs=last_digit)
+            assert by_epochs[epochs][key] == pytest.approx(float(text), abs=last_digit)
     for row in results["epochs"]:
         assert row["first"] < row["secret_order"] < row["last"] < row["renyi"] < row["paper"] <= row["theorem_35"]
         assert row["last"] <= row["composition"] * (1 + 1e-6)

@@ -33,7 +33,7 @@ def public(m, d, seed=9):
 
 
 def support_flip(n=1001):
-    """Two features fit equally well, and the last record decides which of them a sparse teacher takes."""
+    """Two features fit equally well, and the last record decides which of them a sparse teacher keeps."""
     half = np.repeat(np.eye(2), n // 2, axis=0)
     for last in np.eye(2):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))

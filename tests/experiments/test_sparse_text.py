@@ -14,7 +14,7 @@ PLAYS = DATA / "shakespeare_plays.jsonl.gz"
 
 pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
 needs_plays = pytest.mark.skipif(
-    not PLAYS.exists(), reason="shakespeare_plays.jsonl.gz is not at hand: set PRIVET_DATA to its folder"
+    not PLAYS.exists(), reason="shakespeare_plays.jsonl.gz is not available: set PRIVET_DATA to its folder"
 )
 
 

@@ -1,6 +1,6 @@
 """Save and resume of federated runs: what is restored, and what a killed server has spent.
 
-Killed processes are real: the end of this file is the program that is killed.
+The tests kill real processes. Their program is at the end of this file.
 """
 
 import json

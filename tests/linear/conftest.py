@@ -6,7 +6,7 @@ from privet.privacy import NoiseSource
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """Make every draw of noise, and every new source of it, an error that is no ValueError."""
+    """Make every draw of noise and every new noise source raise an error other than ValueError."""
 
     def refuse(*args, **kwargs):
         raise AssertionError("noise was drawn")

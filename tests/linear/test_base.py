@@ -24,7 +24,7 @@ def fitted(binary, labels=(0, 1), **fields):
 
 @pytest.fixture
 def saved(binary, tmp_path):
-    """Return the path of a saved model and what its file holds."""
+    """Return the path of a saved model and the fields in its file."""
     path = tmp_path / "model.json"
     fitted(binary, random_state=987_654_321).save(path)
     return path, json.loads(path.read_text())
@@ -95,7 +95,7 @@ def test_settings_changed_after_the_fit_do_not_change_what_was_promised(binary, 
     assert load(tmp_path / "model.json").guarantee_.is_conditional
 
 
-def test_a_loaded_model_can_be_fitted_again_and_spends_anew(binary, saved):
+def test_a_loaded_model_can_be_fitted_again_and_spends_another_budget(binary, saved):
     model = load(saved[0])
     assert not np.array_equal(model.fit(*binary).coef_, load(saved[0]).coef_)
 
@@ -110,7 +110,7 @@ def test_load_is_offered_at_the_top():
     assert privet.load is load
 
 
-# ----------------------------------------------------------------------------------------- files that are no models
+# ----------------------------------------------------------------------------------------- files that are not models
 
 
 @pytest.mark.parametrize("content", [b"", b"not JSON", b"[1, 2]", b"3", b"\xff\xfe\x00", b'{"a": 1', b"[" * 100_000])
@@ -149,7 +149,7 @@ TAMPERED = {
     "an unfitted model": change("learned", to={}),
     "words for weights": change("learned", "coef_", to={"__array__": [["a", "b", "c"]], "dtype": "<f8"}),
     "an unknown type": change("learned", "coef_", to={"__array__": [[1.0, 2.0, 3.0]], "dtype": "spam"}),
-    "weights that are no numbers": change("learned", "coef_", to={"__array__": [[math.nan, 0, 0]], "dtype": "<f8"}),
+    "weights that are not numbers": change("learned", "coef_", to={"__array__": [[math.nan, 0, 0]], "dtype": "<f8"}),
     "too few weights": change("learned", "coef_", to={"__array__": [[1.0, 2.0]], "dtype": "<f8"}),
     "a method shadowed": change("learned", "predict", to="shadowed"),
     "an empty guarantee": change("learned", "guarantee_", to={"__guarantee__": {}}),
@@ -169,7 +169,7 @@ def test_a_tampered_file_is_refused_in_one_line(saved, edit):
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_missing(tmp_path):
+def test_a_missing_file_raises_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "model.json")
 

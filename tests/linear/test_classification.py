@@ -26,7 +26,7 @@ def make(kind, **fields):
     [["no", "yes"], [3, 7], [-1, 1], [False, True], [1.0, 2.0], np.array(["x", "y"], dtype=object), [10**15, 10**16]],
     ids=str,
 )
-def test_labels_come_back_as_they_were(kind, labels):
+def test_predictions_have_the_type_of_the_labels(kind, labels):
     y = np.tile(labels, 20)
     X = np.eye(2)[np.arange(40) % 2]
     model = make(kind, epsilon=1e4).fit(X, y)
@@ -56,7 +56,7 @@ def test_declared_classes_make_the_guarantee_whole(kind, method, binary):
 
 @each
 @pytest.mark.parametrize("classes", [(1, 0), np.array([0, 1]), range(2), pd.Index([1, 0]), [0, 1, 1, 0]], ids=repr)
-def test_declared_classes_may_come_in_any_form_and_order(kind, binary, classes):
+def test_declared_classes_may_have_any_form_and_order(kind, binary, classes):
     assert make(kind, classes=classes).fit(*binary).classes_.tolist() == [0, 1]
 
 
@@ -93,7 +93,7 @@ def test_a_single_record_is_enough(kind, method):
     ],
     ids=["one", "one word", "numbers", "nan", "nan among objects", "missing", "mixed", "two columns"],
 )
-def test_labels_that_are_none_are_refused_in_one_line(kind, y, cause, no_noise):
+def test_invalid_labels_are_refused_in_one_line(kind, y, cause, no_noise):
     with pytest.raises(ValueError, match=cause) as error:
         kind().fit(np.arange(12.0).reshape(6, 2), y)
     assert "\n" not in str(error.value)
@@ -120,7 +120,7 @@ def test_an_undeclared_label_is_refused(kind, classes, y, no_noise):
 
 
 @each
-def test_a_prediction_is_the_side_of_the_score(kind, binary):
+def test_a_prediction_follows_the_sign_of_the_score(kind, binary):
     X, y = binary
     model = make(kind).fit(X, np.array(["no", "yes"])[y])
     scores = model.decision_function(X)
@@ -132,7 +132,7 @@ def test_a_prediction_is_the_side_of_the_score(kind, binary):
 
 @each
 @pytest.mark.parametrize("method", ["gradient", "output"])
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(kind, method, binary):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(kind, method, binary):
     X, y = binary
     fields = {"alpha": 0.0, "method": method, "epsilon": 5.0, "delta": 1e-5}
     small = make(kind, **fields).fit(X, y)
@@ -159,7 +159,7 @@ def test_several_classes_are_refused_by_methods_without_a_proof_for_them(binary,
     y = y + (X[:, 1] > 1)
     with pytest.raises(ValueError, match=r"one score per record.* Use method='gradient'"):
         PrivateLogisticRegression(method="objective").fit(X, y)
-    with pytest.raises(ValueError, match=r"several scores per record.*leave the clip out, or add noise in every step"):
+    with pytest.raises(ValueError, match=r"several scores per record.*Leave clip_norm out, or add noise in every step"):
         PrivateLogisticRegression(method="output", clip_norm=0.1).fit(X, y)
 
 
@@ -198,7 +198,7 @@ def digits():
 @pytest.mark.parametrize(
     ("table", "floor", "epsilon"),
     [
-        (wine, 0.70, 1.0),  # 0.905 +- 0.08 a seed, on 119 rows
+        (wine, 0.70, 1.0),  # 0.905 +- 0.08 per seed, on 119 rows
         (wine, 0.975, 4.0),  # 0.997 +- 0.007
         (digits, 0.85, 1.0),  # 0.887 +- 0.016
         (digits, 0.915, 4.0),  # 0.935 +- 0.008
@@ -206,7 +206,7 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """Of held-out rows, the mean of five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

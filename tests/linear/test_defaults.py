@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from privet import PrivateLogisticRegression
+from privet.linear.methods import named
 from privet.linear.methods.gradient import gradient_steps, longest_step, precision, record_clip
 from privet.linear.methods.output import output_steps
 from privet.objectives import L2, BoundedRows, Squared
@@ -29,15 +30,15 @@ def test_a_method_is_chosen_with_a_reason(method, is_pure, chosen):
 
 
 def test_pure_epsilon_asked_of_gaussian_noise_is_refused():
-    with pytest.raises(
-        ValueError, match=r"no pure epsilon guarantee.* or use method='minimiser', 'objective' or 'output'"
-    ):
+    pure = [method for method in PrivateLogisticRegression.offered_methods().values() if method.is_pure]
+    with pytest.raises(ValueError, match=f"no pure epsilon guarantee.* or use {named(pure)}"):
         PrivateLogisticRegression(method="gradient")._choose_method(is_pure=True)
 
 
 @pytest.mark.parametrize("method", ["sgd", "", None, 3, ["output"]])
 def test_an_unknown_method_is_refused_by_name(method):
-    with pytest.raises(ValueError, match="method must be auto, gradient, iteration, minimiser, objective or output"):
+    *names, last = PrivateLogisticRegression.offered_methods()
+    with pytest.raises(ValueError, match=f"method must be auto, {', '.join(names)} or {last}"):
         PrivateLogisticRegression(method=method)._choose_method(is_pure=False)
 
 

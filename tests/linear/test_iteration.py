@@ -1,4 +1,4 @@
-"""method="iteration": hidden iterates, public records, and what the model says of them."""
+"""method="iteration": hidden iterates, public records, and what the model reports about them."""
 
 import importlib
 import os
@@ -109,10 +109,10 @@ def test_saves_and_loads_with_every_record_s_guarantee(table, tmp_path):
 DATA = Path(os.environ.get("PRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "a9a.npz"
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not at hand: set PRIVET_DATA to the folder that holds it")
+@pytest.mark.skipif(not DATA.exists(), reason="a9a.npz is not available: set PRIVET_DATA to the folder that holds it")
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3])
 def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypatch):
-    """Epsilon 0.5, delta 1e-6, three seeds each, in one run: the same budget, penalty and bounds."""
+    """Both methods run with epsilon 0.5, delta 1e-6, three seeds, and the same penalty and bounds."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments"))
     pytest.importorskip("matplotlib", reason="the loader of the data is that of the experiments")
     split = importlib.import_module("support").a9a()

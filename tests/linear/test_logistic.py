@@ -51,7 +51,9 @@ def test_the_type_of_the_rows_is_kept(binary, dtype, fields):
 def test_single_and_double_precision_agree(binary):
     X, y = binary
     narrow, wide = (PrivateLogisticRegression(random_state=0).fit(X.astype(kind), y) for kind in (np.float32, float))
-    assert narrow.coef_ == pytest.approx(wide.coef_, rel=5e-3)  # single precision takes 0.1 % more noise, for rounding
+    assert narrow.coef_ == pytest.approx(
+        wide.coef_, rel=5e-3
+    )  # single precision needs 0.1 % more noise because of rounding
 
 
 def test_it_is_cloned_without_what_it_learned(binary):
@@ -80,7 +82,7 @@ def test_without_much_noise_it_is_logistic_regression(binary):
     X, y = binary
     X = X / 4
     model = PrivateLogisticRegression(1e7, alpha=0.01, max_iter=400, random_state=0).fit(X, y)
-    # Rows are centred, and the intercept is a column of them, regularised like one.
+    # Rows are centred, and the intercept is a constant column that is regularised like the others.
     wide = np.column_stack([X - X.mean(axis=0), np.full(len(X), 0.2)])
     reference = LogisticRegression(C=1 / (0.01 * len(y)), fit_intercept=False, tol=1e-8).fit(wide, y)
     assert model.coef_ == pytest.approx(reference.coef_[:, :3], abs=0.02)
@@ -122,7 +124,7 @@ def test_the_form_of_the_rows_makes_no_difference(binary, form):
     assert other.decision_function(form(X)) == pytest.approx(dense.decision_function(X), abs=1e-9)
 
 
-def test_whole_numbers_are_taken_for_floats(binary):
+def test_whole_numbers_are_accepted_as_floats(binary):
     X, y = (binary[0] * 3).astype(int), binary[1]
     dense = PrivateLogisticRegression(random_state=0).fit(X.astype(float), y)
     for whole in (X, X.astype(np.int8), sparse.csr_array(X)):
@@ -167,7 +169,7 @@ def test_sure_predictions_have_finite_logarithms(binary, n_classes, dtype):
     [["no", "yes"], [3, 7], [False, True], [1.0, 2.0], ["c", "a", "b"], np.array(["x", "y"], dtype=object)],
     ids=str,
 )
-def test_labels_come_back_as_they_were(labels):
+def test_predictions_have_the_type_of_the_labels(labels):
     y = np.tile(labels, 20)
     X = np.eye(len(labels))[np.arange(len(y)) % len(labels)]
     model = PrivateLogisticRegression(1e4, random_state=0).fit(X, y)
@@ -287,7 +289,7 @@ def test_the_guarantee_is_conditional_only_on_seed_and_labels(binary, seed, clas
 
 
 def test_a_seeded_guarantee_warns_of_using_the_seed_again(binary):
-    """Two fits with one seed share their noise: who sees both can subtract one from the other, seed or no seed."""
+    """Two fits with one seed share their noise, and the difference of the results cancels it without the seed."""
     X, y = binary
     flipped = y.copy()
     flipped[0] = 1 - y[0]
@@ -346,7 +348,8 @@ def with_cell(value):
         (with_cell(np.inf).astype(float), LABELS, "infinity"),
         (with_cell(-np.inf).astype(float), LABELS, "infinity"),
         (sparse.csr_array(with_cell(np.nan).astype(float)), LABELS, "NaN"),
-        (with_cell("many"), LABELS, "could not convert string to float"),
+        (with_cell("many"), LABELS, "column 1 of X contains text: could not convert string to float"),
+        (pd.DataFrame(with_cell("many")[:, :2], columns=["age", "sex"]), LABELS, "column 'sex' of X .*TableSchema"),
         (with_cell(None), LABELS, "NaN|None|not a string or a real number"),
         (GOOD[:0], LABELS[:0], "0 sample"),
         (GOOD[:, :0], LABELS, "0 feature"),
@@ -402,7 +405,7 @@ def test_the_fixture_no_noise_notices_noise(no_noise, binary):
         PrivateLogisticRegression().fit(*binary)
 
 
-def test_predicting_comes_after_fitting(binary):
+def test_predicting_before_fitting_raises_not_fitted_error(binary):
     with pytest.raises(NotFittedError):
         PrivateLogisticRegression().predict(binary[0])
 

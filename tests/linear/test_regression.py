@@ -46,7 +46,7 @@ def test_the_estimator_passes_the_checks_of_scikit_learn(kind, fields):
 
 
 def minimum(X, y, loss, alpha, column):
-    """Return predictions at the minimum over centred rows beside a constant column, found by other means."""
+    """Return predictions at the minimum over centred rows with a constant column, found by another optimiser."""
     wide = np.column_stack([X - X.mean(axis=0), np.full(len(X), column)])
 
     def value(weights):
@@ -75,7 +75,7 @@ def test_without_much_noise_it_is_the_regression(line, kind, loss, fields, alpha
 @pytest.mark.parametrize("method", ["gradient", "output", "minimiser", "objective"])
 @each
 def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, method):
-    """Noise, clips, steps and thresholds all follow the bound: the same seed gives the same model, in other units."""
+    """Noise, clips, steps and thresholds scale with the bound, so the same seed gives the same model in other units."""
     if kind is PrivateRidge and method in {"minimiser", "objective"}:
         return
     X, y = line
@@ -91,7 +91,7 @@ def test_a_larger_unit_of_the_target_changes_nothing_but_the_unit(line, kind, me
 
 
 @each
-def test_a_larger_unit_of_the_rows_changes_nothing_but_the_unit(line, kind):
+def test_a_larger_unit_of_the_rows_only_rescales_the_model(line, kind):
     X, y = line
     fields = {"epsilon": 5.0, "delta": 1e-5, "alpha": 0.0, "random_state": 3}
     small = kind(**fields).fit(X, y)
@@ -167,7 +167,7 @@ def diabetes():
 @pytest.mark.parametrize(
     ("kind", "floor", "fields"),
     [
-        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 a seed
+        (PrivateRidge, 0.23, {"epsilon": 1.0}),  # 0.33 +- 0.04 per seed
         (PrivateRidge, 0.46, {"epsilon": 4.0}),  # 0.49 +- 0.01
         (PrivateRidge, 0.26, {"epsilon": 10.0, "delta": 0.0}),  # 0.33 +- 0.03
         (PrivateRidge, 0.12, {"epsilon": 4.0, "method": "output"}),  # 0.19 +- 0.03
@@ -180,7 +180,7 @@ def diabetes():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_on_diabetes(diabetes, kind, floor, fields):
-    """Explained variance of held-out rows, the mean of five seeds; without privacy it is 0.55."""
+    """The explained variance of held-out rows is averaged over five seeds. Without privacy it is 0.55."""
     X, y = diabetes
     split = np.arange(len(y)) % 3 > 0
     scores = []
@@ -235,14 +235,14 @@ MISSING = {
     "a missing number in words": np.array(["1", "nan", "2", "3"]),
     "the same among objects": np.array(["1", "nan", "2", "3"], dtype=object),
     "pandas' missing value": np.array([0.1, pd.NA, 0.3, 0.2], dtype=object),
-    "a date that is none": np.array(["2020", "NaT", "2021", "2022"], dtype="M8[Y]"),
+    "a missing date": np.array(["2020", "NaT", "2021", "2022"], dtype="M8[Y]"),
 }
 
 
 @each
 @pytest.mark.parametrize("y", MISSING.values(), ids=MISSING.keys())
-def test_a_target_that_is_not_a_number_is_refused_before_noise_is_drawn(kind, y, no_noise):
-    """A NaN that slips in would turn every weight into NaN: one record, seen by everybody, however large the noise."""
+def test_one_record_without_a_number_does_not_make_the_model_one_without_numbers(kind, y, no_noise):
+    """A NaN in one record would make every weight NaN and thus reveal the record, however large the noise is."""
     with pytest.raises((ValueError, TypeError)) as error:
         kind(random_state=0).fit(np.eye(4), y)
     assert "\n" not in str(error.value)
@@ -263,7 +263,7 @@ def test_sparse_targets_are_refused(kind, no_noise):
 
 
 @each
-def test_a_column_of_numbers_is_taken_for_the_numbers(kind, line):
+def test_a_column_of_targets_is_flattened_with_a_warning(kind, line):
     X, y = line
     with pytest.warns(UserWarning, match="1d array"):
         column = kind(random_state=0).fit(X, y[:, None])
@@ -278,7 +278,7 @@ def test_a_single_record_is_enough(kind):
 
 
 @pytest.mark.parametrize("n", [60_000])
-def test_much_data_needs_no_clip_but_what_the_scale_of_targets_gives(n):
+def test_much_data_needs_only_the_clip_given_by_the_scale_of_targets(n):
     X = np.random.default_rng(0).standard_normal((n, 3))
     model = PrivateRidge(1.0, 1e-6, feature_norm=3.0, target_bound=3.0, random_state=0).fit(X, X[:, 0])
     assert model.score(X, X[:, 0]) > 0.98

@@ -1,4 +1,4 @@
-"""Sparse estimators: what they find, what they keep of the data, and what they refuse."""
+"""Sparse estimators: the features they find, the form of their results, and the input they refuse."""
 
 import math
 import time
@@ -136,7 +136,7 @@ def test_features_are_found_among_larger_ones_where_one_class_is_rare():
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(1 - y.mean(), abs=0.06)
 
 
-def test_an_intercept_is_learned_whatever_the_features_are():
+def test_an_intercept_is_learned_for_any_features():
     X, _, scores = uniform_data(offset=2.0)
     model = model_of(PrivateSparseRegression, target_bound=6.0).fit(X, scores)
     assert model.intercept_ == pytest.approx([2.0], abs=0.2)
@@ -151,7 +151,7 @@ def test_an_intercept_is_learned_whatever_the_features_are():
 # --------------------------------------------------------------------------------------------------------- the defaults
 
 
-def test_the_number_of_features_comes_from_public_numbers():
+def test_the_number_of_features_is_computed_from_public_numbers():
     budget = Budget(1.0, 1e-6)
     for n, d, ratio in ((1000, 100, 9), (50_000, 5000, 60), (50_000, 5000, 10), (10**7, 20, 1)):
         wanted = n * gdp_mu(budget) * min(1, math.sqrt(3 / d) * ratio) / (16 * math.log(2 * d))
@@ -237,7 +237,7 @@ def test_entries_are_clipped_independently_and_the_input_is_not_changed(words):
         assert other.coef_ == pytest.approx(models[0].coef_, rel=1e-9)
         assert other.decision_function(tame) == pytest.approx(models[0].decision_function(wild.toarray()))
     assert np.array_equal(wild.data, kept)
-    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing to clip: nothing is copied
+    assert np.shares_memory(bounded_entries(X, 1.0, 2.0).data, X.data)  # nothing is clipped, so nothing is copied
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
@@ -395,7 +395,7 @@ def test_impossible_settings_are_named(kind, words, no_noise):
             kind(entry_bound=bound).fit(X, y)
     with pytest.raises(ValueError, match=r"method must be auto, frank_wolfe, hard_threshold.*, got 'gradient'"):
         kind(method="gradient").fit(X, y)
-    with pytest.raises(ValueError, match=r"exceeds floating point\. Raise epsilon"):
+    with pytest.raises(ValueError, match=r"exceeds the range of floating point\. Raise epsilon"):
         kind(1e-300, 1e-300).fit(X, y)
 
 
@@ -471,7 +471,7 @@ def test_the_choice_of_a_method_has_its_reason():
 
 
 def long_table(n, d, per_row, seed=0):
-    """Return rows of some entries in [-1, 1] each, without a dense step."""
+    """Return sparse rows with a few entries in [-1, 1] each, without creating a dense matrix."""
     rng = np.random.default_rng(seed)
     places = np.sort(rng.integers(0, d, (n, per_row)), axis=1)
     X = sparse.csr_array((rng.uniform(-1, 1, places.size), places.ravel(), np.arange(n + 1) * per_row), shape=(n, d))

@@ -35,7 +35,7 @@ def test_the_estimator_passes_the_checks_of_scikit_learn(fields):
 
 @pytest.mark.parametrize("width", [0.5, 2.0])
 @pytest.mark.parametrize("alpha", [0.01, 0.3])
-def test_without_much_noise_it_is_the_machine_of_chaudhuri(binary, width, alpha):
+def test_without_much_noise_it_equals_the_method_of_chaudhuri(binary, width, alpha):
     X, y = binary
     X = X / 4 + 0.2
     fields = {"alpha": alpha, "hinge_width": width, "max_iter": 400, "random_state": 0}
@@ -52,7 +52,7 @@ def test_without_much_noise_it_is_the_machine_of_chaudhuri(binary, width, alpha)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["a", "b", "c"]], ids=str)
-def test_several_classes_are_refused_with_a_way_out(no_noise, labels):
+def test_several_classes_are_refused_with_a_remedy(no_noise, labels):
     y = np.tile(labels, 4)
     with pytest.raises(ValueError, match=r"y has 3 classes\. Use PrivateLogisticRegression") as error:
         PrivateLinearSVC().fit(np.ones((12, 2)), y)
@@ -115,7 +115,7 @@ def first_wine():
 @pytest.mark.parametrize(
     ("table", "floor", "fields"),
     [
-        (cancer, 0.91, {"epsilon": 1.0}),  # 0.936 +- 0.008 a seed
+        (cancer, 0.91, {"epsilon": 1.0}),  # 0.936 +- 0.008 per seed
         (cancer, 0.925, {"epsilon": 4.0}),  # 0.949 +- 0.007
         (cancer, 0.90, {"epsilon": 8.0, "delta": 0.0}),  # 0.932 +- 0.013
         (cancer, 0.74, {"epsilon": 4.0, "method": "output"}),  # 0.905 +- 0.018
@@ -128,8 +128,8 @@ def first_wine():
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_accuracy_on_held_out_rows_is_above_the_floor(table, floor, fields):
-    """Of held-out rows, the mean of five seeds."""
+def test_accuracy(table, floor, fields):
+    """The accuracy on held-out rows is averaged over five seeds."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []

@@ -197,7 +197,7 @@ def test_a_bad_number_is_named_in_one_line_before_any_noise_is_drawn(no_noise, r
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_declared_levels_leave_nothing_to_assume_but_the_seed(seed):
+def test_with_declared_levels_only_the_seed_is_assumed(seed):
     guarantee = model_of(random_state=seed).fit(table()).guarantee
     assert guarantee.is_conditional == (seed is not None)
     assert guarantee.epsilon <= 50.0
@@ -277,7 +277,7 @@ def test_another_norm_than_that_of_the_schema_is_refused():
 
 
 @pytest.mark.parametrize("levels", [None, ("few", "many")])
-def test_predicting_comes_after_fitting(levels, tmp_path):
+def test_predicting_before_fitting_raises_not_fitted_error(levels, tmp_path):
     model = model_of(levels=levels)
     for use in (model.predict, model.predict_proba, lambda _: model.save(tmp_path / "model.json")):
         with pytest.raises(NotFittedError):

@@ -1,4 +1,4 @@
-"""From a method to a release: noise against other formulas, neighbours through the whole, wide sparse rows."""
+"""Whole trainings: their noise by other formulas, their results on neighbouring tables, and wide sparse rows."""
 
 import math
 import tracemalloc
@@ -42,7 +42,7 @@ def exact_mu(epsilon, delta):
 
 
 class Log:
-    """Every noisy vector of a run: what it was made of, the noise's standard deviation, and what was released."""
+    """Every noisy vector of a run: the exact vector, the standard deviation of the noise, and the released vector."""
 
     def __init__(self):
         self.exact, self.stds, self.released, self.replay = [], [], [], None
@@ -58,7 +58,7 @@ class Log:
 
 @pytest.fixture
 def watch(monkeypatch):
-    """Return a function that runs a fit and hands back its log; with ``replay``, on releases that are given."""
+    """Return a function that runs a fit and returns its log. With ``replay`` the releases are the given ones."""
     step_noisy, plan_noisy = Step.noisy, OutputPlan.noisy
 
     def run(model, X, y, replay=None):
@@ -86,7 +86,7 @@ def numbers(kind, y):
 
 
 def neighbours(rng, n, d):
-    """Yield pairs of tables that differ in the first record: rows of all sizes, opposite or equal; labels flipped."""
+    """Yield pairs of tables that differ in the first record, with rows of all sizes and flipped labels."""
     for row in ("opposite", "same", "zero", "extreme", "random"):
         for label in ("flipped", "kept"):
             X = rng.standard_normal((n, d)) * rng.choice([0.1, 1.0, 10.0])
@@ -110,7 +110,7 @@ def neighbours(rng, n, d):
 @pytest.mark.parametrize("n", [2, 3, 9, 20])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_the_clip(kind, n, fit_intercept, watch):
-    """The claim for the last iterate rests on this, step by step, and on maps that contract: see test_projected_sgd."""
+    """The claim for the last iterate rests on this property of each step, and on contractions (test_projected_sgd)."""
     rng = np.random.default_rng(n)
     for (X, y), (X2, y2) in neighbours(rng, n, 3):
         first, second = (make(kind, "iteration", fit_intercept=fit_intercept, max_iter=6) for _ in range(2))
@@ -127,8 +127,8 @@ def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_t
         assert all(size <= 2 * first.feature_norm * (1 + 1e-9) for size in of_mean)
 
 
-def told_apart(one, other):
-    """Return the mu at which the two logs can be told apart: all releases together, each against its noise."""
+def distinguishing_mu(one, other):
+    """Return the mu at which the two logs can be distinguished, from all differences and the noise on them."""
     squares = [
         float(np.sum((first - second) ** 2)) / std**2
         for first, second, std in zip(one.exact, other.exact, one.stds, strict=True)
@@ -144,9 +144,9 @@ def told_apart(one, other):
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_intercept, watch):
-    """One table is fitted; the other is fitted on the same releases. All sums together keep within the claim.
+    """One table is fitted, and then the other with the same releases. All sums together stay within the claim.
 
-    And everything that comes back is the same to the last bit: nothing but the releases got through.
+    The results are equal to the last bit, so they depend on the data only through the releases.
     """
     rng = np.random.default_rng(n)
     claimed = exact_mu(20.0, 1e-5)
@@ -154,7 +154,7 @@ def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_
         first, second = (make(kind, method, fit_intercept=fit_intercept, max_iter=6) for _ in range(2))
         one = watch(first, X, numbers(kind, y))
         other = watch(second, X2, numbers(kind, y2), replay=one.released)
-        assert told_apart(one, other) <= claimed * (1 + 1e-9)
+        assert distinguishing_mu(one, other) <= claimed * (1 + 1e-9)
         assert one.stds == other.stds
         assert np.array_equal(first.coef_, second.coef_)
         assert np.array_equal(first.intercept_, second.intercept_)
@@ -164,8 +164,8 @@ def test_no_neighbour_is_distinguished_better_than_claimed(kind, method, n, fit_
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("size", [0.1, 10.0, 1e4])
-def test_no_neighbours_are_distinguished_better_than_promised_after_extreme_releases(kind, size, watch):
-    """Any releases may occur: a centre far off, weights that are steep. The sums that follow are bounded still."""
+def test_no_neighbour_is_distinguished_better_than_claimed_after_extreme_releases(kind, size, watch):
+    """Any releases may occur, such as a distant centre or steep weights, and later sums must still be bounded."""
     rng = np.random.default_rng(7)
     claimed = exact_mu(20.0, 1e-5)
     for (X, y), (X2, y2) in neighbours(rng, 3, 2):
@@ -173,10 +173,10 @@ def test_no_neighbours_are_distinguished_better_than_promised_after_extreme_rele
         logs = []
         for rows, labels in ((X, y), (X2, y2)):
             logs.append(watch(make(kind, "gradient", max_iter=6), rows, numbers(kind, labels), replay=replay))
-        assert told_apart(*logs) <= claimed * (1 + 1e-9)
+        assert distinguishing_mu(*logs) <= claimed * (1 + 1e-9)
 
 
-def test_no_neighbours_with_several_classes_are_distinguished_better_than_promised(watch):
+def test_no_neighbour_is_distinguished_better_than_claimed_with_several_classes(watch):
     rng = np.random.default_rng(8)
     claimed = exact_mu(20.0, 1e-5)
     for method in ("gradient", "output", "minimiser"):
@@ -184,20 +184,20 @@ def test_no_neighbours_with_several_classes_are_distinguished_better_than_promis
             models = [make(PrivateLogisticRegression, method, max_iter=5).set_params(classes=[0, 1, 2]) for _ in "12"]
             one = watch(models[0], X, y)
             other = watch(models[1], X2, np.where(np.arange(3) == 0, 2 * y2, y2), replay=one.released)
-            assert told_apart(one, other) <= claimed * (1 + 1e-9)
+            assert distinguishing_mu(one, other) <= claimed * (1 + 1e-9)
             assert np.array_equal(models[0].coef_, models[1].coef_)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_claim_is_nearly_attained_by_an_outlier(kind, watch):
-    """On one side or the other, its gradient clipped in every step: the noise is not larger than it need be."""
+    """The gradient of the outlier is clipped in every step, so the noise is not larger than necessary."""
     X = np.zeros((3, 2))
     logs = []
     for side in (1.0, -1.0):
         X[0, 0] = side
         model = make(kind, "gradient", clip_norm=1e-3, intercept_scaling=0.01, max_iter=5, epsilon=100.0)
         logs.append(watch(model, X, numbers(kind, np.ones(3, int)), replay=logs[0].released if logs else None))
-    assert 0.9 < told_apart(*logs) / exact_mu(100.0, 1e-5) <= 1
+    assert 0.9 < distinguishing_mu(*logs) / exact_mu(100.0, 1e-5) <= 1
 
 
 # ------------------------------------------------------------------------------------------ noise, by other formulas
@@ -231,7 +231,7 @@ def test_without_an_intercept_no_mean_is_released(kind, binary, watch):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_noise_on_a_result_is_that_of_its_stability(kind, binary, watch):
-    """From the recursion d <- c d + 2 eta L/n, the first step by its own bound; and 2L/(n alpha) for the minimum."""
+    """The noise follows from d <- c d + 2 eta L/n with a special first step, or 2L/(n alpha) for the minimum."""
     X, y = binary
     residual = {PrivateHuberRegressor: 0.25}.get(kind, 1.0)  # of the loss, or the clip of a square over the row's norm
     first = 0.5 if kind is PrivateLogisticRegression else residual
@@ -284,10 +284,10 @@ def test_a_trainer_keeps_within_the_budget_or_refuses_with_the_reason(method, ob
 
 @pytest.mark.parametrize("method", TRAINERS)
 def test_progress_ends_at_the_end(method):
-    told = []
-    TRAINERS[method].train(task(Logistic(), progress=lambda *call: told.append(call)))
-    assert told[-1][0] == told[-1][1]
-    assert [done for done, _ in told] == list(range(1, len(told) + 1))
+    calls = []
+    TRAINERS[method].train(task(Logistic(), progress=lambda *call: calls.append(call)))
+    assert calls[-1][0] == calls[-1][1]
+    assert [done for done, _ in calls] == list(range(1, len(calls) + 1))
 
 
 def test_the_number_of_steps_is_the_users_where_there_are_steps():
@@ -298,7 +298,7 @@ def test_the_number_of_steps_is_the_users_where_there_are_steps():
 @pytest.mark.parametrize("objective", [Logistic(), Squared(), Multinomial(3)], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0, 1e4, 1e6])
 def test_every_precision_has_a_clip_that_a_plan_can_have(objective, epsilon):
-    """From some precision on clipping no longer pays; a square, though, has no other bound."""
+    """Beyond some precision clipping is not useful, but the squared loss has no other bound."""
     release = TRAINERS["gradient"].train(task(objective, n=300, epsilon=epsilon))
     assert 0 < release.trace["clip_norm"] < math.inf
     assert release.guarantee.epsilon <= epsilon
@@ -309,7 +309,7 @@ def test_every_precision_has_a_clip_that_a_plan_can_have(objective, epsilon):
 
 @pytest.fixture(scope="module")
 def wide():
-    """Return 5,000 rows of 47,000 columns, one entry in five hundred: 1.9 GB, were it dense."""
+    """Return 5,000 sparse rows of 47,000 columns with 0.2 % of the entries, which would take 1.9 GB if dense."""
     rng = np.random.default_rng(1)
     X = sparse.random_array((5_000, 47_000), density=0.002, format="csr", rng=rng)
     return X, (X @ rng.standard_normal(47_000) > 0).astype(int)

@@ -15,7 +15,7 @@ from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.privacy.budget import default_delta
-from privet.tables import Categorical, Numeric, NumericTarget, TableError, Target
+from privet.tables import Categorical, Numeric, NumericTarget, TableError, TableSchema, Target
 
 TEXT = """
 name = "stroke"
@@ -125,6 +125,16 @@ OTHERS = {
     "threshold": 30.0,
     "intercept_scaling": 0.25,
 }
+
+
+def test_a_party_of_version_0_1_0_is_stopped_by_its_digest():
+    """Both versions would otherwise open all sums, and then disagree on the words of the guarantee that they sign."""
+    saved = json.loads((Path(__file__).parents[1] / "saved" / "party.json").read_text())["study"]
+    digest = saved.pop("digest")
+    parties = tuple(PartyInfo(**party) for party in saved["parties"])
+    again = Study(**{**saved, "parties": parties, "table": TableSchema.from_dict(saved["table"])})
+    assert {**again.to_dict(), "table": None, "parties": None} == {**saved, "table": None, "parties": None}
+    assert again.digest != digest
 
 
 def test_every_field_changes_the_digest():

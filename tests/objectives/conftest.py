@@ -71,7 +71,7 @@ def scalar(request):
 
 @pytest.fixture(scope="session")
 def tools():
-    """Hand out the helpers above: test folders are not importable packages."""
+    """Provide the helpers above, because test folders are not importable packages."""
     helpers = (n_outputs, as_kind, draw_targets, draw_scores, draw_table, problem)
     return type("Tools", (), {helper.__name__: staticmethod(helper) for helper in helpers})
 

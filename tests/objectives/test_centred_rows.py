@@ -32,7 +32,7 @@ def centred_table(X, row_norm, centre, intercept):
 
 
 def exact_norm(row, factor, centre, intercept):
-    """Return the norm of factor * row - centre, the constant column included, of the floats as they are."""
+    """Return the exact norm of factor * row - centre, including the constant column."""
     square = Fraction(float(intercept)) ** 2
     for entry, shift in zip(row, centre, strict=True):
         square += (Fraction(float(factor)) * Fraction(float(entry)) - Fraction(float(shift))) ** 2
@@ -128,7 +128,7 @@ def test_centring_does_not_change_the_original_rows():
 
 @pytest.mark.parametrize("scale", [0.2, 5.0], ids=["inside", "scaled down"])
 def test_centring_twice_is_refused_and_recentring_uses_the_last_centre(scale):
-    """Norms of differences are no norms of rows: what is clipped by them must not be too long."""
+    """Norms of differences differ from norms of rows, and clipping by the wrong ones would exceed the bound."""
     rng = np.random.default_rng(4)
     X = scale * rng.standard_normal((6, 3))
     once = BoundedRows(X, 1.0, 0.1)
@@ -266,7 +266,7 @@ def test_a_clipped_record_never_exceeds_the_clip_even_by_rounding(objective):
 
 
 def test_the_clip_bounds_the_residual_of_an_adversarial_record():
-    """Residuals of every size, not those of some loss: the clip alone must hold."""
+    """Residuals have any size, as no loss gives them, and the clip must hold for all of them."""
     rng = np.random.default_rng(11)
     for _ in range(400):
         _, centred = one_record(rng)
@@ -311,7 +311,7 @@ def exact_sum(X, factors, centre, intercept, coefficients):
 @pytest.mark.parametrize("n", [2, 50, 1500])
 @pytest.mark.parametrize("far", [0.0, 1.0, 1e6])
 def test_the_rounding_error_of_a_sum_is_within_the_declared_bound(n, far):
-    """Half of the claim is for each of two neighbours. Big rows that cancel, coefficients of every size."""
+    """Each of two neighbours has half of the claimed error. Large rows cancel, and coefficients have every size."""
     rng = np.random.default_rng(n)
     for intercept in (1e-4, 0.2):
         X = rng.standard_normal((n, 2)) * 10.0 ** rng.uniform(-6, 3, (n, 1))
@@ -330,7 +330,7 @@ def test_the_rounding_error_of_a_sum_is_within_the_declared_bound(n, far):
 @pytest.mark.parametrize("intercept", [1e-6, 0.2, 30.0])
 @pytest.mark.parametrize("n", [3, 70_000])
 def test_computed_sums_of_neighbours_are_no_farther_apart_than_twice_the_clip(form, intercept, n):
-    """The replaced record is clipped on both sides, to opposite ends; the sum of the rest crosses powers of two."""
+    """The replaced record is clipped to opposite ends in both tables, and the other sums cross powers of two."""
     rng = np.random.default_rng(12)
     X = rng.standard_normal((n, 2))
     centre = np.array([0.4, 0.1])

@@ -91,7 +91,7 @@ def test_no_record_of_several_scores_is_longer_than_the_clip(tools, n_classes, c
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clipped_row_of_many_entries_is_not_longer_than_the_clip(tools, kind):
-    """Each small square is lost when it is added to 1, one after the other, and a million are 1e-10."""
+    """Each tiny square is lost when it is added to 1, although a million of them add up to 1e-10."""
     X = np.full((1, 10**6), 1e-8)
     X[0, 0] = 1.0
     (short,) = clipped(np.array([1e9]), BoundedRows(tools.as_kind(X, kind), 1e10), 1.0)

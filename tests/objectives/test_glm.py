@@ -13,7 +13,7 @@ LARGEST = np.finfo(np.float64).max
 
 
 def record_gradients(objective, weights, rows, targets):
-    """Return the gradient of each record on its own, one after the other."""
+    """Return the gradients of the records, computed one after the other."""
     singles = (slice(i, i + 1) for i in range(rows.n))
     return np.array([objective.gradient_sum(weights, rows.take(one), targets[one], IDLE) for one in singles])
 
@@ -244,8 +244,8 @@ def test_neighbouring_sums_lie_within_twice_the_bound(tools, objective, clip_nor
     assert min(0.5 * bound, 50.0) < farthest <= bound
 
 
-# Replacing the first of a million records moves an exact sum by at most twice the Lipschitz constant. In float32 a
-# running sum can cross a power of two on one side only, and from there on round every later record another way.
+# Replacing the first of a million records moves an exact sum by at most twice the Lipschitz constant. In float32, a
+# running sum may cross a power of two in one table only, and then round every later record differently.
 CROSSING = 1 << 18
 
 

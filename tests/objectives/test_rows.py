@@ -10,7 +10,7 @@ from scipy import sparse
 from privet.objectives import BoundedRows
 from privet.objectives.rows import stored_once
 
-# What the arithmetic of a type may carry a norm above the bound by: far less than the margins of any calibration.
+# By how much rounding may carry a norm above the bound, which is far less than the margins of any calibration.
 EXCESS = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}
 LARGEST = {np.float64: 1.7e308, np.float32: 3.4e38}
 
@@ -200,6 +200,6 @@ def test_combine_is_the_transpose_of_scores(X, seed, intercept):
 
 
 @pytest.mark.parametrize("X", [np.array([[1, 2]]), np.ones((1, 2), np.float16), sparse.csr_array(np.eye(2, dtype=int))])
-def test_rows_of_other_types_than_floats_are_refused(X):
+def test_rows_that_are_not_floats_are_refused(X):
     with pytest.raises((TypeError, ValueError), match="float"):
         BoundedRows(X, 1.0)

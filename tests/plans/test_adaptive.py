@@ -25,7 +25,7 @@ RARELY = 1e-6
 
 
 class Watched(NoiseSource):
-    """A source that remembers the scales it was asked for."""
+    """A source that records the requested scales."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
@@ -88,7 +88,7 @@ def test_an_impossible_total_is_named(mu):
         AdaptivePlan(mu)
 
 
-def test_a_plan_is_frozen_and_knows_no_other_adjacency():
+def test_a_plan_is_frozen_and_allows_no_other_adjacency():
     plan = AdaptivePlan(1)
     assert plan == AdaptivePlan(1.0)
     assert isinstance(plan.mu, float)
@@ -117,7 +117,7 @@ def test_a_noisy_sum_has_the_noise_of_twice_the_bound_over_mu(dtype, shape):
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 def test_one_noisy_sum_against_the_two_densities_of_the_farthest_neighbours(mu):
-    """Sums of -bound and +bound, with the noise that is drawn: the exact profile is that of mu, and of no less."""
+    """For sums of -bound and +bound, the exact profile with the noise that is drawn is that of mu and no smaller."""
     source = Watched()
     AdaptivePlan(mu).open(source).noisy(np.zeros(1), 0.7, mu)
     (std,) = source.scales
@@ -143,7 +143,7 @@ def test_releases_draw_their_own_noise():
 
 
 def probabilities(sums, bound, epsilon):
-    """The exponential mechanism for sums that move by at most 2 bound, as in textbooks: score over 2 sensitivities."""
+    """Return the law of the textbook exponential mechanism: scores over twice the sensitivity, which is 2 bound."""
     return softmax(-epsilon * np.asarray(sums) / (2 * (2 * bound)))
 
 
@@ -279,12 +279,12 @@ def test_the_price_of_a_choice_against_many_digits(epsilon):
 
 
 @pytest.mark.parametrize("mu", [1e-300, 1e-9, 0.01, 0.5, 0.99, 1.0, 1.01, 3.0, 30.0, 1e4])
-def test_the_price_of_a_choice_can_be_asked_backwards(mu):
+def test_the_price_of_a_choice_can_be_inverted(mu):
     assert mu * (1 - 1e-10) < selection_mu(selection_epsilon(mu)) <= mu
 
 
 def test_the_worst_coin_is_symmetric():
-    """The step of the proof that is not obvious: h = Phi^-1 o S has its steepest piece of any length around zero."""
+    """The least obvious step of the proof: h = Phi^-1 o S has its steepest piece of any given length around zero."""
     z = np.linspace(0, 12, 5001)
     upper, lower = norm.cdf(z), norm.sf(z)
     assert (norm.pdf(z) * (upper - lower) - z * upper * lower >= -1e-18).all()
@@ -320,7 +320,7 @@ RULES = {
 
 
 def adaptive_delta(rule, first, total, epsilon):
-    """The exact delta of two releases, where the mu of the second is chosen by a rule from what the first said."""
+    """Return the exact delta of two releases, where a rule chooses the mu of the second from the first result."""
     x = np.linspace(first - 12, first + 12, 200_001)
     second = rule(x, math.sqrt(total**2 - first**2))
     loss = first * x - first**2 / 2
@@ -352,7 +352,7 @@ amounts = st.floats(1e-6, 3.0)
 @settings(max_examples=150, deadline=None)
 @given(st.floats(1e-3, 3.0), st.lists(st.tuples(st.booleans(), amounts, st.booleans()), max_size=40), st.integers(0, 9))
 def test_a_purse_never_overspends(mu, wishes, seed):
-    """Random releases, half of them chosen by the noise of those before, against an account in exact fractions."""
+    """Random releases, half of them chosen by the noise of earlier ones, are compared with exact fractions."""
     plan, source = AdaptivePlan(mu), Watched(seed)
     purse, spent, nudge = plan.open(source), Fraction(0), 1.0
     for is_sum, wish, is_adaptive in wishes:
@@ -369,7 +369,7 @@ def test_a_purse_never_overspends(mu, wishes, seed):
             continue
         assert is_affordable
         nudge = 0.1 + abs(float(outcome)) % 2
-        # What was drawn is worth no more than what was paid: std 2/mu, scale 4/epsilon.
+        # The noise that was drawn costs no more than what was paid: std 2/mu, scale 4/epsilon.
         assert source.scales[-1] >= (2 / amount if is_sum else 4 / amount) * (1 - 1e-15)
         spent += Fraction(price) ** 2
         assert Fraction(purse.left) ** 2 <= Fraction(mu) ** 2 - spent
@@ -394,7 +394,7 @@ def test_a_purse_refuses_a_price_one_bit_above_what_is_left(mu):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_left_can_be_spent_to_the_last(seed):
+def test_all_that_is_left_of_a_purse_can_be_spent(seed):
     rng = np.random.default_rng(seed)
     purse = purse_of(float(rng.uniform(0.1, 3)))
     for share in rng.uniform(0.1, 0.9, 5):
@@ -462,7 +462,7 @@ def test_seeds_repeat():
 
 @pytest.fixture
 def untouched(monkeypatch):
-    """A purse whose noise must not be drawn, and of which nothing may be spent."""
+    """Provide a purse from which no noise may be drawn and nothing may be spent."""
     for kind in ("gaussian", "gumbel"):
         monkeypatch.setattr(NoiseSource, kind, lambda *_: pytest.fail("noise was drawn"))
     purse = purse_of(1.0)

@@ -93,7 +93,7 @@ def test_the_event_includes_the_mass_of_the_tails():
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 50), st.floats(0.5, 3.0), st.randoms(use_true_random=False))
-def test_what_moves_by_the_sensitivity_moves_by_the_shift_at_most(dimension, sensitivity, random):
+def test_a_move_by_the_sensitivity_is_rounded_to_at_most_the_shift(dimension, sensitivity, random):
     plan = planned(dimension=dimension, sensitivity=sensitivity, largest=100.0)
     rng = np.random.default_rng(random.getrandbits(32))
     for _ in range(50):
@@ -181,14 +181,14 @@ def test_summands_that_do_not_fit_are_refused(values, match):
         PLAN.on_lattice(values)
 
 
-def test_the_largest_summand_is_taken():
+def test_the_largest_allowed_summand_is_accepted():
     for sign in (1, -1):
         taken = PLAN.on_lattice(np.full(10, sign * 1e4))
         assert taken.dtype == np.int64
         np.testing.assert_array_equal(taken, sign * round(1e4 * PLAN.scale))
 
 
-def test_rounding_to_the_lattice_and_back_moves_values_by_half_a_cell():
+def test_values_are_recovered_from_the_lattice():
     values = np.linspace(-100, 100, 10)
     back = PLAN.off_lattice(PLAN.on_lattice(values))
     np.testing.assert_allclose(back, values, rtol=0, atol=0.5 / PLAN.scale * (1 + 1e-9))

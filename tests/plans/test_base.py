@@ -78,3 +78,20 @@ def test_plans_that_differ_only_in_delta_are_equal(plan):
 def test_a_plan_is_frozen(plan):
     with pytest.raises(FrozenInstanceError):
         plan.delta = 1e-3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda budget: GradientPlan.for_budget(budget, sampler=FullBatch(), steps=3, clip_norm=1.0),
+        lambda budget: CentredPlan.for_budget(budget, steps=3, clip_norm=1.0, row_norm=1.0),
+        AdaptivePlan.for_budget,
+        lambda budget: RecursivePlan.for_budget(
+            budget, sampler=FullBatch(), steps=3, clip_norm=1.0, difference_norm=0.1, refresh=0.3
+        ),
+    ],
+)
+def test_a_budget_may_be_a_pair(make):
+    assert make((1.0, 1e-5)) == make(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=r"budget=1\.0 has no delta"):
+        make(1.0)

@@ -66,7 +66,7 @@ def test_the_best_step_for_both_constants():
     assert Descent(2 / (1.0 + 0.25), 1.0, 0.25).contraction == pytest.approx(0.6)
 
 
-def test_the_words_say_what_makes_it_contract():
+def test_the_description_names_the_cause_of_contraction():
     words = Descent((0.5, 0.25), 2.0, 0.1, diameter=3.0).in_words()
     for part in ("0.25 to 0.5", "0.1-strongly convex", "2-smooth", "ball of diameter 3"):
         assert part in words
@@ -144,7 +144,7 @@ def test_secrets_are_part_of_the_event_of_a_last_iterate_only(sampler, secret):
 
 @pytest.mark.parametrize("sampler", [FixedOrder(6, 2, 2, 1), FullBatch()], ids=repr)
 @pytest.mark.parametrize("descent", [Descent(0.5, 2.0, 0.2), Descent(0.5, 2.0, diameter=0.9)], ids=repr)
-def test_the_mu_is_that_of_the_steps_written_out(sampler, descent):
+def test_the_mu_equals_that_of_the_explicit_steps(sampler, descent):
     """Shift 2 eta C over the divisor where the worst record is visited; noise eta z C over the divisor everywhere."""
     clip_norm, n = 0.7, 7
     steps = None if sampler.implied_steps else 8
@@ -161,7 +161,7 @@ def test_the_mu_is_that_of_the_steps_written_out(sampler, descent):
 
 
 def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_and_one():
-    """Corollary 31, repaired: sigma = 2L/(mu* sqrt(m + 1))."""
+    """Corollary 31 as corrected in docs/corrections.md (e): sigma = 2L/(mu* sqrt(m + 1))."""
     for public in (0, 1, 3, 99, 1000):
         plan = GradientPlan.for_budget(
             BUDGET, sampler=FixedOrder(50, public=public), clip_norm=1.0, release="last", descent=DESCENT
@@ -171,7 +171,7 @@ def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_
 
 
 def test_the_noise_of_corollary_31_as_printed_is_too_small():
-    """Erratum (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
+    """docs/corrections.md (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
     for claim, truth in ((1.0, 1.092), (0.5, 0.512)):
         noise = 2 * math.sqrt(math.log(1.25 / DELTA) / 100) / claim
         plan = last(FixedOrder(50, public=100), noise=noise)
@@ -195,7 +195,7 @@ def test_calibration_lands_just_within_the_budget(sampler, budget, tasks):
 
 
 def test_many_tasks_with_a_secret_stop_need_little_more_noise_than_one():
-    """Theorem 32: until k reaches about n/log(n) tasks the noise hardly grows; without the secret it is sqrt(k)."""
+    """Theorem 32: up to about n/log(n) tasks the noise hardly grows. Without the secret it grows as sqrt(k)."""
 
     def noise(sampler, tasks):
         return GradientPlan.for_budget(
@@ -241,7 +241,7 @@ def test_strongly_convex_full_batches_stop_costing():
 
 
 @pytest.mark.parametrize("sampler", [Poisson(0.1), FixedSize(2, 9), OneUniform(9)], ids=repr)
-def test_random_batches_are_refused_with_the_way_out(sampler):
+def test_random_batches_are_refused_with_the_remedy(sampler):
     adjacency = sampler.adjacencies[0]
     message = "replace-one" if adjacency is Adjacency.ADD_OR_REMOVE else "full batches and fixed orders"
     with pytest.raises(ValueError, match=message):
@@ -254,7 +254,7 @@ def test_add_or_remove_is_refused():
 
 
 @pytest.mark.parametrize("make", [GradientPlan, None], ids=["plan", "for_budget"])
-def test_a_release_and_its_descent_come_together(make):
+def test_release_last_and_a_descent_require_each_other(make):
     def plan(**fields):
         if make is None:
             return GradientPlan.for_budget(BUDGET, sampler=FixedOrder(9), clip_norm=1.0, **fields)
@@ -289,7 +289,7 @@ def test_secrets_require_steps_of_one_size(sampler):
         last(sampler, Descent((0.1, 0.2, 0.3), 1.0))
 
 
-def test_no_noise_gives_a_pure_guarantee():
+def test_a_last_iterate_is_refused_for_a_pure_budget():
     with pytest.raises(ValueError, match="no pure epsilon"):
         GradientPlan.for_budget(Budget(1.0), sampler=FixedOrder(9), clip_norm=1.0, release="last", descent=DESCENT)
     assert last(FixedOrder(9)).guarantee(0.0).epsilon == math.inf

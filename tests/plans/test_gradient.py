@@ -24,7 +24,7 @@ def plan_of(sampler=None, steps=5, clip_norm=0.5, noise_multiplier=2.0, adjacenc
 
 
 def has_std(sample, std):
-    """Tell whether a normal sample of known mean zero can have this standard deviation."""
+    """Return whether a normal sample of known mean zero can have this standard deviation."""
     energy = np.sum(np.square(sample / std))
     return min(chi2.cdf(energy, sample.size), chi2.sf(energy, sample.size)) > RARELY
 
@@ -32,7 +32,7 @@ def has_std(sample, std):
 # --------------------------------------------------------------------------------------------- calibration
 
 
-def test_a_poisson_plan_meets_its_budget_against_dp_accounting():
+def test_the_example_in_the_documentation():
     plan = GradientPlan.for_budget(BUDGET, sampler=Poisson(rate=0.01), steps=2000, clip_norm=1.0)
     guarantee = plan.guarantee(delta=1e-5)
     assert 0.99 < guarantee.epsilon <= 1.0
@@ -64,7 +64,7 @@ def test_a_fixed_order_costs_one_release_per_pass_not_per_step():
 
 
 def test_fixed_size_noise_against_dp_accounting_whose_multiplier_is_relative_to_twice_the_clip():
-    """One record at C among others at -C has the losses of a Poisson pair at half the multiplier, and attains them."""
+    """One record at C among others at -C attains the losses of a Poisson pair at half the multiplier."""
     plan = GradientPlan.for_budget(Budget(0.5, 1e-6), sampler=FixedSize(100, 32_561), steps=977, clip_norm=1.0)
     independent = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 3e-5)
     gaussian = dp_accounting.GaussianDpEvent(plan.noise_multiplier / 2)
@@ -284,7 +284,7 @@ def test_a_sampler_that_implies_its_steps_allows_no_other_number():
             make()
 
 
-def test_a_sampler_that_implies_none_needs_one():
+def test_a_sampler_that_implies_no_number_of_steps_needs_one():
     with pytest.raises(ValueError, match="needs a number of steps"):
         GradientPlan.for_budget(BUDGET, sampler=FullBatch(), clip_norm=1.0)
 

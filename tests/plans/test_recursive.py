@@ -65,7 +65,7 @@ def test_poisson_noise_against_the_loss_distributions_of_dp_accounting(rate):
 @pytest.mark.parametrize(("adjacency", "factor"), [(REPLACE, 2), (ADD, 1)])
 @pytest.mark.parametrize("ratio", [None, 0.5, 1.0, 3.0])
 def test_full_batch_noise_is_exact(adjacency, factor, ratio):
-    """The squared mus of all releases, by true sensitivities, add up to that of docs/corrections.md, 1/7.0318."""
+    """The squared mus of all releases, computed from their sensitivities, add up to the square of 1/7.0318."""
     fields = {"steps": 10, "adjacency": adjacency, "first_noise_ratio": ratio}
     plan = RecursivePlan.for_budget(BUDGET, sampler=FullBatch(), **fields, **BOUNDS)
     first, later = factor * 1.0 / plan.first_plan.noise_std, factor * 0.37 / plan.later_plan.noise_std
@@ -96,7 +96,7 @@ def test_pure_epsilon_is_refused():
 # ------------------------------------------------------------------------------ how the budget is shared out
 
 
-def test_the_balanced_ratio_equalises_what_a_release_costs_but_for_its_importance():
+def test_the_balanced_ratio_equalises_the_costs_of_releases_up_to_their_importance():
     def ratio(first, sampler, clip_norm=1.0, difference_norm=1.0):
         bounds = {"clip_norm": clip_norm, "difference_norm": difference_norm, "refresh": 0.0}
         return balanced_ratio(plan_of(sampler, first=first, **bounds))
@@ -111,7 +111,7 @@ def test_the_balanced_ratio_equalises_what_a_release_costs_but_for_its_importanc
 @pytest.mark.parametrize("refresh", [0.05, 0.3])
 @pytest.mark.parametrize("sampler", [FullBatch(), FixedSize(500, 10_000)], ids=repr)
 def test_no_other_ratio_leaves_much_less_noise_in_the_estimates(refresh, sampler):
-    """Compare by the recursion itself: v_t carries noise_t + (1 - g) times what v_(t-1) carried."""
+    """Compare by the recursion itself: the noise in v_t is noise_t + (1 - g) times the noise in v_(t-1)."""
 
     def noise_in_estimates(ratio):
         bounds = {"clip_norm": 1.0, "difference_norm": 0.05, "refresh": refresh}
@@ -236,7 +236,7 @@ def test_a_run_over_another_number_of_units_is_refused_before_anything_is_drawn(
 
 
 def test_public_units_count_among_those_of_the_data():
-    """The data of FixedOrder(6, public=2) has 8 units: a check of its own used to refuse every number of units."""
+    """The data of FixedOrder(6, public=2) has 8 units. A second, separate check once refused every number of units."""
     plan = plan_of(FixedOrder(6, size=3, public=2), None, first=FullBatch())
     assert len(list(plan.run(8, NoiseSource(0)))) == 4
     with pytest.raises(ValueError, match="n = 8 units, the data has 6"):

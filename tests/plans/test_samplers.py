@@ -25,7 +25,7 @@ from privet.privacy import Adjacency, NoiseSource
 from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
-RARELY = 1e-6  # chance that a statistical test rejects what is right; seeds are fixed, so this is no flakiness
+RARELY = 1e-6  # Probability that a statistical test rejects correct code. Seeds are fixed, so the tests are not flaky.
 
 ALL_SAMPLERS = [FullBatch(), Poisson(0.25), FixedSize(3, 12), OneUniform(12), FixedOrder(12, passes=2, size=5)]
 
@@ -139,7 +139,7 @@ def test_sampling_everything_is_no_sampling():
 
 @pytest.mark.parametrize(("n", "passes", "size"), [(3, 1, 1), (3, 4, 1), (5, 2, 2), (4, 3, 4)])
 def test_the_mu_of_a_fixed_order_is_that_of_the_worst_unit_in_the_chain(n, passes, size):
-    """Brute force: release every noisy sum of +-C; neighbours are two Gaussians whose means are known exactly."""
+    """Brute force: every noisy sum of +-C is released, so neighbours are two Gaussians with known means."""
     clip_norm, multiplier = 0.5, 1.7
     plan = GradientPlan(FixedOrder(n, passes, size), None, clip_norm, multiplier)
     batches = list(plan.sampler.batches(n, plan.steps, NoiseSource(0)))

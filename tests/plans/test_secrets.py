@@ -49,7 +49,7 @@ def test_a_random_skip_is_uniform_over_the_first_half(n, size):
 
 
 def test_the_skip_over_public_units_is_that_of_the_accounting():
-    """The chance that a unit is taken, counted and as the guarantee of each record has it."""
+    """The observed frequency with which a unit is used agrees with the probability in the guarantee of each record."""
     sampler = RandomSkip(3, public=4)
     seen = Counter(unit for seed in range(4000) for batch in drawn(sampler, 7, seed) for unit in batch)
     shares = [seen[unit] / 4000 for unit in range(7)]
@@ -96,7 +96,7 @@ def test_secrets_come_from_the_source_alone(sampler):
     ],
     ids=repr,
 )
-def test_samplers_state_what_is_secret(sampler, secret, word):
+def test_descriptions_name_the_secret(sampler, secret, word):
     assert sampler.secret is secret
     assert word in sampler.in_words()
     assert FixedOrder(9).secret is Secret.NOTHING

@@ -8,7 +8,7 @@ from privet.privacy import NoiseSource
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """Make every draw of noise an error that is no ValueError."""
+    """Make every draw of noise raise an error other than ValueError."""
 
     def refuse(*args, **kwargs):
         raise AssertionError("noise was drawn")

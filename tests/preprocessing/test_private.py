@@ -202,7 +202,7 @@ def test_the_guarantee_stays_within_the_budget_and_uses_it(rows, method, delta, 
         assert isinstance(guarantee.event, PureRelease if delta == 0 else GaussianRelease)
 
 
-def test_a_median_asked_for_twice_is_paid_for_once(rows):
+def test_a_median_requested_twice_is_paid_for_once(rows):
     guarantee = scaler_of(method="quantiles", quantiles=(0.5, 0.9)).fit(rows).guarantee_
     assert "each of 6 quantiles" in guarantee.statement(verbose=True)
 

@@ -73,7 +73,7 @@ def test_public_steps_are_free(data):
     assert not total.is_conditional
 
 
-def test_a_single_estimator_is_a_pipeline_of_one(data):
+def test_the_total_of_a_single_estimator_is_its_own_guarantee(data):
     scaler = private().fit(data[0])
     assert total_guarantee(scaler).epsilon == pytest.approx(scaler.guarantee_.epsilon)
 

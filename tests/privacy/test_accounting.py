@@ -41,18 +41,18 @@ def together(*events):
     return Composition(tuple(events))
 
 
-# --- the truth ----------------------------------------------------------------------------------------------------
+# --- exact values -------------------------------------------------------------------------------------------------
 
 
 def log_densities(noise, rate, x):
-    """Logs of the output densities with a unit of contribution 1 in the data, and without it."""
+    """Return the logs of the output densities with and without a unit of contribution 1 in the data."""
     out = -(x**2) / (2 * noise**2)
     inside = -((x - 1) ** 2) / (2 * noise**2)
     return np.logaddexp(math.log1p(-rate) + out if rate < 1 else -np.inf, math.log(rate) + inside), out
 
 
 def sampled_delta(noise, rate, direction, target):
-    """The hockey-stick divergence of one Poisson step at any real epsilon, in closed form."""
+    """Return the hockey-stick divergence of one Poisson step at any real epsilon, in closed form."""
     unsampled = (
         np.divide(np.expm1(target if direction == "remove" else -target), rate) + 1
     )  # likelihood ratio at the cut
@@ -68,7 +68,7 @@ def sampled_delta(noise, rate, direction, target):
 
 
 def true_delta(noise, rate, steps, target):
-    """The worse direction's divergence of one or two Poisson steps, the second one integrated over the first's loss."""
+    """Return the larger divergence of one or two Poisson steps, the second integrated over the loss of the first."""
     if steps == 1:
         return max(float(sampled_delta(noise, rate, direction, target)) for direction in ("remove", "add"))
     x = np.arange(-14 * noise, 1 + 14 * noise, noise / 400)
@@ -84,13 +84,13 @@ def true_epsilon(noise, rate, steps, delta):
 
 
 def one_step_epsilon(noise, rate, delta):
-    """One Poisson step at any scale: delta is rate times the unsampled one at log(1 + (e^epsilon - 1)/rate)."""
+    """Return epsilon of one Poisson step: delta is rate times the unsampled delta at log(1 + (e^epsilon - 1)/rate)."""
     return math.log1p(rate * math.expm1(gdp_epsilon(1 / noise, delta / rate)))
 
 
-# A rate that takes everybody is accounted for without sampling, so the transforms are tested just below it. There, an
-# event of the unsampled pair keeps its probability up to a factor (1 - 1e-12)^steps: epsilon is that at a delta larger
-# by that little.
+# A rate of 1 is accounted for without sampling, so the transforms are tested just below it. There, an event of the
+# unsampled pair keeps its probability up to a factor of (1 - 1e-12)^steps, so epsilon is that at a slightly larger
+# delta.
 ALMOST_ONE = 1 - 1e-12
 
 
@@ -141,7 +141,7 @@ def test_a_rate_near_one_is_never_below_the_gaussian_profile(noise, steps, times
 @pytest.mark.parametrize(("noise", "steps"), [(10.0, 1000), (30.0, 9999), (100.0, 9999)])
 @pytest.mark.parametrize("times_floor", [1.0, 3.0])
 def test_fourier_rounding_never_takes_epsilon_below_the_truth(noise, steps, times_floor):
-    """A very fine grid leaves no slack behind which the rounding of the transform could hide."""
+    """On a very fine grid there is no slack that could hide the rounding errors of the transform."""
     part = PoissonGaussian(noise, ALMOST_ONE, steps)
     delta = times_floor * fourier_floor((part,))
     very_fine = Precision(cells_per_deviation=160.0, most_cells=10**6)
@@ -171,7 +171,7 @@ def test_below_the_fourier_floor_epsilon_stays_above_the_truth(delta):
 
 @pytest.mark.parametrize("delta", [1e-13, 1e-11])
 def test_rounding_of_tiny_renyi_divergences_never_gives_epsilon_zero(delta):
-    """Here dp-accounting's divergences come out negative, and it makes an epsilon of zero of that."""
+    """Here the divergences of dp-accounting are negative, from which it computes an epsilon of zero."""
     noise, rate = 1e6, 1e-4
     assert epsilon(PoissonGaussian(noise, rate, 10**5), ADD, delta) >= one_step_epsilon(noise, rate, delta) > 0
 
@@ -381,7 +381,7 @@ def test_an_empty_release_has_epsilon_zero(event, analysis):
     ids=["Poisson", "fixed size"],
 )
 def test_forty_equal_runs_are_one_run_of_forty_times_the_steps(many, one, adjacency, takes_less_than):
-    """A ledger is full of repeated plans: neither rounding nor waiting may grow with their number."""
+    """Ledgers contain many repeated plans, whose number must increase neither rounding errors nor the time."""
     assert takes_less_than(2.0, lambda: epsilon(together(*many), adjacency, 1e-5))
     assert epsilon(together(*many), adjacency, 1e-5) == pytest.approx(epsilon(one, adjacency, 1e-5), rel=1e-6)
 
@@ -400,7 +400,7 @@ def test_a_composition_is_never_better_than_its_parts(parts, adjacency, delta):
     for first, second in itertools.combinations(parts, 2):
         whole = epsilon(together(first, second), adjacency, delta)
         for part in (first, second):
-            # Both are upper bounds on grids of their own, which differ by a few in ten thousand.
+            # Both are upper bounds on different grids, and differ by a few parts in ten thousand.
             assert whole >= epsilon(part, adjacency, delta) * (1 - 2e-3)
 
 
@@ -437,7 +437,7 @@ print(epsilon({event!r}, Adjacency.ADD_OR_REMOVE, {delta}))
 
 
 def isolated_epsilon(event, delta):
-    """Account in a process of its own with little time and memory: some grids have filled the whole machine."""
+    """Return epsilon, computed in a separate process with limited time and memory, because a grid can be too large."""
     script = ISOLATED.format(event=event, delta=delta)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, f"killed, or: {result.stderr[-300:]}"
@@ -469,7 +469,7 @@ def test_extremely_rare_batches_have_a_finite_epsilon(event):
     assert 0 <= isolated_epsilon(event, 1e-8) < 1e-3
 
 
-# --- the door itself ----------------------------------------------------------------------------------------------
+# --- the arguments ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1, 1.5, -1e-9, math.nan, math.inf, True, "1e-5", None], ids=repr)
@@ -522,7 +522,7 @@ def test_epsilon_falls_as_delta_grows(event):
 
 
 def epsilon_or_refusal(make, adjacency, delta, argument):
-    """The certified epsilon, or None where the argument itself is refused by name: never NaN, never another error."""
+    """Return the certified epsilon, which must not be NaN, or None if the argument is refused by name."""
     try:
         value = epsilon(make(), adjacency, delta)
     except ValueError as error:

@@ -49,7 +49,7 @@ def test_an_adjacency_is_restored_from_its_name_and_names_the_unit(adjacency):
     assert "client" in adjacency.in_words.format(unit="client")
 
 
-def test_a_budget_is_given_as_budget_as_epsilon_or_as_pair():
+def test_a_budget_can_be_a_budget_an_epsilon_or_a_pair():
     budget = Budget(2.0, 1e-6)
     assert as_budget(budget) is budget
     assert as_budget((2.0, 1e-6)) == as_budget([2, 1e-6]) == budget
@@ -62,7 +62,7 @@ def test_an_epsilon_without_a_number_of_records_is_refused_with_a_remedy():
 
 
 @pytest.mark.parametrize("value", [None, True, "1", (1.0,), (1.0, 1e-5, 2), {}], ids=repr)
-def test_what_is_not_a_budget_is_named(value):
+def test_a_value_that_is_not_a_budget_is_refused_by_name(value):
     with pytest.raises(ValueError, match=r"^a budget must be [^\n]*$"):
         as_budget(value, n=10)
 

@@ -29,7 +29,7 @@ calibrations = settings(
 
 
 def calibrated(family, adjacency, budget):
-    """Calibrate, and hold the result to the promise."""
+    """Return the calibrated noise multiplier after checking that it meets the budget."""
     noise = calibrate(family, adjacency, budget)
     achieved = epsilon(family(noise), adjacency, budget.delta)
     assert 0.99 * budget.epsilon < achieved <= budget.epsilon, f"{family(noise)} at {budget}"
@@ -82,7 +82,7 @@ def test_full_batch_calibration_is_exact(budget, steps, adjacency):
     ],
 )
 def test_the_slowest_calibrations_known_take_seconds(family, adjacency, budget, takes_less_than):
-    # Less than two on a quiet machine. Late in a long run, with memory in pieces, large transforms take longer.
+    # This takes less than two seconds on an idle machine. Fragmented memory, late in a long run, slows transforms down.
     assert takes_less_than(6.0, lambda: calibrate(family, adjacency, budget))
 
 
@@ -96,7 +96,7 @@ def test_the_slowest_calibrations_known_take_seconds(family, adjacency, budget, 
     ],
 )
 def test_fixed_size_calibration_converges_where_epsilon_jumps_at_a_loose_delta(n, size, steps, budget):
-    """The Renyi conversion of dp-accounting leaps to zero there, past the window that a search would wait for."""
+    """The Renyi conversion of dp-accounting jumps to zero there, past the window that the search aims for."""
     noise = calibrate(lambda z: FixedSizeGaussian(z, n, size, steps), REPLACE, budget)
     assert epsilon(FixedSizeGaussian(noise, n, size, steps), REPLACE, budget.delta) <= budget.epsilon
 

@@ -31,7 +31,7 @@ def log_comb(order, j):
 
 
 def theorem_9(order, rate, nu2):
-    """Wang, Balle and Kasiviswanathan's bound for fixed-size sampling, at an integer order."""
+    """Return the bound of Wang, Balle and Kasiviswanathan for fixed-size sampling, at an integer order."""
     j = np.arange(3, order + 1)
     second = min(math.log(4 * math.expm1(1 / nu2)), math.log(2) + 1 / nu2)
     terms = np.concatenate(
@@ -44,14 +44,14 @@ def theorem_9(order, rate, nu2):
 
 
 def exact_poisson(order, rate, nu2):
-    """Exact RDP of the Poisson-sampled Gaussian at an integer order (Mironov, Talwar and Zhang)."""
+    """Return the exact RDP of the Poisson-sampled Gaussian at an integer order (Mironov, Talwar and Zhang)."""
     j = np.arange(order + 1)
     weights = log_comb(order, j) + (order - j) * math.log1p(-rate) + j * math.log(rate)
     return logsumexp(weights + j * (j - 1) / (2 * nu2)) / (order - 1)
 
 
 def sampled(lemma, rate, nu):
-    """The dp-accounting event; nu is relative to the sensitivity under the lemma's own adjacency in both cases."""
+    """Return the dp-accounting event. In both cases nu is relative to the sensitivity under the lemma's adjacency."""
     gaussian = dpa.GaussianDpEvent(nu)
     if lemma.adjacency == "add-or-remove":
         return dpa.PoissonSampledDpEvent(rate, gaussian)
@@ -64,7 +64,7 @@ def accountant(lemma, orders=ORDERS):
 
 
 def points(lemma):
-    """All (order, rate, nu^2) of a grid that meet the lemma's conditions, the noise floor itself included."""
+    """Return all (order, rate, nu^2) of a grid that meet the conditions of the lemma, including the noise floor."""
     for rate in np.geomspace(1e-5, 0.3, 25):
         for nu2 in lemma.noise_floor * np.geomspace(1.0 + 1e-12, 1e4, 40):
             holding = [a for a in range(2, 80) if max(lemma.misses(a, rate, math.sqrt(nu2))) <= 0]
@@ -115,7 +115,7 @@ def test_the_poisson_lemma_needs_the_repaired_inequality():
 
 
 def test_the_lssgd_order_condition_divides_by_one_plus_the_noise():
-    """Read with 1 + nu^2 in the numerator, it admits points where the bound behind the lemma is far larger."""
+    """With 1 + nu^2 in the numerator, the condition admits points where the underlying bound is far larger."""
     order, rate, nu2 = 9, 0.5, 1e4
     assert order <= math.log((1 + nu2) / rate)
     assert theorem_9(order, rate, nu2) > 50 * 5 * rate**2 * order / nu2
@@ -280,7 +280,7 @@ def test_fed_noise_meets_its_budget(epsilon):
     ),
 )
 def test_noise_is_refused_or_proved(name, size, steps, budget):
-    """Whatever is asked: either a side condition is named, or lemma, composition and conversion give epsilon."""
+    """For any input, either a failed side condition is named, or lemma, composition and conversion give epsilon."""
     try:
         if name == "lssgd":
             lemma, noise = lemmas.DP_LSSGD, cf.dp_lssgd_noise(10**6, size, steps, lipschitz=1.0, **budget)
@@ -301,7 +301,7 @@ def test_noise_is_refused_or_proved(name, size, steps, budget):
 @pytest.mark.parametrize("rounded", [True, False])
 @pytest.mark.parametrize("epsilon", [0.1, 0.15, 0.2, 0.25, 0.3])
 def test_lssgd_own_experiment_is_outside_its_theorem(epsilon, rounded):
-    """50 epochs on 50,000 digits: alpha is 39 at least, where 5.05 is the most that any noise allows."""
+    """50 epochs on 50,000 digits need an alpha of at least 39, but no noise allows more than 5.05."""
     with pytest.raises(lemmas.SideConditionError, match=r"DP-LSSGD, Lemma 11 \(alpha <= log\(1/\(tau") as caught:
         cf.dp_lssgd_noise(50_000, 128, 50 * 390, lipschitz=1.0, epsilon=epsilon, delta=1e-5, rounded_order=rounded)
     assert caught.value.condition == "order condition"
@@ -311,7 +311,7 @@ def test_lssgd_own_experiment_is_outside_its_theorem(epsilon, rounded):
 
 
 def test_lssgd_printed_noise_of_its_own_experiment_still_protects():
-    """What the paper ran with at epsilon 0.2: no theorem behind it, and far more noise than needed."""
+    """The paper's noise at epsilon 0.2 is not covered by its theorem, but is far larger than needed."""
     split, steps = 0.5, 50 * 50_000 // 128
     alpha = 1 + math.log(1e5) / (split * 0.2)
     nu = lemmas.DP_LSSGD.multiplier_for(split * 0.2 / steps, alpha, 128 / 50_000)
@@ -389,7 +389,7 @@ def test_fed_small_budgets_are_infeasible(n_clients, rounds, most, rounded):
 
 
 def test_srm_first_noise_is_measured_with_the_squared_batch_size():
-    """With b0 in place of b0^2 nu^2 would be judged 60 times too small; the sensitivity is 2 G / b0."""
+    """The sensitivity is 2 G / b0. With b0 in place of b0^2, nu^2 would be computed 60 times too small."""
     noise = cf.dp_srm_noise(**SRM)
     b0, bound = SRM["first_batch_size"], SRM["gradient_bound"]
     assert b0 * noise.first.std**2 / (4 * bound**2) < 0.7  # as printed: this run would be refused
@@ -423,7 +423,7 @@ def test_srm_holds_each_release_to_its_own_conditions(first, later):
 
 
 def test_srm_corollary_on_large_batches():
-    """b0 = b = n sqrt(epsilon / T), beta = 1/2 and T >= O(log^4(1/delta)): true, and that T is beyond 10^7."""
+    """The corollary with b0 = b = n sqrt(epsilon / T) and beta = 1/2 holds, but only for T above 10^7."""
     common = {"gradient_bound": 1.0, "difference_bound": 0.1, "momentum": 0.1, "epsilon": 1.0, "delta": 1e-5}
 
     def noise(steps):

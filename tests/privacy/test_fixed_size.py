@@ -14,7 +14,7 @@ ORDERS = np.array([2, 3, 4, 5, 8, 13, 32, 64, 128, 200, 256], dtype=float)
 
 
 def dp_accounting_rdp(sigma, n, size, orders=ORDERS):
-    """The peer's bound; under REPLACE_ONE its RDP accountant too reads sigma relative to the replace-one distance."""
+    """Return dp-accounting's bound. Under REPLACE_ONE its sigma is relative to the replace-one distance as well."""
     accountant = RdpAccountant([int(order) for order in orders], dpa.NeighboringRelation.REPLACE_ONE)
     accountant.compose(dpa.SampledWithoutReplacementDpEvent(n, size, dpa.GaussianDpEvent(sigma)))
     return np.asarray(accountant.rdp)
@@ -37,7 +37,7 @@ def test_never_exceeds_dp_accounting(sigma, n, size):
 
 
 def theorem_27(sigma, rate, order):
-    """Wang, Balle and Kasiviswanathan's bound term by term in 400 digits, differences and all."""
+    """Return the bound of Wang, Balle and Kasiviswanathan, computed term by term with 400 digits."""
     with mp.workdps(400):
         rate, variance = mp.mpf(rate), mp.mpf(sigma) ** 2
 
@@ -90,7 +90,7 @@ def test_grows_with_rate_and_falls_with_noise():
 
 
 def sum_mixture(changed, others, size):
-    """The means and weights of the sum over a uniformly random batch, all contributions being +-C or 0 with C = 1."""
+    """Return means and weights of the sum over a uniformly random batch of contributions +-C or 0, with C = 1."""
     return [sum(batch) for batch in itertools.combinations([changed, *others], size)]
 
 
@@ -100,7 +100,7 @@ def log_density(means, noise, x):
 
 
 def renyi_divergence(p_means, q_means, noise, order):
-    """The Renyi divergence of two Gaussian mixtures on the line by the trapezoidal rule, which is exact to rounding."""
+    """Return the Renyi divergence of two Gaussian mixtures, by the trapezoidal rule, which is exact up to rounding."""
     reach = (40 + 2 * order / noise) * noise + len(p_means) + order
     x = np.arange(-reach, reach, noise / 8)
     log_integrand = order * log_density(p_means, noise, x) + (1 - order) * log_density(q_means, noise, x)
@@ -124,7 +124,7 @@ def test_bounds_the_true_divergence_of_every_tiny_neighbouring_pair(noise, n, si
 @pytest.mark.parametrize("noise", [0.6, 1.0, 2.0, 6.0])
 @pytest.mark.parametrize("n", [3, 4])
 def test_the_bound_would_be_broken_without_the_factor_two(noise, n):
-    """Reading the noise relative to C instead of 2C promises less than two datasets of +-C really differ by."""
+    """Noise relative to C instead of 2C would claim less than the true divergence of two datasets of +-C."""
     pair = sum_mixture(1.0, [0.0] * (n - 1), n - 1), sum_mixture(-1.0, [0.0] * (n - 1), n - 1)
     order = np.array([6.0])
     misread = min(fixed_size_rdp(noise, (n - 1) / n, order)[0], order[0] / (2 * noise**2))
@@ -132,7 +132,7 @@ def test_the_bound_would_be_broken_without_the_factor_two(noise, n):
 
 
 def test_finite_differences_stay_accurate_where_those_of_dp_accounting_do_not():
-    """Errata, Defaults 3: 25 steps at n = 5, size 1 come to 4.2 at order 256, where the unsampled bound is 0.06."""
+    """dp-accounting gives 4.2 for 25 steps at n = 5, size 1 and order 256, where the unsampled bound is 0.06."""
     sigma, order = 230.0, np.array([256.0])
     unsampled = 25 * order[0] / (2 * sigma**2)
     assert 25 * dp_accounting_rdp(sigma, 5, 1, order)[0] > 4
@@ -140,6 +140,6 @@ def test_finite_differences_stay_accurate_where_those_of_dp_accounting_do_not():
 
 
 def test_the_bound_alone_can_exceed_the_unsampled_one():
-    """Hence the minimum per order that accounting.py takes."""
+    """This is why ``FixedSizeGaussian.renyi`` takes the minimum of both bounds at each order."""
     sigma, orders = 10.0, np.array([2.0, 8.0, 16.0])
     assert np.all(fixed_size_rdp(sigma, 0.9, orders) > 1.5 * orders / (2 * sigma**2))

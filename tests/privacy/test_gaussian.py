@@ -21,7 +21,7 @@ from privet.privacy import (
 )
 from privet.privacy.analyses.gaussian import gdp_epsilons, log_gdp_deltas
 
-# --- the truth, in as many digits as it takes ---------------------------------------------------------------------
+# --- exact values, with as many digits as necessary ---------------------------------------------------------------
 
 
 def exact_delta(mu, epsilon):
@@ -30,7 +30,7 @@ def exact_delta(mu, epsilon):
 
 
 def exact_sigma(budget):
-    """The root of the privacy profile for sensitivity 1, by secant steps from the library's own answer."""
+    """Return the root of the privacy profile for sensitivity 1, by secant steps from the result of the library."""
     with mp.workdps(50):
         log_delta = mp.log(mp.mpf(budget.delta))
         start = mp.mpf(gaussian_sigma(1.0, budget))

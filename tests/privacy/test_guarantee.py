@@ -100,6 +100,17 @@ def test_statement_has_at_most_12_lines_and_counts_what_it_leaves_out(n_enforced
     assert subject.statement(verbose=True).count(text) == len(conditions)
 
 
+def test_statement_leaves_out_the_longest_conditions_first():
+    technical = enforced("; ".join([LONG] * 5))
+    short = [enforced("the objective has an additional penalty"), enforced("long rows are scaled down")]
+    text = guarantee(None, REPLACE, 1e-5, technical, *short, VOUCHED, SECRET).statement()
+    assert [line for line in text.splitlines() if "Enforced:" in line] == [
+        f"  Enforced: {each.text}." for each in short
+    ]
+    assert text.endswith("(1 further detail in the verbose statement)")
+    assert technical.text in guarantee(None, REPLACE, 1e-5, technical, *short).statement(verbose=True)
+
+
 def test_statement_shows_every_assumed_condition_before_the_enforced_ones():
     conditions = [CLIPPED, *(assumed(f"{LONG} {i}") for i in range(9)), Assumption("a detail is assumed", False, True)]
     text = guarantee(None, REPLACE, 1e-5, *conditions).statement()
@@ -127,7 +138,7 @@ def test_str_is_the_statement_and_numbers_are_in_its_first_line():
 
 
 def test_the_printed_epsilon_is_never_below_the_certified_one():
-    """A statement is quoted: rounding it to the nearest would promise more than is certified."""
+    """Statements are quoted, and rounding to the nearest number could promise more than is certified."""
     for mu in (0.1, 0.123456, 0.31, 0.5, 0.77, 1.9):
         subject = guarantee(GaussianRelease(mu))
         printed = float(subject.statement().split(",")[0].lstrip("("))
@@ -209,7 +220,7 @@ def strictly(text):
 
 
 def test_json_of_an_infinite_epsilon_is_still_json():
-    """A Gaussian release at delta = 0. RFC 8259 has no Infinity: other readers choke on it."""
+    """A Gaussian release at delta = 0 has an infinite epsilon. RFC 8259 has no Infinity, so readers would fail."""
     subject = guarantee(GaussianRelease(1.0), REPLACE, 0.0)
     assert subject.epsilon == math.inf
     assert strictly(subject.to_json())
@@ -307,7 +318,7 @@ def test_deltas_that_add_up_to_one_are_refused():
 def test_adjacencies_and_units_never_mix():
     with pytest.raises(ValueError, match=r"^cannot compose replace-one with add-or-remove [^\n]*$"):
         compose([guarantee(), guarantee(None, ADD)])
-    with pytest.raises(ValueError, match=r"^cannot compose [^\n]*each record [^\n]*each client$"):
+    with pytest.raises(ValueError, match=r"^cannot compose [^\n]*each record [^\n]*each client\. State[^\n]*$"):
         compose([guarantee(), guarantee(unit=Unit.CLIENT)])
     with pytest.raises(ValueError, match=r"^nothing to compose[^\n]*$"):
         compose([])

@@ -24,7 +24,7 @@ PROFILE = (0.0, 0.01, 0.1, 0.3, 1.0, 2.0, 4.0)  # epsilons at which profiles are
 
 
 def rounded_up_from(exact):
-    """Return a comparison with the exact value: not below it, and above by next to nothing."""
+    """Return a comparison with the exact value: not below it, and above it by a rounding error only."""
     return pytest.approx(float(exact) * (1 + 1.5e-10), rel=1.5e-10, abs=1e-300)
 
 
@@ -50,7 +50,7 @@ def test_known_values_of_a_secret_order(passes, expected):
 
 
 def test_known_value_of_a_secret_stop():
-    """Erratum (d): n = 1000, sigma = 8L, delta = 1e-6; without averaging 1.061."""
+    """docs/corrections.md (d): n = 1000, sigma = 8L, delta = 1e-6. Without averaging, epsilon is 1.061."""
     event = LastIterate(8.0, n=1000, secret=Secret.STOP)
     assert epsilon(event, REPLACE, 1e-6) == pytest.approx(0.594, abs=5.1e-4)
     assert epsilon(replace(event, secret=Secret.NOTHING), REPLACE, 1e-6) == pytest.approx(1.061, abs=5.1e-4)
@@ -60,7 +60,7 @@ def test_known_value_of_a_secret_stop():
 @pytest.mark.parametrize("n", [1, 2, 3, 40, 1000])
 @pytest.mark.parametrize(("bound", "sigma"), [(1.0, 4.0), (0.3, 7.7)])
 def test_theorem_23_at_every_index(n, bound, sigma):
-    """mu_t^2 = 4 L^2 / (sigma^2 (n - t + 1)), whatever the step size."""
+    """mu_t^2 = 4 L^2 / (sigma^2 (n - t + 1)), independent of the step size."""
     exact = 2 * bound / sigma / np.sqrt(n - np.arange(n))
     for step_size in (1.0, 0.013):
         mus = LastIterate(sigma / bound, n=n, step_size=step_size).place_mus()
@@ -88,13 +88,13 @@ def test_theorem_35_at_every_index(n, passes):
 
 
 def noisy_gd(c, steps):
-    """Errata: strongly convex noisy gradient descent, gradients that differ by twice the noise."""
+    """Return the mu of strongly convex noisy gradient descent whose gradients differ by twice the noise."""
     c = mp.mpf(c)
     return 2 * mp.sqrt((1 - c**steps) / (1 + c**steps) * (1 + c) / (1 - c))
 
 
 def noisy_cgd(c, length, passes):
-    """Errata: its cyclic form, the last of two batches or more; for one the form above is less."""
+    """Return the mu of the last of at least two batches in cyclic noisy descent. For one batch use ``noisy_gd``."""
     c = mp.mpf(c)
     later = (1 - c ** (length * (passes - 1))) / (1 + c ** (length * (passes - 1)))
     return 2 * mp.sqrt(1 + c ** (2 * length - 2) * (1 - c**2) / (1 - c**length) ** 2 * later)
@@ -143,7 +143,7 @@ def test_known_values_of_docs_corrections_with_a_diameter():
 
 
 def by_solver(shifts, noise, contraction, start):
-    """Return the least mu by sequential quadratic programming over the allocation, from scratch."""
+    """Return the smallest mu, found by sequential quadratic programming over all allocations."""
     shifts, noise, contraction = (np.asarray(values, dtype=float) for values in (shifts, noise, contraction))
     steps, noisy = shifts.size, np.flatnonzero(noise > 0)
 
@@ -184,7 +184,7 @@ def by_solver(shifts, noise, contraction, start):
 
 
 def random_schedule(rng, steps, quiet=True):
-    """Shifts and noises, some of them zero, and factors below, at and above 1."""
+    """Return shifts and noises, some of them zero, and factors below, at and above 1."""
     shifts = rng.uniform(0.1, 2, steps) * (rng.random(steps) < 0.6)
     noise = rng.uniform(0.3, 3, steps)
     if quiet:
@@ -214,7 +214,7 @@ def test_with_a_diameter_it_is_the_best_over_all_beginnings(seed):
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(1, 40))
-def test_any_allocation_costs_at_least_as_much(seed, steps):
+def test_any_other_allocation_costs_at_least_as_much(seed, steps):
     rng = np.random.default_rng(seed)
     shifts, noise, contraction, start = random_schedule(rng, steps, quiet=False)
     z, cost = start, 0.0
@@ -270,7 +270,7 @@ def test_a_contraction_of_zero_hides_all_earlier_steps():
 @pytest.mark.parametrize("c", [1.5, 3.0])
 @pytest.mark.parametrize("steps", [3, 50, 5000])
 def test_expanding_maps_are_paid_for_in_every_step(c, steps):
-    """Paying late costs more than paying now: the composition bound is the best, however far weights overflow."""
+    """Paying later costs more than paying now, so composition is the best bound, even where weights overflow."""
     assert last_iterate_mu(np.full(steps, 0.2), 0.7, c) == pytest.approx(0.2 / 0.7 * math.sqrt(steps), rel=1e-9)
 
 
@@ -323,7 +323,7 @@ class Chain:
         return image, masses
 
     def _kernel(self, image):
-        """Return the masses of the nodes, given a start at each of the places with that image."""
+        """Return the masses of the nodes after a step whose map sends the current points to ``image``."""
         inside = self._normal(self.nodes[1:-1, None] - image) * self._weights[:, None]
         ends = ndtr((-self.edge - image) / self.noise), ndtr((image - self.edge) / self.noise)
         return np.vstack((ends[0], inside, ends[1]))
@@ -334,8 +334,8 @@ class Chain:
     def profiles(self, p, q):
         """Return the larger of the two hockey-stick divergences as a function of epsilon.
 
-        Densities tell where one exceeds a multiple of the other, distribution functions by how much: an error in the
-        first hardly matters.
+        The densities show where one law exceeds a multiple of the other, and the distribution functions by how much.
+        Errors in the densities therefore hardly matter.
         """
         reach = self.edge + 3 + 9 * self.noise
         x = np.arange(-reach, reach, self.noise / 20)
@@ -400,7 +400,7 @@ def names(slopes):
 @pytest.mark.parametrize("steps", [1, 2, 5, 40])
 @pytest.mark.parametrize("ridge", [0.0, 0.4, 1.5, 1.9])
 def test_descent_on_quadratics_attains_the_bound(steps, ridge):
-    """Gradients linear in the data: the bound is the truth, to a millionth."""
+    """Gradients are linear in the data, and the bound agrees with the truth to a millionth."""
     step_size, noise = 0.5, 0.8
     chain = Chain(noise, reach=16.0 if ridge else 8 + 1.2 * steps)
     slopes = (lambda x: up(x) * 0.3), (lambda x: down(x) * 0.3)
@@ -418,7 +418,7 @@ def test_descent_on_quadratics_attains_the_bound(steps, ridge):
 @pytest.mark.parametrize("radius", [math.inf, 0.6])
 @pytest.mark.parametrize("steps", [2, 6, 30])
 def test_smooth_chains_and_projected_ones_stay_below_the_bound(slopes, ridge, radius, steps):
-    """With the least shifts and factors that hold on the grid, so that there is no slack but the theorem's own."""
+    """The smallest shifts and factors that hold on the grid are used, so the only slack is that of the theorem."""
     noise = 0.5
     chain = Chain(noise, radius, reach=8 + 1.0 * steps)
     one, other = (Step(slope, 0.5, ridge) for slope in slopes)
@@ -473,7 +473,7 @@ ORDERS = tuple(itertools.permutations(range(4)))
 @pytest.mark.parametrize("others", [(up, up, up, up), (right, left, rising, down)], ids=["linear", "curved"])
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_runs_with_a_secret_stay_below_the_average_claimed(secret, passes, public, unit, others, ridge):
-    """The exact mixture over all secrets, for every unit."""
+    """The exact mixture over all secrets is compared with the claim for every unit."""
     step_size, noise_multiplier = 0.5, 1.5
     chain = Chain(step_size * noise_multiplier, reach=16.0)
     steps = {slope: Step(slope, step_size, ridge) for slope in {*others, up, down, right}}
@@ -508,7 +508,7 @@ def test_runs_with_a_secret_stay_below_the_average_claimed(secret, passes, publi
 
 
 def test_the_stop_itself_must_stay_secret():
-    """Were it told, the first unit would have the mu of a run of one step with chance 1/n: the claim is for less."""
+    """If the stop were known, the first unit would have the mu of one step with probability 1/n, above the claim."""
     event = LastIterate(1.0, n=4, secret=Secret.STOP)
     mus, chances = event.mixture()
     assert chances == pytest.approx([0.25] * 4)
@@ -519,7 +519,7 @@ def test_the_stop_itself_must_stay_secret():
 
 
 def explicit(event):
-    """Return the mus of an event by writing every place's schedule out."""
+    """Return the mus of an event, computed from the explicit schedule of each place."""
     length, mus = event.steps // event.passes, []
     for place in range(event.places):
         shifts = np.zeros(event.steps)
@@ -647,7 +647,7 @@ def test_more_runs_cost_more_but_less_than_their_sum(secret):
 
 
 def test_two_runs_with_a_secret_stop_by_convolution():
-    """The exact law of the sum of two losses, each of a Gaussian whose mu is drawn and told."""
+    """Compare with the exact law of the sum of two losses, each of a Gaussian whose mu is random and revealed."""
     event = LastIterate(4.0, n=5, secret=Secret.STOP, runs=2)
     mus, chances = event.mixture()
     for delta in (1e-5, 1e-2):
@@ -707,7 +707,7 @@ def test_units_of_a_last_smaller_batch_are_less_likely_to_be_last():
     assert event.mixture()[1] == pytest.approx([3 / 7, 3 / 7, 1 / 7])
 
 
-def test_skipped_units_have_their_chance_taken_into_account():
+def test_skipped_units_have_a_smaller_epsilon_by_their_probability():
     event, delta = LastIterate(2.0, n=6, secret=Secret.SKIP), 0.01
     found = event.record_epsilons(delta)
     for place, mu in enumerate(2 / 2 / np.sqrt(6 - np.arange(6))):

@@ -19,7 +19,7 @@ REPLACE = Adjacency.REPLACE_ONE
 
 @pytest.mark.parametrize("quiet", [200, 2000, 3000, 30_000])
 def test_noise_is_not_forgotten_where_none_follows(quiet):
-    """One shift, one noise, and then maps that merely scale: the last iterate shows all, and mu is 1."""
+    """After one shift and one noise, the maps only scale, so the last iterate reveals everything and mu is 1."""
     shifts = np.zeros(quiet + 1)
     shifts[0] = 1.0
     assert last_iterate_mu(shifts, shifts, 0.9) == pytest.approx(1.0, rel=1e-9)
@@ -49,7 +49,7 @@ def test_units_that_are_forgotten_altogether_do_not_break_the_average(contractio
 
 
 def test_many_records_without_any_loss_are_found_quickly(takes_less_than):
-    """Brackets that reach down to an epsilon of exactly 0 were halved a thousand times."""
+    """Brackets that begin at an epsilon of exactly 0 must not be halved a thousand times."""
     assert takes_less_than(5.0, lambda: per_record_epsilon(100_000, noise_multiplier=1000.0, delta=1e-5))
     found = per_record_epsilon(100_000, noise_multiplier=1000.0, delta=1e-5)
     assert found[0] == 0.0 < found[-1]
@@ -62,7 +62,7 @@ def test_a_secret_stop_for_many_records_is_analysed_quickly(takes_less_than):
 @pytest.mark.parametrize("gap", [1e-7, 1e-8, 3e-9, 1e-9, 1e-10, 3e-11, 1e-11, 1e-12])
 @pytest.mark.parametrize("n", [10, 1000, 30_000])
 def test_factors_near_one_lose_no_digits(gap, n):
-    """1 - c^(2k) over 1 - c^2 cancels: mus come out too small by up to some 1e-8."""
+    """(1 - c^(2k)) / (1 - c^2) would suffer from cancellation and make mus too small by up to 1e-8."""
     mus = LastIterate(1.0, n=n, contraction=1 - gap).place_mus()
     with mp.workdps(60):
         c = mp.mpf(1 - gap)

@@ -1,4 +1,4 @@
-"""The law of noise that is made of fair bits, and what may be claimed of it."""
+"""The law of noise made from fair bits, and the privacy that it gives."""
 
 import math
 
@@ -18,7 +18,7 @@ REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 
 
 def by_hand(law):
-    """Return the law as exact fractions of 2^bits_drawn, one bit at a time."""
+    """Return the law as exact fractions of 2^bits_drawn, computed one bit at a time."""
     counts = [1]
     for weight in law.weights().tolist():
         longer = counts + [0] * weight
@@ -85,7 +85,7 @@ def test_two_coordinates_keep_within_their_claimed_profile(shifts, eps):
 
 
 def test_the_comparison_is_tight():
-    """A Gaussian of the same standard deviation has steps of 1/std; the default law's are a few per cent longer."""
+    """A Gaussian of the same std has steps of 1/std, and those of the default law are only a few percent longer."""
     law = LatticeLaw()
     step, _ = law.comparison(1e-9)
     assert 1 / law.std < step < 1.05 / law.std
@@ -99,7 +99,7 @@ def test_the_comparison_is_tight():
 
 
 def test_twice_the_step_would_be_refuted():
-    """The bound is no idle one: a law that is half as wide breaks it."""
+    """The bound is tight: a law that is half as wide violates it."""
     law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
     step, distance = law.comparison(1e-6)
     shift, eps = round(law.std), 1.0
@@ -111,7 +111,7 @@ def test_twice_the_step_would_be_refuted():
 
 @pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(200, 2, 8), 1e-6), (LatticeLaw(200, 4, 8), 1e-10)])
 def test_laws_that_are_not_log_concave_are_refused(law, tail):
-    """Between steps of 2^bits they have bumps, which a shift shows and no distribution function does."""
+    """Between steps of 2^bits they have bumps, which a shift reveals although the distribution function does not."""
     with pytest.raises(ValueError, match="not log-concave"):
         law.comparison(tail)
 
@@ -172,6 +172,6 @@ class TestAccounting:
         near = epsilon(Composition((other, NearlyGaussian(0.2, 1e-8))), ADD, 1e-5)
         assert exact <= near < 1.01 * exact
 
-    def test_it_travels_as_a_dictionary(self):
+    def test_a_dictionary_restores_the_event(self):
         event = NearlyGaussian(0.3, 1e-7)
         assert event_from_dict(event.to_dict()) == event

@@ -124,7 +124,7 @@ def test_a_total_of_nan_exceeds_every_limit(path, monkeypatch):
 
 
 def test_a_release_with_delta_only_is_charged(path):
-    """An ApproximateRelease without epsilon publishes everything with its delta: a small enough limit forbids it."""
+    """An ApproximateRelease with epsilon 0 may publish everything with probability delta, so it is charged as well."""
     publish = Guarantee(0.0, 0.01, REPLACE, ApproximateRelease(0.0, 0.01), "the table, one time in a hundred")
     with pytest.raises(BudgetExceededError):
         Ledger(path, Budget(1.0, 1e-5)).spend(publish)
@@ -135,7 +135,7 @@ def test_a_release_with_delta_only_is_charged(path):
 )
 @pytest.mark.parametrize("limit", [None, Budget(10, 1e-3)], ids=["unlimited", "limited"])
 def test_a_guarantee_that_cannot_be_composed_with_the_rest_is_not_recorded(path, other, limit):
-    """Otherwise the ledger would have no total ever after."""
+    """Otherwise the ledger would no longer have a total."""
     ledger = Ledger(path, limit)
     ledger.spend(GAUSS)
     with pytest.raises(ValueError, match="cannot compose"):
@@ -144,7 +144,7 @@ def test_a_guarantee_that_cannot_be_composed_with_the_rest_is_not_recorded(path,
 
 
 def test_a_ledger_without_limit_records_every_guarantee(path):
-    """Even where the deltas add up to more than 1 and there is no total to state."""
+    """This holds even if the deltas add up to more than 1, so that there is no total."""
     careless = spent(GaussianRelease(0.1), 0.4)
     for _ in range(3):
         Ledger(path).spend(careless)
@@ -174,7 +174,7 @@ def test_a_limit_may_be_a_pair(path):
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 200])
 def test_a_truncated_last_line_is_an_error_and_nothing_is_added_to_it(path, cut):
-    """A crash of the machine can leave part of a line, be it all but the end of the line itself."""
+    """A crash of the machine can leave any part of a line, such as a line without its line feed."""
     for _ in range(3):
         Ledger(path).spend(GAUSS)
     path.write_bytes(path.read_bytes()[:-cut])
@@ -186,7 +186,7 @@ def test_a_truncated_last_line_is_an_error_and_nothing_is_added_to_it(path, cut)
             Ledger(path).spend(GAUSS)
         assert path.read_bytes() == damaged
         return
-    # Only the line feed is missing: the entry is whole. Refusing is fine; gluing the next entry to it is not.
+    # Only the line feed is missing and the entry is complete. It may be refused, but nothing may be appended to it.
     try:
         Ledger(path).spend(GAUSS)
     except ValueError:
@@ -244,7 +244,7 @@ print(booked)
 
 
 def start_workers(path, workers, entries, limit):
-    """Start the processes and let them go at one moment, after all have imported everything."""
+    """Start the processes, and let all begin at the same moment, after they have imported everything."""
     processes = [
         subprocess.Popen([sys.executable, "-c", WORKER, path, str(name), str(entries), str(limit)],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -289,7 +289,7 @@ def test_threads_never_exceed_the_limit(path):
 
 
 def test_killing_writers_leaves_a_readable_ledger(path):
-    """SIGKILL at random moments: the next process reads every line and goes on."""
+    """Writers are killed at random moments, and the next process can still read every line and continue."""
     for pause in (0.0, 0.01, 0.03):
         processes = start_workers(path, 2, 100_000, 0.0)
         time.sleep(pause)
@@ -316,7 +316,7 @@ while True:
 
 
 def test_killing_the_writer_of_a_long_line_loses_no_earlier_entry(path):
-    """A line of a megabyte is many writes: a torn one must be found, and name the line, not corrupt the rest."""
+    """A line of a megabyte takes many writes. A torn line must be reported by its number and not corrupt the rest."""
     Ledger(path).spend(PURE, "before")
     process = subprocess.Popen([sys.executable, "-c", LARGE, path], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"

@@ -20,13 +20,13 @@ RATES = [1e-4, 0.01, 0.3, 0.999]
 
 
 def gaussian_divergence(sigma, a):
-    """H_a(N(1, sigma^2), N(0, sigma^2)) for a >= 1."""
+    """Return H_a(N(1, sigma^2), N(0, sigma^2)) for a >= 1."""
     x = 0.5 + sigma**2 * math.log(a)
     return norm.sf((x - 1) / sigma) - a * norm.sf(x / sigma)
 
 
 def amplified_divergence(sigma, rate, a):
-    """Balle, Barthe and Gaboardi, Theorem 2, solved for the order: H_a(M, Q) = rate H_a'(P, Q), a = 1 + rate (a'-1)."""
+    """Return H_a(M, Q) = rate H_a'(P, Q), a = 1 + rate (a'-1), by Theorem 2 of Balle, Barthe and Gaboardi."""
     return rate * gaussian_divergence(sigma, 1 + (a - 1) / rate)
 
 
@@ -72,14 +72,14 @@ def test_the_masses_are_a_law_and_its_mirror_image(sigma, rate):
 
 
 def density(contributions, size, noise, x):
-    """The density of the noisy sum over a uniformly random batch."""
+    """Return the density of the noisy sum over a uniformly random batch."""
     means = [sum(batch) for batch in itertools.combinations(contributions, size)]
     logs = logsumexp([-((x - mean) ** 2) / (2 * noise**2) for mean in means], axis=0)
     return np.exp(logs) / (len(means) * noise * math.sqrt(2 * math.pi))
 
 
 def neighbours(n, size, noise, x):
-    """All pairs of output laws of tiny neighbouring datasets whose contributions are -C, 0 or C."""
+    """Return all pairs of output laws of tiny neighbouring datasets whose contributions are -C, 0 or C."""
     for others in itertools.combinations_with_replacement((-1.0, 0.0, 1.0), n - 1):
         for before, after in itertools.permutations((-1.0, 0.0, 1.0), 2):
             yield density([before, *others], size, noise, x), density([after, *others], size, noise, x)
@@ -89,7 +89,7 @@ def neighbours(n, size, noise, x):
 @pytest.mark.parametrize("noise", [1.2, 4.0])
 @pytest.mark.parametrize("delta", [1e-4, 0.03])
 def test_two_steps_on_any_two_pairs_of_tiny_datasets_keep_within_the_claim(n, size, noise, delta):
-    """An adaptive adversary may face another pair of laws, or the same one turned round, at the second step."""
+    """In the second step an adaptive adversary may use another pair of laws, or the same pair in reverse."""
     certified = epsilon(FixedSizeGaussian(noise, n, size, 2), REPLACE, delta)
     x = np.linspace(-n - 9 * noise, n + 9 * noise, 500)
     width = x[1] - x[0]
@@ -98,13 +98,13 @@ def test_two_steps_on_any_two_pairs_of_tiny_datasets_keep_within_the_claim(n, si
         gap = np.multiply.outer(p1, p2) - math.exp(certified) * np.multiply.outer(q1, q2)
         worst = max(worst, float(np.maximum(gap, 0, out=gap).sum()) * width**2)
     assert worst <= delta * (1 + 2e-3)  # the sum's own error at the kink
-    assert worst > 0.2 * delta  # and the claim is no idle one
+    assert worst > 0.2 * delta  # the claim is not much larger than necessary
 
 
 @pytest.mark.parametrize("steps", [1, 3, 40, 401])
 @pytest.mark.parametrize(("noise", "rate"), [(1.5, 0.02), (6.0, 0.02), (4.0, 0.3), (40.0, 0.3), (8.0, 0.95)])
 def test_lies_between_a_real_dataset_and_a_little_above(noise, rate, steps):
-    """All records at -C but one, which is at C or -C: the losses of (M, Q), here from dp-accounting and from below."""
+    """All records but one are at -C, and one is at C or -C. dp-accounting bounds the losses of (M, Q) from below."""
     n = 1000
     event = FixedSizeGaussian(noise, n, int(rate * n), steps)
     one = pld.from_gaussian_mechanism(
@@ -142,7 +142,7 @@ def test_two_steps_of_the_pair_dominate_two_of_its_parts_turned_either_way():
 
 @pytest.mark.parametrize(("n", "size", "noise"), [(10**6, 1, 1.0), (10**5, 100, 2.0), (1000, 500, 300.0)])
 def test_the_rounding_of_the_transform_is_within_its_allowance(n, size, noise):
-    """The same convolution in extended precision."""
+    """The result is compared with the same convolution in extended precision."""
     steps, sigma, rate = 4096, noise / 2, size / n
     interval = grid_of(sigma, rate, 3000)
     losses = fixed_size_losses(sigma, rate, interval)
@@ -174,7 +174,7 @@ def test_composes_with_gaussians_and_other_batches(rate):
 
 
 def test_needs_half_the_noise_of_the_renyi_bound():
-    """DP-SRM's plan on a9a: 186 batches of 700 of 32,561."""
+    """The plan of DP-SRM on a9a has 186 batches of 700 of 32,561 records."""
     event = FixedSizeGaussian(10.5, 32_561, 700, 186)
     assert epsilon(event, REPLACE, 1e-5) < 0.2
     assert epsilon(event, REPLACE, 1e-5, analysis="rdp") > 0.4
@@ -198,7 +198,7 @@ def average(mus, chances, epsilon):
 
 @pytest.mark.parametrize(("mus", "chances"), MIXTURES, ids=range(len(MIXTURES)))
 def test_the_grid_of_a_mixture_lies_just_above_the_average_in_both_directions(mus, chances):
-    """Though thousands of components are rounded up to a few hundred."""
+    """This holds although thousands of components are rounded up to a few hundred."""
     mus, chances = np.array(mus), np.array(chances)
     interval = mus.max() * (mus.max() / 2 + 10) / 8000
     losses = mixture_losses(mus, chances, interval)

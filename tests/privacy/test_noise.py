@@ -16,7 +16,7 @@ from scipy import stats
 from privet.privacy import NoiseSource
 from privet.privacy.noise import source as noise
 
-# A right sampler fails one such test in a million; the wrong scales that must be rejected fail it by far.
+# A correct sampler fails one such test in a million, and the wrong scales that must be rejected fail it clearly.
 CHANCE = 1e-6
 SEEDS = [7, None]
 seeded_or_not = pytest.mark.parametrize("seed", SEEDS, ids=["seeded", "secure"])
@@ -27,7 +27,7 @@ def accepts(draws, distribution):
 
 
 def assert_only_this_scale(draws, scaled):
-    """The draws pass for the right scale and for neither 2/3 nor 3/2 of it."""
+    """Assert that the draws fit the right scale, but neither 2/3 nor 3/2 of it."""
     assert accepts(draws, scaled(1.0))
     assert not accepts(draws, scaled(2 / 3))
     assert not accepts(draws, scaled(3 / 2))
@@ -123,7 +123,7 @@ def test_whole_numbers_below_a_bound_are_equally_likely(seed, bound):
         assert_frequencies(counts, np.full(bound, 1 / bound))
 
 
-def test_whole_numbers_below_a_large_bound_are_uniform():
+def test_large_whole_numbers_are_drawn():
     source = NoiseSource(1)
     drawn = np.array([source.below(10**15) for _ in range(1000)])
     assert drawn.min() >= 0
@@ -207,7 +207,7 @@ def test_gumbel_tails_are_not_cut():
 
 @seeded_or_not
 @pytest.mark.parametrize("weights", [[1, 1, 1, 1], [0.1, 2.0, 0.7], [1e-200, 3e-200], [1e200, 3e200, 2e200], [5.0]])
-def test_a_place_comes_up_in_proportion_to_its_weight(seed, weights):
+def test_an_index_is_drawn_in_proportion_to_its_weight(seed, weights):
     source = NoiseSource(seed)
     places = [source.index(np.array(weights)) for _ in range(4000)]
     assert isinstance(places[0], int)
@@ -218,7 +218,7 @@ def test_a_place_comes_up_in_proportion_to_its_weight(seed, weights):
         assert_frequencies(counts, shares / shares.sum())
 
 
-def test_a_place_without_weight_never_comes_up():
+def test_an_index_without_weight_is_never_drawn():
     source = NoiseSource(3)
     weights = np.array([0.0, 1.0, 0.0, 0.0, 2.0, 0.0])
     assert {source.index(weights) for _ in range(2000)} == {1, 4}
@@ -226,7 +226,7 @@ def test_a_place_without_weight_never_comes_up():
 
 @pytest.mark.parametrize("drawn", [0.0, 0.5, math.nextafter(1.0, 0.0)])
 @pytest.mark.parametrize("weights", [[0.0, 1.0, 1.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.0], [1.0, 1e-20, 0.0], [0.0, 7.0]])
-def test_a_place_without_weight_does_not_come_up_at_the_ends_either(monkeypatch, drawn, weights):
+def test_an_index_without_weight_is_not_drawn_at_the_ends_either(monkeypatch, drawn, weights):
     source = NoiseSource(3)
     fixed = type("Fixed", (), {"random": lambda self: drawn})()
     monkeypatch.setattr(source, "_live", lambda: fixed)
@@ -328,7 +328,7 @@ either_size = pytest.mark.parametrize("fingerprint", [fingerprint, large_fingerp
 
 
 def chacha20_block(key, counter):
-    """One 64-byte block of ChaCha20 as published by Bernstein (64-bit counter, zero nonce)."""
+    """Return one 64-byte block of ChaCha20 as published by Bernstein (64-bit counter, zero nonce)."""
 
     def rotate(x, by):
         return ((x << by) | (x >> (32 - by))) & 0xFFFFFFFF
@@ -414,7 +414,7 @@ def test_processes_differ():
 
 
 def in_fork(action):
-    """Run ``action`` in a real fork of this process and return what it returned, as bytes."""
+    """Run ``action`` in a real fork of this process and return its result as bytes."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -433,7 +433,7 @@ def in_fork(action):
 
 @either_size
 @pytest.mark.system_noise
-def test_forks_of_a_secure_source_go_their_own_ways(fingerprint):
+def test_forks_of_a_secure_source_draw_different_noise(fingerprint):
     source = NoiseSource()
     fingerprint(source)
     prints = [in_fork(lambda: fingerprint(source)) for _ in range(3)]
@@ -492,7 +492,7 @@ def test_a_source_cannot_be_duplicated(seed, duplicate):
         duplicate(NoiseSource(seed))
 
 
-def test_a_guarantee_states_whether_its_randomness_is_seeded():
+def test_the_guarantee_states_its_source_of_randomness():
     assert NoiseSource().assumption().is_enforced
     assert "ChaCha20" in NoiseSource().assumption().text
     assert not NoiseSource(1).assumption().is_enforced

@@ -23,16 +23,16 @@ TWO_SIDED = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
 
 
 def profile(e, mu):
-    """Equation (1), written down anew, in forty digits."""
+    """Return the profile of equation (1), computed independently with forty digits."""
     with mpmath.workdps(40):
         e, mu = mpmath.mpf(e), mpmath.mpf(mu)
         return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
 
 
 def at_angle(correlation, mu, e, corners, reach=8.0, points=401):
-    """E max(0, 1 - exp(e - loss)), the loss being the worst of all gradients of two records at that angle.
+    """Return E max(0, 1 - exp(e - loss)), where loss is the worst over all gradients of two records at that angle.
 
-    <b, v> + ||v||^2/2 is convex in the two gradients, so the worst is a corner of the square of both lengths.
+    <b, v> + ||v||^2/2 is convex in the two gradients, so the worst case is a corner of the square of both lengths.
     """
     z = np.linspace(-reach, reach, points)
     x, other = np.meshgrid(z, z, indexing="ij")
@@ -87,7 +87,7 @@ def test_the_least_strong_convexity_spends_all_of_epsilon_on_volume(epsilon):
 @pytest.mark.parametrize("mu", [0.1, 0.6, 2.0])
 @pytest.mark.parametrize("relative", [0.0, 0.1, 0.24, 0.26, 0.5, 1.0, 2.0])
 def test_no_angle_is_worse_than_records_on_one_line(mu, relative):
-    """e = relative * mu^2: from where all angles are nearly alike to where tails decide."""
+    """e = relative * mu^2 ranges from values at which all angles are nearly equal to values decided by the tails."""
     e = relative * mu**2
     angles = np.cos(np.linspace(0, np.pi, 9))
     one = [at_angle(c, mu, e, ONE_SIDED) for c in angles]
@@ -108,7 +108,7 @@ def test_two_sided_losses_grow_as_records_turn_towards_one_line(e):
 
 
 def test_it_is_tighter_than_the_length_of_the_noise_in_the_plane_of_two_records():
-    """<b, v> <= 2L |b in the plane|, a Rayleigh length: valid for both kinds of losses, and what we improve on."""
+    """The bound <b, v> <= 2L |b in the plane|, a Rayleigh length, is valid for both kinds of losses, but looser."""
     for mu, e in ((0.3, 1.0), (0.3, 0.3), (1.0, 3.0)):
         start = max(0.0, e / mu - mu / 2)
         by_length = quad(lambda r: r * math.exp(-r * r / 2) * -math.expm1(e - mu * r - mu**2 / 2), start, start + 12)[0]  # noqa: B023
@@ -119,7 +119,7 @@ def test_it_is_tighter_than_the_length_of_the_noise_in_the_plane_of_two_records(
 
 @pytest.mark.parametrize("is_one_sided", [True, False])
 def test_no_adversary_that_sees_the_noise_wins_more(is_one_sided):
-    """Monte Carlo, in three dimensions: for each tilt b the worst pair of gradients of two fixed records."""
+    """Monte Carlo in three dimensions, with the worst pair of gradients of two fixed records for each tilt b."""
     rng = np.random.default_rng(1)
     mu, e, draws = 0.8, 1.2, 200_000
     claim = objective_delta(e, mu, 0.0, volume=0.0, is_one_sided=is_one_sided)

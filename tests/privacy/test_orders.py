@@ -1,4 +1,4 @@
-"""Cheap orders: each as likely as any other, and independent by row and purpose."""
+"""Fast random orders: all are equally likely, and different rows and purposes are independent."""
 
 from collections import Counter
 
@@ -27,14 +27,14 @@ def test_all_orders_are_equally_likely_and_rows_independent():
     assert chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_seeds_and_purposes_tell_orders_apart_and_repeat_them():
+def test_orders_repeat_for_the_same_seed_and_purpose_only():
     assert np.array_equal(drawn(3, "a"), drawn(3, "a"))
     different = [drawn(3, "a"), drawn(4, "a"), drawn(3, "b"), drawn(3, "a")[::-1]]
     assert len({each.tobytes() for each in different}) == 4
 
 
 @pytest.mark.system_noise
-def test_without_a_seed_no_two_sources_agree():
+def test_unseeded_sources_differ():
     assert len({drawn(None).tobytes() for _ in range(50)}) == 50
 
 

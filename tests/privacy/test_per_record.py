@@ -87,7 +87,7 @@ def test_other_gaussian_releases_increase_the_epsilon_of_every_record():
     ],
     ids=repr,
 )
-def test_per_record_is_none_where_records_are_alike_or_not_analysed(event):
+def test_per_record_is_none_if_records_are_equal_or_not_analysed(event):
     assert guarantee_of(event).per_record is None
 
 
@@ -168,7 +168,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
         guarantee_of(LastIterate(4.0, n=5)).per_record.plot()
 
 
-def test_more_noise_is_better_for_everyone():
+def test_more_noise_lowers_the_epsilon_of_every_record():
     event = LastIterate(4.0, n=40, passes=3)
     less, more = (guarantee_of(replace(event, noise_multiplier=z)).per_record.epsilons for z in (4.0, 5.0))
     assert np.all(more < less)

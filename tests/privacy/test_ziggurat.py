@@ -14,7 +14,7 @@ HALF_AREA = math.sqrt(math.pi / 2)
 
 
 def random_words(seed):
-    """Return what fills arrays with words; numpy's generator will do for the law."""
+    """Return a function that fills arrays with random words of numpy's generator, which suffices for these tests."""
     generator = np.random.default_rng(seed)
 
     def fill(words):
@@ -24,7 +24,7 @@ def random_words(seed):
 
 
 def given_words(*pieces):
-    """Return what fills arrays with words that are known."""
+    """Return a function that fills arrays with the given words."""
     left = [np.asarray(piece, dtype=np.uint64).view(np.int64) for piece in pieces]
 
     def fill(words):
@@ -44,7 +44,7 @@ def density(x):
 
 
 def area(low, high):
-    """The area under exp(-x^2/2) between two points."""
+    """Return the area under exp(-x^2/2) between two points."""
     return 2 * HALF_AREA * (stats.norm.sf(low) - stats.norm.sf(high))
 
 
@@ -66,7 +66,7 @@ def test_boxes_hold_all_that_rectangles_leave_but_the_tail():
     assert TABLE.edge == HALF_WIDTHS[0]
 
 
-def test_what_is_left_has_the_chance_of_the_shares_that_are_no_rectangles():
+def test_the_area_outside_the_rectangles_has_the_probability_of_its_shares():
     corners = area(TABLE.inner, HALF_WIDTHS) - TABLE.tops * TABLE.widths
     assert corners.min() > 0
     left = corners.sum() + area(TABLE.edge, math.inf)
@@ -182,7 +182,7 @@ def test_the_farthest_draw_on_either_side(sign, word):
     assert 18.8 < sign * result[0] < 19.0
 
 
-def test_words_of_zeros_give_a_valid_draw_outside_the_rectangles():
+def test_words_of_zeros_give_finite_draws_outside_the_rectangles():
     draw = TABLE.outside(1, given_words(*trial(0, 0, 0)))
     assert draw == TABLE.inner[0]
 

@@ -11,7 +11,7 @@ from privet.solvers import Problem
 
 
 class Silent(NoiseSource):
-    """A source without noise, so that a test sees what the noise would be added to."""
+    """A source without noise, so that a test sees the values to which noise would be added."""
 
     def gaussian(self, shape, std, dtype=np.float64):
         return np.zeros(shape, dtype)
@@ -42,13 +42,13 @@ def make_problem(X, y, *, objective=None, alpha=0.0, row_norm=1.0, intercept=0.0
 
 
 def silence(n, d, *, n_classes=None, alpha=0.0, dtype=np.float64):
-    """A problem whose gradients in the weights are zero whatever the weights: rows of zeros, no intercept."""
+    """Return a problem whose gradients are zero at all weights, because its rows are zero without an intercept."""
     objective = Multinomial(n_classes) if n_classes else Logistic()
     return make_problem(np.zeros((n, d), dtype), np.zeros(n, int), objective=objective, alpha=alpha)
 
 
 def has_std(sample, std, rarely=1e-6):
-    """Tell whether a normal sample of known mean zero can have this standard deviation."""
+    """Return whether a normal sample of known mean zero can have this standard deviation."""
     energy = float(np.sum(np.square(np.asarray(sample, dtype=np.float64) / std)))
     return min(chi2.cdf(energy, np.size(sample)), chi2.sf(energy, np.size(sample))) > rarely
 
@@ -74,14 +74,14 @@ def neighbours(rng, n, d):
 
 @pytest.fixture
 def tools():
-    """Hand out the helpers above: test folders are not importable packages."""
+    """Provide the helpers above, because test folders are not importable packages."""
     names = (Silent, Linear, make_problem, silence, has_std, neighbours)
     return type("Tools", (), {tool.__name__: staticmethod(tool) for tool in names})
 
 
 @pytest.fixture(scope="session")
 def separable():
-    """Return a small problem with a clear answer."""
+    """Return rows and labels that are easily separated."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 3)) / math.sqrt(3) * 0.9
     y = (X @ np.array([2.0, -1.0, 0.5]) + 0.3 * rng.standard_normal(200) > 0).astype(int)

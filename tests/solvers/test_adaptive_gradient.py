@@ -23,7 +23,7 @@ def solve(problem, plan, seed=0, **options):
 
 
 class Watched(NoiseSource):
-    """A source that remembers the scales it was asked for, and what it drew."""
+    """A source that records the requested scales and the draws."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
@@ -40,7 +40,7 @@ class Watched(NoiseSource):
 
 
 class Script:
-    """Answers in the place of a purse's noise, and a record of what it was asked: same answers, same path."""
+    """Replaces the noisy answers of a purse by given ones, which fix the path, and records the questions."""
 
     def __init__(self, monkeypatch, gradients, choices):
         self.sums, self.losses, self.asked = [], [], 0
@@ -67,12 +67,12 @@ class Script:
 @pytest.mark.parametrize(("clip_norm", "bound"), [(0.4, 0.4), (None, 1.0), (5.0, 1.0)])
 @pytest.mark.parametrize(("loss_clip", "width"), [(0.3, 0.3), (None, 2.0), (9.0, 2.0)])
 def test_the_scales_of_the_first_round_by_hand(tools, clip_norm, bound, loss_clip, width):
-    """Half of mu^2 for 25 gradients, half for 25 choices; a step of 2 over the row norm moves a loss by at most 2."""
+    """Half of mu^2 is for 25 gradients and half for 25 choices. A step of 2 / row norm changes a loss by at most 2."""
     source, plan = Watched(), AdaptivePlan(0.5)
     solve(tools.silence(20, 3), plan, source=source, clip_norm=clip_norm, loss_clip=loss_clip, expected_steps=25)
     share = 0.5 / math.sqrt(2 * 25)
     assert source.stds[0] == pytest.approx(2 * bound / share, rel=1e-6)
-    # The least epsilon with randomised response of epsilon/2 as hard to see as this share, for a tenth of a percent.
+    # The smallest epsilon for which randomised response at epsilon/2 costs this share, to a tenth of a percent.
     epsilon = share / (2 * math.sqrt(2 * math.pi) / 8)
     assert source.scales[0] == pytest.approx(2 * width / epsilon, rel=1e-3)
     assert selection_mu(2 * width / source.scales[0]) <= share
@@ -91,7 +91,7 @@ def test_the_noise_on_gradients_is_what_was_asked_for(tools):
 
 
 @pytest.mark.parametrize("growth", [0.1, 0.5, 3.0])
-def test_a_gradient_that_leads_nowhere_is_bought_again_and_averaged(tools, monkeypatch, growth):
+def test_a_gradient_without_progress_is_measured_again_and_averaged(tools, monkeypatch, growth):
     answers = np.random.default_rng(0).standard_normal((4, 2))
     script = Script(monkeypatch, answers, [0, 0, 3, 0])
     problem, plan = tools.make_problem(np.ones((5, 2)), [0, 1, 1, 0, 1], alpha=0.1), AdaptivePlan(1.0)
@@ -123,7 +123,7 @@ def test_seeds_repeat_and_secure_sources_differ(tools, separable):
 
 
 def plain_loop(X, y, *, mu, source, alpha, clip_norm, loss_clip, steps, growth, candidates, max_step, period):
-    """The pseudocode, record by record, for logistic losses of rows within the unit ball."""
+    """Return the result of the pseudocode, record by record, for logistic losses of rows within the unit ball."""
     n, d = X.shape
     w, left = np.zeros(d), mu**2
     look = choose = mu**2 * (1 - 1e-9) / (2 * steps)
@@ -193,7 +193,7 @@ def test_the_steps_are_those_of_a_plain_loop(tools, separable, seed, mu, loss_cl
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_array])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("loss_clip", [None, 4.0])
-def test_with_a_huge_budget_it_comes_near_the_minimum(tools, separable, form, n_classes, loss_clip):
+def test_with_a_huge_budget_the_result_is_close_to_the_minimum(tools, separable, form, n_classes, loss_clip):
     X, y = separable
     y = y + (X[:, 2] > 0.4) * (n_classes == 3)
     objective = Logistic() if n_classes == 2 else Multinomial(3)
@@ -205,7 +205,7 @@ def test_with_a_huge_budget_it_comes_near_the_minimum(tools, separable, form, n_
     assert problem.value(problem.start()) > least + 0.05
 
 
-def test_more_budget_comes_nearer(tools, separable):
+def test_a_larger_budget_gives_a_smaller_objective(tools, separable):
     problem = tools.make_problem(np.tile(separable[0], (10, 1)), np.tile(separable[1], 10), alpha=0.05)
     values = [
         np.mean([problem.value(solve(problem, AdaptivePlan(mu), seed).weights) for seed in range(5)])
@@ -235,7 +235,9 @@ def test_the_longest_candidate_stays_within_limits(tools, monkeypatch, choices, 
     script = Script(monkeypatch, np.ones((99, 1)), choices)
     with pytest.raises(StopIteration):
         solve(tools.silence(3, 1), AdaptivePlan(1.0), expected_steps=100, candidates=4, max_step=0.8, period=3)
-    assert script.losses[-1][1] == pytest.approx(longest / 2, rel=1e-5)  # half of what a loss can change on the way
+    assert script.losses[-1][1] == pytest.approx(
+        longest / 2, rel=1e-5
+    )  # half of what a loss can change along the segment
 
 
 @pytest.mark.parametrize("growth", [1e-6, 0.1, 10.0, 1e300])
@@ -281,7 +283,7 @@ def test_extreme_rows_leave_no_trace_of_nan(tools, form, extreme):
 
 
 def recorded(tools, monkeypatch, table, gradients, choices, *, objective, **options):
-    """Return what the solver asks of its purse on a table, along a path that the answers fix."""
+    """Return what the solver requests from its purse on a table, along the path that the given answers fix."""
     with monkeypatch.context() as patch:
         script = Script(patch, gradients, choices)
         problem = tools.make_problem(*table, objective=objective, intercept=0.5, alpha=0.1)
@@ -320,13 +322,13 @@ def test_neighbours_differ_in_no_sum_by_more_than_is_paid_for(tools, monkeypatch
                 assert (bound, epsilon) == tuple(same)
                 assert np.abs(a - b).max() <= 2 * bound * (1 + 1e-12)
                 apart["choice"] = max(apart["choice"], np.ptp(a - b) / (4 * bound))
-    # Random neighbours come only so near; those of the next two tests come all the way.
+    # Random neighbours do not attain the bounds. Those of the next two tests do.
     assert 0.2 < apart["gradient"] <= 1 + 1e-12
     assert 0.1 < apart["choice"] <= 1 + 1e-12
 
 
 def along(tools, monkeypatch, tables, gradients, choices, **options):
-    """Return the last sum and the last losses that are asked for on each table, along one path."""
+    """Return the last sum and the last losses that are requested on each table, along one path."""
     lasts = []
     for X, y in tables:
         with monkeypatch.context() as patch:
@@ -343,7 +345,7 @@ def along(tools, monkeypatch, tables, gradients, choices, **options):
 def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
     tools, monkeypatch, clip_norm, max_step, n
 ):
-    """Far out along the first feature rows a hair apart lie surely on two sides; then a step along the second."""
+    """Far out along the first feature, nearly equal rows lie on opposite sides. A step along the second follows."""
     others = [[0.1, 0.2]] * (n - 1), [1] * (n - 1)
     tables = [([[0.05, 1.0], *others[0]], [0, *others[1]]), ([[-0.05, 1.0], *others[0]], [1, *others[1]])]
     one, other = along(
@@ -358,7 +360,10 @@ def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
     (a, bound, _), (b, *_) = one[0], other[0]
     assert bound == pytest.approx(clip_norm or 1.0)
     assert 0.99 < np.linalg.norm(a - b) / (2 * bound) <= 1
-    (a, bound, _), (b, *_) = one[1], other[1]  # one record's loss rises by all that the slope allows, the other falls
+    (a, bound, _), (b, *_) = (
+        one[1],
+        other[1],
+    )  # one record's loss rises as far as the slope allows, and the other's falls
     assert bound == pytest.approx(max_step / 2)
     assert 0.97 < np.ptp(a - b) / (4 * bound) <= 1
 
@@ -366,7 +371,7 @@ def test_the_bounds_are_attained_by_two_sure_mistakes_on_nearly_the_same_row(
 @pytest.mark.parametrize("loss_clip", [1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("n", [2, 3])
 def test_the_bound_on_clipped_losses_is_attained_by_a_flipped_label(tools, monkeypatch, loss_clip, n):
-    """A step across zero from far to far: with one label the loss rises from 0 to the clip, with the other it falls."""
+    """A long step across zero raises the loss from 0 to the clip for one label, and lowers it for the other."""
     tables = [([[1.0]] * n, [label] + [1] * (n - 1)) for label in (0, 1)]
     one, other = along(tools, monkeypatch, tables, [[1.0], [-1.0]], [10, 20], loss_clip=loss_clip, max_step=1000.0)
     (a, bound, _), (b, *_) = one[1], other[1]
@@ -375,7 +380,7 @@ def test_the_bound_on_clipped_losses_is_attained_by_a_flipped_label(tools, monke
 
 
 def test_a_loss_beyond_the_clip_has_no_influence_even_if_the_slope_is_the_tighter_bound(tools, monkeypatch):
-    """Forty steps out the wrong record's loss is 40 and clipped to 5, wherever on a segment of length 1 it is taken."""
+    """After forty steps the loss of the wrong record is about 40, so it is clipped to 5 on the whole next step."""
     tables = [([[1.0]], [label]) for label in (0, 1)]
     one, other = along(
         tools, monkeypatch, tables, [[-1.0]] * 41, [20] * 41, loss_clip=5.0, max_step=1.0, expected_steps=100
@@ -453,7 +458,7 @@ def test_many_records_are_summed_to_the_last(tools, monkeypatch):
     assert np.diff(script.losses[0][0])[0] == pytest.approx(math.fsum(losses) - 150_001 * math.log(2), rel=1e-9)
 
 
-# ------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):
@@ -467,7 +472,7 @@ def test_the_guarantee_is_that_of_the_plan(tools):
         assert words in release.guarantee.statement(verbose=True)
 
 
-def test_the_trace_states_what_was_spent_on_what(tools, separable):
+def test_the_trace_records_what_was_spent_on_what(tools, separable):
     source, plan = Watched(2), AdaptivePlan(3.0)
     problem = tools.make_problem(*separable, alpha=0.1)
     release = solve(problem, plan, source=source, expected_steps=30, keep_iterates=True)
@@ -489,12 +494,12 @@ def test_the_trace_states_what_was_spent_on_what(tools, separable):
 
 
 def test_progress_is_reported_in_percent_of_the_budget(tools):
-    told = []
-    solve(tools.silence(4, 2), AdaptivePlan(0.5), expected_steps=9, progress=lambda *call: told.append(call))
-    assert told[-1] == (100, 100)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert {planned for _, planned in told} == {100}
-    assert told[0][0] >= 10
+    calls = []
+    solve(tools.silence(4, 2), AdaptivePlan(0.5), expected_steps=9, progress=lambda *call: calls.append(call))
+    assert calls[-1] == (100, 100)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert {planned for _, planned in calls} == {100}
+    assert calls[0][0] >= 10
 
 
 # -------------------------------------------------------------------------------------------------- bad input

@@ -34,7 +34,7 @@ def solve(problem, plan=None, source=None, **options):
 
 @pytest.fixture
 def released(monkeypatch):
-    """Keep what every step sums, and what it releases."""
+    """Record the sum and the release of every step."""
     log, noisy = [], Step.noisy
 
     def keep(self, total):
@@ -48,7 +48,7 @@ def released(monkeypatch):
 
 @pytest.fixture
 def replayed(monkeypatch):
-    """Hand out releases that were made on another table, and keep what this table would have summed."""
+    """Return the releases made on another table instead of new ones, and record the sums of this table."""
 
     def replay(outputs):
         left, sums = list(outputs), []
@@ -79,7 +79,7 @@ class Counting(NoiseSource):
 
 
 def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, noises):
-    """Descend by the definition, record by record: noisy mean, differences, clipped gradients, intercept put back."""
+    """Return the result by definition, record by record: noisy mean, differences, clipped gradients, intercept."""
     bounded = X / np.maximum(1, np.linalg.norm(X, axis=1) / row_norm)[:, None]
     centre = (bounded.sum(axis=0) + noises[0]) / len(X)
     centre *= min(1, row_norm / np.linalg.norm(centre))  # where a mean of rows must lie
@@ -122,7 +122,7 @@ def test_noise_is_drawn_once_for_the_mean_and_once_per_step(tools):
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_weights_map_back_to_the_same_scores(tools, objective, form, released):
+def test_weights_are_mapped_back_to_the_same_scores(tools, objective, form, released):
     rng = np.random.default_rng(2)
     X, y = rng.standard_normal((20, 3)) + np.array([2, 0, -1]), rng.integers(0, 2, 20)
     problem = tools.make_problem(form(X), y, objective=objective, row_norm=2.0, intercept=0.3)
@@ -152,7 +152,7 @@ def test_without_noise_the_mean_is_the_mean(tools, released):
 
 
 def test_where_rows_share_a_mean_it_arrives_far_sooner_than_without_centring(tools):
-    """The reason for it: thirty steps on rows far from zero, whose differences carry the labels."""
+    """This is the purpose of centring. Rows are far from zero, and their differences determine the labels."""
     rng = np.random.default_rng(4)
     differences = rng.standard_normal((300, 5))
     X, y = differences + 20, (differences[:, 0] > 0).astype(int)
@@ -189,7 +189,7 @@ def neighbour_sums(one, other, objective, weights, centre, clip_norm, intercept)
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
 def test_no_neighbour_moves_a_gradient_by_more_than_twice_the_clip(tools, n, objective):
-    """Brute force, given the same centre and weights: the centre on a row, on the mean, far away; steep weights."""
+    """Brute force with the same centre and weights. The centre is on a row, on the mean or far away."""
     rng = np.random.default_rng(n)
     farthest = 0.0
     for _ in range(25):
@@ -220,8 +220,8 @@ def test_no_neighbour_moves_the_mean_by_more_than_twice_the_bound_over_n(tools, 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_a_whole_run_on_a_neighbour_is_told_apart_by_its_sums_alone(tools, objective, n, released, replayed):
-    """Given the same releases, every sum is within its claim of the other's, and all that comes back is the same."""
+def test_a_run_on_a_neighbour_differs_only_in_its_sums(tools, objective, n, released, replayed):
+    """Given the same releases, the sums of two neighbours differ within the claim, and the results are equal."""
     rng = np.random.default_rng(10 + n)
     record = Step.noisy
     for one, other in tools.neighbours(rng, n, 3):
@@ -253,11 +253,11 @@ def test_a_whole_run_on_a_neighbour_is_told_apart_by_its_sums_alone(tools, objec
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_the_worst_pair_is_told_apart_as_well_as_claimed_and_no_better(tools, released, monkeypatch, n):
-    """The outlier on one side or the other: the mean and every clipped gradient move by the whole of their bounds.
+def test_the_worst_pair_is_distinguished_as_well_as_claimed_and_no_better(tools, released, monkeypatch, n):
+    """The outlier is on one side or the other, so the mean and every clipped gradient move by their full bounds.
 
-    Whoever knows both tables sums the logarithms of the likelihood ratios of all releases. Under a claim of mu that sum
-    is at best N(mu^2/2, mu^2) on one table and N(-mu^2/2, mu^2) on the other.
+    An attacker who knows both tables adds up the log-likelihood ratios of all releases. Under a claim of mu this sum is
+    at best N(mu^2/2, mu^2) on one table and N(-mu^2/2, mu^2) on the other.
     """
     clip_norm, steps, runs = 0.02, 3, 1000
     tables = []
@@ -270,7 +270,7 @@ def test_the_worst_pair_is_told_apart_as_well_as_claimed_and_no_better(tools, re
     claimed = math.hypot(2 / plan.mean.noise_multiplier, 2 * math.sqrt(steps) / plan.gradients.noise_multiplier)
     assert exact_epsilon(claimed) == pytest.approx(60.0, rel=1e-6)
     stated = plan.guarantee(DELTA)
-    for kind in (CentredPlan, GradientPlan):  # stating it a thousand times takes longer than the runs
+    for kind in (CentredPlan, GradientPlan):  # computing it a thousand times takes longer than the runs
         monkeypatch.setattr(kind, "guarantee", lambda *_, **__: stated)
     losses = np.empty((2, runs))
     for side, problem in enumerate(problems):
@@ -309,7 +309,7 @@ def log_ratio(released, tables, plan, n):
     return total
 
 
-# ------------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan_and_enforced(tools):
@@ -327,10 +327,10 @@ def test_the_guarantee_is_that_of_the_plan_and_enforced(tools):
 
 
 def test_progress_is_reported_after_each_step(tools):
-    told = []
+    calls = []
     problem = tools.make_problem(np.ones((6, 2)), [0, 1] * 3, intercept=0.5)
-    solve(problem, progress=lambda *call: told.append(call))
-    assert told == [(step, 5) for step in range(1, 6)]
+    solve(problem, progress=lambda *call: calls.append(call))
+    assert calls == [(step, 5) for step in range(1, 6)]
 
 
 def test_the_problem_is_left_as_it_was(tools):
@@ -389,7 +389,7 @@ def test_what_cannot_be_run_is_refused_before_any_noise_is_drawn(tools, fields, 
 
 
 def test_rows_that_were_centred_before_are_handled_or_refused(tools):
-    """The centre of centred rows is another one: scores must come out the same, or the problem must be refused."""
+    """Centred rows have another centre, so scores must be the same or the problem must be refused."""
     X = np.random.default_rng(7).standard_normal((40, 2)) / 3 + 0.5
     problem = tools.make_problem(X, (X[:, 0] > 0.5).astype(int), intercept=0.5, row_norm=2.0)
     once = Problem(problem.objective, problem.regulariser, problem.rows.centred(np.array([0.4, 0.4])), problem.targets)

@@ -24,7 +24,7 @@ def solve(problem, plan, source=None, **options):
 
 
 class Watched(NoiseSource):
-    """A source that remembers the scales it was asked for."""
+    """A source that records the requested scales."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
@@ -36,7 +36,7 @@ class Watched(NoiseSource):
 
 
 class Script:
-    """Choices in the place of noisy ones, and a record of what they were made from: same choices, same path."""
+    """Replaces noisy choices by given ones, which fix the path, and records the sums they were made from."""
 
     def __init__(self, monkeypatch, choices):
         self.asked, self.paid = [], []
@@ -140,7 +140,7 @@ def test_the_choices_spend_the_plan_and_no_more(monkeypatch, steps):
 
 
 def plain_loop(X, y, *, mu, source, radius, steps, clip, alpha):
-    """The pseudocode of the paper, record by record, for squared losses of entries within 1."""
+    """Return the result of the paper's pseudocode, record by record, for squared losses of entries within 1."""
     n, d = X.shape
     w = np.zeros(d)
     price = mu / math.sqrt(steps)
@@ -179,7 +179,7 @@ def test_iterates_stay_in_the_ball_and_gain_one_weight_per_step():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_with_a_huge_budget_it_comes_near_the_best_of_the_ball(form):
+def test_with_a_huge_budget_it_approaches_the_optimum_in_the_ball(form):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, (500, 20))
     truth = np.zeros(20)
@@ -191,7 +191,7 @@ def test_with_a_huge_budget_it_comes_near_the_best_of_the_ball(form):
     assert np.linalg.norm(release.weights - truth) < 0.1
 
 
-def test_it_finds_features_within_a_budget():
+def test_frank_wolfe_finds_features_within_a_budget():
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, (5000, 100))
     truth = np.zeros(100)
@@ -217,19 +217,19 @@ def test_explicit_zeros_empty_rows_and_columns_change_nothing():
 
 
 def test_the_guarantee_is_that_of_the_plan():
-    problem, plan, told = (
+    problem, plan, calls = (
         Problem(Squared(), L2(0.0), BoundedRows(np.ones((4, 3)), 2.0), np.ones(4)),
         AdaptivePlan(0.3),
         [],
     )
-    release = solve(problem, plan, NoiseSource(), progress=lambda *call: told.append(call))
+    release = solve(problem, plan, NoiseSource(), progress=lambda *call: calls.append(call))
     assert release.guarantee.event == plan.event
     assert release.guarantee.epsilon == plan.guarantee(DELTA).epsilon
     assert not release.guarantee.is_conditional
     for words in ("entries are bounded by 1 ", "residuals clipped to 0.5", "the corners chosen"):
         assert words in release.guarantee.statement(verbose=True)
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
-    assert told == [(done, 5) for done in range(1, 6)]
+    assert calls == [(done, 5) for done in range(1, 6)]
 
 
 @pytest.mark.parametrize(

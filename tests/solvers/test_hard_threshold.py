@@ -22,7 +22,7 @@ RARELY = 1e-6
 
 
 class Watched(NoiseSource):
-    """A source that remembers the scales it was asked for."""
+    """A source that records the requested scales."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
@@ -38,7 +38,7 @@ class Watched(NoiseSource):
 
 
 def range_of(mu):
-    """The range of an exponential mechanism that costs mu: 2 Phi^-1(1 / (1 + e^(-range/2))) = mu, solved by hand."""
+    """Return the range of an exponential mechanism that costs mu, from 2 Phi^-1(1 / (1 + e^(-range/2))) = mu."""
     return 2 * math.log(norm.cdf(mu / 2) / norm.cdf(-mu / 2))
 
 
@@ -46,7 +46,7 @@ def range_of(mu):
 
 
 def law_of_sets(scores, scale, number):
-    """The chance of every set of places under exponential mechanisms one after the other, by enumeration."""
+    """Return the probability of every set of places under successive exponential mechanisms, by enumeration."""
     weights = np.exp((np.asarray(scores) - np.max(scores)) / scale)
     chances = {}
     for places in itertools.permutations(range(len(scores)), number):
@@ -76,7 +76,7 @@ def test_the_places_have_the_law_of_exponential_mechanisms_one_after_the_other(s
 
 
 def smallest_mu(p, q):
-    """The smallest mu whose Gaussian trade-off function lies below that of p against q, both ways."""
+    """Return the smallest mu whose Gaussian trade-off function lies below that of p against q, both ways."""
     found = 0.0
     for one, other in ((p, q), (q, p)):
         order = np.argsort(-(np.log(one) - np.log(other)))
@@ -88,7 +88,7 @@ def smallest_mu(p, q):
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("mu", [0.2, 1.5])
-def test_no_neighbours_are_told_apart_by_the_places_better_than_the_price(number, mu):
+def test_chosen_features_distinguish_neighbours_no_better_than_their_price(number, mu):
     source, bound, rng, worst = Watched(), 0.5, np.random.default_rng(number), 0.0
     AdaptivePlan(mu).open(source).noisy_top(np.zeros(5), bound, mu, number)
     (scale,) = source.scales
@@ -103,7 +103,7 @@ def test_no_neighbours_are_told_apart_by_the_places_better_than_the_price(number
         p, q = (np.array([law[key] for key in laws[0]]) for law in laws)
         worst = max(worst, smallest_mu(p, q))
     assert worst <= mu * (1 + 1e-9)
-    assert worst > (0.95 if number == 1 else 0.6) * mu  # less noise by so much would be seen
+    assert worst > (0.95 if number == 1 else 0.6) * mu  # this much less noise would be noticed
 
 
 def test_places_are_paid_for_and_sorted():
@@ -152,7 +152,7 @@ def tables(rng, n, d, entry=1.0, reach=3.0):
 
 
 def with_explicit_zeros(X):
-    """A CSR matrix that stores its zeros too."""
+    """Return a CSR matrix that stores its zeros too."""
     n, d = X.shape
     return sparse.csr_array((X.ravel().copy(), np.tile(np.arange(d), n), np.arange(0, n * d + 1, d)), shape=X.shape)
 
@@ -161,7 +161,7 @@ FORMS = {"dense": np.asarray, "csr": sparse.csr_array, "explicit zeros": with_ex
 
 
 class Script:
-    """Answers in the place of a purse's noise, and a record of what it was asked: same answers, same path."""
+    """Replaces the noisy answers of a purse by given ones, which fix the path, and records the questions."""
 
     def __init__(self, monkeypatch, seed=0, size=1.0):
         self.asked, self.paid, self._seed = [], [], seed
@@ -210,7 +210,7 @@ def test_no_neighbours_have_sums_farther_apart_than_twice_the_bound(monkeypatch,
             asked.append(script.asked)
         assert len(asked[0]) == len(asked[1]) == 12
         for (kind, one, bound), (_, other, same) in zip(*asked, strict=True):
-            assert bound == same  # the bound owes nothing to the data
+            assert bound == same  # the bound does not depend on the data
             apart = np.abs(one - other).max() if kind == "scores" else np.linalg.norm(one - other)
             assert apart <= 2 * bound
 
@@ -218,7 +218,7 @@ def test_no_neighbours_have_sums_farther_apart_than_twice_the_bound(monkeypatch,
 @pytest.mark.parametrize(("row_norm", "n_nonzero"), [(10.0, 1), (10.0, 3), (1.5, 4)])
 @pytest.mark.parametrize("intercept", [0.0, 0.7])
 def test_the_bounds_are_attained(monkeypatch, row_norm, n_nonzero, intercept):
-    """A record whose entries and residuals are all as large as they may be, on one side and on the other."""
+    """Entries and residuals of one record are as large as allowed, with opposite signs in the two tables."""
     e, clip, asked = 0.8, 0.5, []
     for sign in (1, -1):
         script = Script(monkeypatch)
@@ -439,19 +439,19 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(form):
 
 
 def test_the_guarantees_are_those_of_the_plans(tools):
-    problem, told = tools.silence(20, 5), []
+    problem, calls = tools.silence(20, 5), []
     gradients = GradientPlan(FullBatch(), 3, 0.5, 20.0)
     plain = hard_threshold(problem, Run(replace(gradients, delta=DELTA), NoiseSource()), n_nonzero=2, step_size=0.1)
     plan = AdaptivePlan(0.3)
     problem = tools.make_problem(np.ones((5, 3)), np.array([0, 1, 1, 0, 1]), row_norm=2.0)
-    peeled = peel(problem, plan, NoiseSource(), progress=lambda *call: told.append(call))
+    peeled = peel(problem, plan, NoiseSource(), progress=lambda *call: calls.append(call))
     for release, made in ((plain, gradients), (peeled, plan)):
         assert release.guarantee.event == made.event
         assert release.guarantee.epsilon == made.guarantee(DELTA).epsilon
         assert not release.guarantee.is_conditional
     assert "residuals clipped to 1, 0.5 in turn" in peeled.guarantee.statement(verbose=True)
     assert "entries are bounded by 1" in peeled.guarantee.statement(verbose=True)
-    assert told == [(1, 2), (2, 2)]
+    assert calls == [(1, 2), (2, 2)]
     assert peel(problem, plan, NoiseSource(1)).guarantee.is_conditional
 
 
@@ -516,7 +516,7 @@ def test_centred_rows_have_larger_entries(tools, no_noise):
         peel(Problem(Logistic(), L2(0.0), rows, np.array([0, 1, 0, 1])), AdaptivePlan(1.0))
 
 
-def test_batches_of_other_kinds_follow_the_plan(tools):
+def test_other_samplers_are_accounted_for_by_the_plan(tools):
     problem = tools.silence(50, 30)
     plan = GradientPlan(Poisson(0.5), 3, 0.5, 1.0, public_n=50)
     release = hard_threshold(problem, Run(replace(plan, delta=DELTA), NoiseSource(0)), n_nonzero=2, step_size=0.1)

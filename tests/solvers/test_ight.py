@@ -27,7 +27,7 @@ def test_it_finds_the_support_where_features_outnumber_records(noisy_table, form
     assert found[found != 0] == pytest.approx(best, abs=1e-6)
 
 
-def test_the_objective_never_rises(noisy_table):
+def test_the_objective_never_increases(noisy_table):
     X, y, _ = noisy_table
     problems = [
         Problem(Squared(), L2(0.01), BoundedRows(X, 1e3, 0.7), y + 3),
@@ -62,7 +62,7 @@ def test_all_features_may_be_kept(noisy_table):
 
 
 @pytest.mark.parametrize("targets", [np.zeros(4), np.ones(4)])
-def test_rows_of_zeros_give_zero_weights(targets):
+def test_targets_without_information_give_finite_weights(targets):
     rows = BoundedRows(np.zeros((4, 3)), 1.0)
     assert not ight(Problem(Squared(), L2(0.0), rows, targets), n_nonzero=2).any()
     with_constant = ight(Problem(Squared(), L2(0.0), BoundedRows(np.zeros((4, 3)), 1.0, 0.5), targets), n_nonzero=2)
@@ -81,5 +81,5 @@ def test_more_features_than_there_are_and_bad_numbers_are_refused():
             ight(problem, **options)
 
 
-def test_it_is_not_taken_for_a_private_solver():
+def test_ight_is_not_listed_as_a_private_solver():
     assert inspect.signature(ight, eval_str=True).return_annotation is not Release

@@ -58,7 +58,7 @@ def test_no_neighbours_have_scores_farther_apart_than_the_sensitivity(tools, n, 
 @pytest.mark.parametrize("intercept", [0.0, 0.6])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_linear_losses_along_the_top_singular_vector_attain_it(tools, n, intercept, form):
-    """One record pulls with all its force along the direction that the public rows stretch the most."""
+    """The gradient of one record has full length in the direction that the public rows stretch the most."""
     features = public(8, 4, intercept=intercept, form=form)
     matrix = np.stack([features.rows.scores(w) for w in np.eye(4 + bool(intercept))], axis=1)
     top = np.linalg.svd(matrix)[2][0]
@@ -97,7 +97,7 @@ def test_a_teacher_that_errs_as_badly_as_it_may_stays_within_it(tools, monkeypat
 
 
 def test_the_rounding_of_scores_has_room():
-    """Many records and a weak penalty: weights are long, and move little."""
+    """With many records and a weak penalty, the weights are long and move little."""
     X, y = np.ones((1000, 1)), np.zeros(1000)
     features = PublicFeatures(np.full((3, 1), 2.0))
     problem = Problem(Logistic(), L2(1e-3), BoundedRows(X, 1.0), y)
@@ -113,7 +113,7 @@ def test_the_rounding_of_scores_has_room():
 
 @pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
 def test_gaussian_noise_on_the_scores_by_hand(tools, wrong, fits):
-    """Operator norm times 2G/(n lambda), and a hundredth for the tolerance, times 1/mu*(1, 1e-5) = 3.7306."""
+    """The noise is the operator norm times 2G/(n lambda), plus 1 % for the tolerance, times 1/mu* = 3.7306."""
     problem = tools.silence(30, 4, alpha=0.1)
     features = public(3000, 4)
     plan = OutputPlan.for_budget(Budget(1.0, DELTA), stability=transfer_stability(problem, features))
@@ -188,16 +188,16 @@ def test_it_finds_the_support_of_an_easy_problem(sparse_truth, form, intercept):
     assert release.guarantee.epsilon <= 4.0
 
 
-def test_progress_is_reported_and_seeds_repeat(tools, separable):
-    problem, features, told = tools.make_problem(*separable, alpha=0.1), public(9, 3), []
+def test_progress_and_seeds(tools, separable):
+    problem, features, calls = tools.make_problem(*separable, alpha=0.1), public(9, 3), []
     plan = planned(problem, features)
     runs = [
-        solve(problem, plan, features, NoiseSource(seed), progress=lambda *call: told.append(call)).weights
+        solve(problem, plan, features, NoiseSource(seed), progress=lambda *call: calls.append(call)).weights
         for seed in (1, 1, 2)
     ]
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
-    assert told == [(1, 2), (2, 2)] * 3
+    assert calls == [(1, 2), (2, 2)] * 3
 
 
 def test_the_guarantee_is_that_of_the_plan(tools, separable):
@@ -253,7 +253,7 @@ def test_a_teacher_of_other_columns_is_refused(tools, separable):
 
 
 def support_flip(n=1001):
-    """Two features fit equally well, and the last record decides which of them a sparse teacher takes."""
+    """Return tables where two features fit equally well and the last record decides which one is chosen."""
     half = np.repeat(np.eye(2), n // 2, axis=0)
     for last in np.eye(2):
         yield Problem(Squared(), L2(0.1), BoundedRows(np.vstack([half, last]), 1.0), np.ones(n))
@@ -332,7 +332,7 @@ def test_bad_input_is_refused_before_noise_is_drawn(tools, separable, no_noise):
             transfer_stability(Problem(objective, regulariser, rows, y), features)
 
 
-def test_the_stability_says_what_it_is(tools, separable):
+def test_the_stability_of_a_transfer_has_the_operator_norm_as_factor(tools, separable):
     problem, features = tools.make_problem(*separable, alpha=0.1), public(9, 3)
     stability = transfer_stability(problem, features)
     assert isinstance(stability, TransferStability)

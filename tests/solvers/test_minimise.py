@@ -24,7 +24,7 @@ def table(n, d, seed=0):
 
 
 def exact_gradient(problem, weights, tilt=None, ridge=0.0):
-    """The gradient in forty digits, for dense rows, from the losses' definitions."""
+    """Return the gradient with forty digits, for dense rows, from the definitions of the losses."""
     rows = problem.rows
     with mpmath.workdps(40):
         w = [mpmath.mpf(value) for value in weights]
@@ -107,7 +107,7 @@ def test_sums_over_many_rows_are_added_in_pairs(tools):
 @pytest.mark.parametrize("objective", [Logistic(), Huber(0.5)], ids=["logistic", "huber"])
 @pytest.mark.parametrize(("alpha", "scale"), [(0.1, 1.0), (1e-6, 1.0), (0.1, 1e6), (1e-3, 1e-6)])
 def test_the_exact_gradient_is_within_the_least_tolerance(tools, objective, alpha, scale):
-    """The bound on rounding holds in forty digits, and the certificate with it."""
+    """The bound on rounding errors, and therefore the certificate, is checked with forty digits."""
     X, y = table(30, 3)
     problem = tools.make_problem(scale * X, y, objective=objective, alpha=alpha, row_norm=scale, intercept=scale / 2)
     tilt = 0.1 * scale * np.array([1.0, -2.0, 3.0, 1.0])
@@ -125,7 +125,7 @@ def test_the_exact_gradient_is_within_the_least_tolerance(tools, objective, alph
 
 
 def test_the_bound_on_rounding_is_small_against_what_a_record_moves(tools):
-    """So that the default tolerance, a hundredth of L/n, is within reach for tables of any usual size."""
+    """The default tolerance, a hundredth of L/n, is therefore attainable for tables of usual sizes."""
     for n, d in ((10, 2), (3000, 100), (100_000, 10)):
         problem = tools.make_problem(np.ones((n, d)), np.ones(n, int), alpha=1e-3)
         assert least_tolerance(problem) < 1e-2 * problem.lipschitz / n
@@ -133,7 +133,7 @@ def test_the_bound_on_rounding_is_small_against_what_a_record_moves(tools):
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 @pytest.mark.parametrize("start", [np.nan, np.inf, 0.0, 1e9, -3.0])
-def test_plain_descent_arrives_whatever_goes_wrong_before(tools, monkeypatch, objective, start):
+def test_plain_descent_converges_from_any_bad_start(tools, monkeypatch, objective, start):
     X, y = table(40, 3)
     problem = tools.make_problem(X, y, objective=objective, alpha=0.2)
 
@@ -146,7 +146,7 @@ def test_plain_descent_arrives_whatever_goes_wrong_before(tools, monkeypatch, ob
     assert problem.gradient_norm(minimise(problem, tolerance=tolerance)) <= tolerance
 
 
-def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
+def test_a_diverging_spectral_descent_is_abandoned(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, objective=SmoothedHinge(0.01), alpha=1e-3)
     target = module._Target(problem, problem.start(), 0.0)
@@ -156,7 +156,7 @@ def test_a_spectral_descent_that_runs_away_is_not_followed(tools, separable):
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 def test_hard_data_is_solved_like_any_other(tools, objective):
-    """Ties, zeros, huge and tiny rows, one label, steep directions: no exception, for it would tell of the data."""
+    """Ties, zeros, extreme rows, one label or steep directions raise no error, which would reveal something."""
     rng = np.random.default_rng(3)
     for n in (1, 3):
         for pair in tools.neighbours(rng, n, 3):
@@ -170,7 +170,7 @@ def test_hard_data_is_solved_like_any_other(tools, objective):
 
 
 class Untouchable(Logistic):
-    """A loss that tells when data is looked at."""
+    """A loss that raises an error if the data is used."""
 
     def loss(self, scores, targets):
         raise AssertionError("the data was touched")

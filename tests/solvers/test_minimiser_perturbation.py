@@ -38,7 +38,7 @@ def solve(problem, plan, source, **options):
 
 
 def moved(tools, pair, **fields):
-    """Return how far apart the minimisers of two tables are, and how far they may be."""
+    """Return the distance between the minimisers of two tables, and the claimed bound on it."""
     ends = []
     for X, y in pair:
         problem = tools.make_problem(X, y, **fields)
@@ -60,8 +60,8 @@ def test_no_neighbours_have_minimisers_farther_apart_than_the_sensitivity(tools,
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 50])
 @pytest.mark.parametrize("alpha", [0.01, 1.0])
-def test_linear_losses_attain_it(tools, n, alpha):
-    """One record pulls one way or the other with all its force, and only the ridge holds against it."""
+def test_linear_losses_attain_the_sensitivity_of_the_minimiser(tools, n, alpha):
+    """The gradient of one record has full length in one or the other direction, and only the ridge opposes it."""
     pair = [(np.ones((n, 1)), np.where(np.arange(n) == 0, side, 0.3)) for side in (1.0, -1.0)]
     distance, sensitivity = moved(tools, pair, objective=tools.Linear(), alpha=alpha)
     assert 0.98 * sensitivity < distance <= sensitivity
@@ -69,8 +69,8 @@ def test_linear_losses_attain_it(tools, n, alpha):
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("objective", [Huber(0.05), SmoothedHinge(0.5)], ids=["huber", "hinge"])
-def test_losses_that_are_straight_far_out_attain_it(tools, n, objective):
-    """Common records without a row hold nothing back; the one that counts is surely wrong, on either side."""
+def test_losses_with_linear_tails_attain_the_sensitivity(tools, n, objective):
+    """The common records have rows of zeros, and the differing record is clearly misclassified in both tables."""
     alpha = 10.0 if isinstance(objective, SmoothedHinge) else 0.5
     rows = np.zeros((n, 1))
     rows[0] = 1.0
@@ -80,7 +80,7 @@ def test_losses_that_are_straight_far_out_attain_it(tools, n, objective):
 
 
 def test_a_solver_that_errs_as_badly_as_it_may_stays_within_it(tools, monkeypatch):
-    """Both minimisers are pushed apart until their gradients are as long as the tolerance: that, too, is attained."""
+    """Both minimisers are moved apart until their gradients are as long as the tolerance, which attains the bound."""
     ends = []
     for side in (1.0, -1.0):
         targets = np.where(np.arange(4) == 0, side, 0.3)
@@ -99,7 +99,7 @@ def test_a_solver_that_errs_as_badly_as_it_may_stays_within_it(tools, monkeypatc
 
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 def test_errors_in_any_direction_stay_within_it(tools, monkeypatch, objective):
-    """Walk from each minimiser, in a random direction, as far as the tolerance lets it."""
+    """Each minimiser is moved in a random direction as far as the tolerance allows."""
     rng = np.random.default_rng(7)
     tolerance = 0.05
     exactly = importlib.import_module("privet.solvers.base.minimise").minimise
@@ -157,7 +157,7 @@ def test_noise_is_added_once_to_the_minimiser(tools, separable, form):
     assert np.array_equal(solve(problem, plan, NoiseSource(4)).weights, quiet + noise)
 
 
-def test_the_result_approaches_the_minimiser_as_noise_vanishes(tools, separable):
+def test_the_release_approaches_the_minimiser_as_the_noise_vanishes(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.05)
     best = problem.value(solve(problem, planned(problem), tools.Silent()).weights)
@@ -181,7 +181,7 @@ def test_the_default_tolerance_adds_a_hundredth_and_is_within_reach(tools, separ
     assert stability.tolerance >= least_tolerance(problem)
 
 
-def test_where_rounding_does_not_permit_it_the_default_is_what_rounding_permits(tools, separable):
+def test_the_default_tolerance_is_raised_to_what_rounding_permits(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=1e-11)
     stability = minimiser_stability(problem)
@@ -239,7 +239,7 @@ def test_gaussian_noise_at_delta_zero_is_refused(tools):
     assert release.guarantee.delta == 0
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("is_pure", [False, True])
@@ -259,11 +259,11 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
 
 def test_seeds_repeat_and_progress_is_reported(tools, separable):
     X, y = separable
-    problem, told = tools.make_problem(X, y, alpha=0.1), []
+    problem, calls = tools.make_problem(X, y, alpha=0.1), []
     plan = dataclasses.replace(planned(problem), scale=0.1)
     one, other = (
-        solve(problem, plan, NoiseSource(5), progress=lambda *call: told.append(call)).weights for _ in range(2)
+        solve(problem, plan, NoiseSource(5), progress=lambda *call: calls.append(call)).weights for _ in range(2)
     )
     assert np.array_equal(one, other)
     assert not np.array_equal(one, solve(problem, plan, NoiseSource(6)).weights)
-    assert told == [(1, 1), (1, 1)]
+    assert calls == [(1, 1), (1, 1)]

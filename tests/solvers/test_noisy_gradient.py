@@ -128,7 +128,7 @@ def test_smoothing_is_applied_to_the_features_of_each_class_by_itself(tools, n_c
         weights = weights - 0.5 * gradient
     release = solve(problem, plan, 3, denoiser=LaplacianSmoothing(1.5))
     assert release.weights == pytest.approx(weights, abs=1e-12)
-    assert release.guarantee == solve(problem, plan, 3).guarantee  # post-processing: no better, no worse
+    assert release.guarantee == solve(problem, plan, 3).guarantee  # post-processing does not change the guarantee
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
@@ -139,7 +139,7 @@ def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, monkeypa
         noisy_gradient_descent(problem, Run(replace(plan, delta=delta), NoiseSource()), step_size=0.5)
 
 
-def test_the_denoiser_does_not_see_the_intercept(tools):
+def test_an_intercept_is_not_smoothed_with_the_features(tools):
     problem = tools.make_problem(np.zeros((10, 6)), [0, 1] * 5, objective=Multinomial(3), intercept=0.5)
     seen = []
 
@@ -153,15 +153,15 @@ def test_the_denoiser_does_not_see_the_intercept(tools):
     assert (release.weights[6] != 0).all()
 
 
-def test_the_denoiser_receives_the_noise_level_of_the_mean(tools):
-    told = []
+def test_the_denoiser_receives_the_noise_of_the_mean(tools):
+    calls = []
 
     def watch(gradient, noise_std):
-        told.append(noise_std)
+        calls.append(noise_std)
         return gradient
 
     solve(tools.silence(10, 6), GradientPlan(FullBatch(), 2, 0.5, 3.0), denoiser=watch)
-    assert told == [0.15, 0.15]
+    assert calls == [0.15, 0.15]
 
 
 def test_an_empty_poisson_batch_is_a_step_like_any_other(tools):
@@ -204,7 +204,7 @@ def test_neighbours_differ_in_no_sum_by_more_than_twice_the_clip(tools, n, clip_
 @pytest.mark.parametrize("clip_norm", [0.3, 10.0])
 @pytest.mark.parametrize("objective", [Logistic(), Multinomial(3)], ids=["logistic", "multinomial"])
 def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools, clip_norm, objective):
-    """Rows a hair apart on both sides of steep weights: one surely taken for class 1, one surely for class 0."""
+    """Nearly equal rows on both sides of steep weights: one is clearly predicted as class 1, the other as class 0."""
     weights = objective.start(2)
     weights[0] = 1e5 if weights.ndim == 1 else [0.0, 1e5, 0.0]
     sums = []
@@ -212,7 +212,7 @@ def test_the_bound_is_attained_by_two_sure_mistakes_on_nearly_the_same_row(tools
         problem = tools.make_problem(np.array([[side, 1.0]]), [label], objective=objective)
         sums.append(objective.gradient_sum(weights, problem.rows, problem.targets, clip_norm))
     bound = 2 * min(clip_norm, objective.lipschitz(1.0))
-    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # the third class takes half of the second mistake
+    share = {Logistic: 0.99, Multinomial: 0.8}[type(objective)]  # half of the second mistake falls on the third class
     assert share * bound < np.linalg.norm(sums[0] - sums[1]) <= bound
 
 
@@ -223,7 +223,7 @@ def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(too
         solve(tools.silence(10, 9), GradientPlan(Poisson(0.5), 3, 1.0, 1.0))
 
 
-# ------------------------------------------------------------------------------------------ what is handed back
+# ------------------------------------------------------------------------------------------ the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):
@@ -239,9 +239,9 @@ def test_the_guarantee_is_that_of_the_plan(tools):
 
 
 def test_progress_is_reported_after_each_step(tools):
-    told = []
-    solve(tools.silence(4, 2), GradientPlan(FullBatch(), 3, 1.0, 1.0), progress=lambda *call: told.append(call))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    calls = []
+    solve(tools.silence(4, 2), GradientPlan(FullBatch(), 3, 1.0, 1.0), progress=lambda *call: calls.append(call))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("step_size", [0.0, -1.0, math.nan, math.inf])

@@ -1,4 +1,4 @@
-"""Besides the usual: the released minimiser's density, exactly, on neighbouring tables of one and two records."""
+"""The usual tests, and the exact density of the released minimiser on neighbouring tables of one and two records."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ DELTA = 1e-5
 
 
 class Straight(GeneralisedLinear):
-    """y s for |y| <= 1, which has no curvature: its minimiser is Gaussian, and attains what is claimed."""
+    """y s for |y| <= 1, which has no curvature. Its minimiser is Gaussian and attains the claim."""
 
     residual_bound = 1.0
     curvature_bound = 1e-3
@@ -52,7 +52,7 @@ class Straight(GeneralisedLinear):
 
 
 def curvatures(objective, scores, targets):
-    """Second derivatives by the score, almost everywhere."""
+    """Return the second derivatives with respect to the score, which exist almost everywhere."""
     if isinstance(objective, Logistic):
         return expit(scores) * expit(-scores)
     if isinstance(objective, SmoothedHinge):
@@ -76,7 +76,7 @@ NAMES = ["logistic", "hinge", "huber", "straight", "tamed", "gaussian-hinge"]
 
 
 def log_density(objective, X, y, plan, grid, scale, counts=1.0):
-    """Log density of the exact minimiser at the points of a grid, of shape (points, d); each row counts so often."""
+    """Return the log density of the exact minimiser on a grid (points, d), with rows repeated ``counts`` times."""
     d, pull = X.shape[1], plan.n * plan.modulus
     scores = grid @ X.T
     targets = np.broadcast_to(y, scores.shape)
@@ -126,7 +126,7 @@ def tables(rng, objective, n, d):
 
 
 def planned(objective, budget, *, n, alpha=None):
-    """The plan for rows of norm at most 1; by default with an alpha that spends half of epsilon on volume."""
+    """Return a plan for rows of norm at most 1. The default alpha spends half of epsilon on volume."""
     beta = objective.smoothness(1.0)
     alpha = beta / (n * math.expm1(budget.epsilon / 2)) if alpha is None else alpha
     constants = {"n": n, "lipschitz": objective.lipschitz(1.0), "smoothness": beta, "strong_convexity": alpha}
@@ -136,10 +136,10 @@ def planned(objective, budget, *, n, alpha=None):
 @pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
 @pytest.mark.parametrize(("n", "d", "points", "rounds"), [(1, 1, 10_001, 5), (2, 1, 10_001, 5), (2, 2, 301, 1)])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-2), Budget(0.3, 1e-3), Budget(3.0, 1e-4)], ids=repr)
-def test_no_neighbours_can_be_told_apart_better_than_promised(objective, n, d, points, rounds, budget):
+def test_neighbours_cannot_be_distinguished_better_than_promised(objective, n, d, points, rounds, budget):
     rng = np.random.default_rng(n + d)
     accuracy = {1: 1e-2, 2: 8e-2}[d]  # of sums over densities that jump where curvatures do
-    for spread in (1.0, 30.0):  # half of epsilon for volume, or next to nothing
+    for spread in (1.0, 30.0):  # half of epsilon for volume, or almost nothing
         usual = objective.smoothness(1.0) / (n * math.expm1(budget.epsilon / 2))
         plan = planned(objective, budget, n=n, alpha=spread * usual)
         mu = 2 * plan.lipschitz / plan.scale
@@ -156,19 +156,19 @@ def test_no_neighbours_can_be_told_apart_better_than_promised(objective, n, d, p
 @pytest.mark.parametrize("objective", [Straight(), Huber(0.4), SmoothedHinge(0.3)], ids=["straight", "huber", "hinge"])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-2), Budget(0.3, 1e-4)], ids=repr)
 def test_it_is_attained_and_half_the_noise_breaks_it(objective, budget):
-    """The two records pull in opposite directions with all their force, wherever the minimiser may be."""
+    """The gradients of the two records have full length and opposite directions at every minimiser."""
     plan = planned(objective, budget, n=2, alpha=200.0)
     wrong = {Straight: (1.0, -1.0), Huber: (-9.0, 9.0), SmoothedHinge: (0, 1)}[type(objective)]
     pair = [(np.array([[1.0], [0.0]]), np.array([label, wrong[0]])) for label in wrong]
     found, _ = hockey_stick(objective, pair, plan, budget.epsilon)
-    # Without curvature nothing tells both ends of the noise apart but its sign: a two-sided claim is twice what is.
+    # Without curvature the two tails of the noise differ only in sign, so a two-sided claim is twice the truth.
     assert (0.8 if plan.is_one_sided else 0.4) * budget.delta < found <= budget.delta
     broken, _ = hockey_stick(objective, pair, plan, budget.epsilon, weaker=0.5)
     assert broken > 5 * budget.delta
 
 
-def test_logistic_losses_come_near_it_and_half_the_noise_breaks_it():
-    """Two rows a few degrees apart, on both sides of a steep slope that very many short rows have made."""
+def test_logistic_losses_nearly_attain_the_claim_and_half_the_noise_violates_it():
+    """Two rows a few degrees apart lie on both sides of a steep slope that is caused by very many short rows."""
     budget, n = Budget(0.5, 1e-3), 100_001
     plan = planned(Logistic(), budget, n=n, alpha=12.5 / n)
     counts = np.array([1.0, n - 1])
@@ -202,8 +202,8 @@ def test_pure_noise_bounds_the_ratio_of_densities_everywhere(objective, n, d, po
     assert 0.4 * allowed < worst <= allowed * (1 + 1e-9)
 
 
-def test_pure_noise_is_no_larger_than_it_must_be():
-    """A Huber loss just inside its threshold has its full gradient and its full curvature, against a straight one."""
+def test_pure_noise_is_not_larger_than_necessary():
+    """A Huber loss just inside its threshold, with full gradient and curvature, is compared with a linear loss."""
     objective, budget = Huber(0.4), Budget(1.0)
     plan = planned(objective, budget, n=1)
     far = -30 * plan.scale / plan.modulus
@@ -216,7 +216,7 @@ def test_pure_noise_is_no_larger_than_it_must_be():
 
 @pytest.mark.parametrize("tolerance", [0.01, 0.3])
 def test_a_solver_that_errs_as_badly_as_it_may_is_covered_by_the_noise_on_the_output(tolerance):
-    """Straight losses, whose minimisers are pushed apart by both errors: all is Gaussian, and known exactly."""
+    """The minimisers of linear losses are moved apart by both errors, and all laws are Gaussian and known exactly."""
     budget, n, alpha = Budget(1.0, 1e-3), 2, 5.0
     fields = {"n": n, "lipschitz": 1.0, "smoothness": 1e-3, "strong_convexity": alpha, "is_one_sided": True}
     plan = ObjectivePlan.for_budget(budget, **fields, tolerance=tolerance)
@@ -256,7 +256,7 @@ def test_it_releases_the_minimiser_of_the_tilted_objective(tools, separable, obj
 
 @pytest.mark.parametrize("budget", [Budget(1.0, DELTA), Budget(1.0)], ids=repr)
 def test_the_release_has_the_law_of_the_density(tools, budget):
-    """Straight losses: w = -(sum of gradients + b)/(n alpha), which shows the scale of b in the release itself."""
+    """For linear losses w = -(sum of gradients + b)/(n alpha), so the release itself shows the scale of b."""
     problem = tools.make_problem(np.zeros((10, 4000)), np.zeros(10), objective=Straight(), alpha=2.0)
     plan = objective_plan(problem, budget)
     weights = solve(problem, plan, NoiseSource(1)).weights
@@ -269,7 +269,7 @@ def test_the_release_has_the_law_of_the_density(tools, budget):
 
 
 @pytest.mark.parametrize("objective", LOSSES[:3], ids=NAMES[:3])
-def test_the_result_approaches_the_minimiser_as_noise_vanishes(tools, separable, objective):
+def test_the_release_approaches_the_minimiser_as_the_noise_vanishes(tools, separable, objective):
     X, y = separable
     problem = tools.make_problem(X, y, objective=objective, alpha=0.05)
     best = problem.value(minimise(problem, tolerance=1e-9))
@@ -369,7 +369,7 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(tools, separable)
 
 
 class Noiseless(NoiseSource):
-    """A source that must not be asked."""
+    """A source from which no noise may be drawn."""
 
     def gaussian(self, shape, std, dtype=np.float64):
         raise AssertionError("noise was drawn")
@@ -393,7 +393,7 @@ def test_gaussian_noise_at_delta_zero_is_refused(tools, separable):
         objective_perturbation(problem, Run(replace(plan, delta=0.0), Noiseless()))
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("budget", [Budget(1.0, DELTA), Budget(1.0)], ids=repr)
@@ -413,10 +413,10 @@ def test_the_guarantee_is_that_of_the_plan(tools, separable, budget):
 
 def test_seeds_repeat_and_progress_is_reported(tools, separable):
     X, y = separable
-    problem, told = tools.make_problem(X, y, alpha=0.1), []
+    problem, calls = tools.make_problem(X, y, alpha=0.1), []
     plan = objective_plan(problem, Budget(1.0, DELTA))
-    releases = [solve(problem, plan, NoiseSource(5), progress=lambda *call: told.append(call)) for _ in range(2)]
+    releases = [solve(problem, plan, NoiseSource(5), progress=lambda *call: calls.append(call)) for _ in range(2)]
     assert np.array_equal(releases[0].weights, releases[1].weights)
     assert not np.array_equal(releases[0].weights, solve(problem, plan, NoiseSource(6)).weights)
     assert releases[0].guarantee.is_conditional
-    assert told == [(1, 1), (1, 1)]
+    assert calls == [(1, 1), (1, 1)]

@@ -31,7 +31,7 @@ def solve(problem, plan, source, **options):
 
 
 def moved(tools, pair, **fields):
-    """Return how far descent ends apart on two tables, and how far it may."""
+    """Return the distance between the results of descent on two tables, and the claimed bound on it."""
     pace = fields.pop("pace", 1.8)
     steps = fields.pop("steps", 40)
     ends = []
@@ -59,7 +59,7 @@ def test_no_neighbours_end_farther_apart_than_the_sensitivity(tools, n, alpha, o
 @pytest.mark.parametrize("n", [2, 3, 5, 50])
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_linear_losses_attain_the_sensitivity(tools, n, alpha):
-    """One record pulls one way or the other, with all its force, in every step."""
+    """The gradient of one record has full length in every step, in one or the other direction."""
     pair = [(np.ones((n, 1)), np.where(np.arange(n) == 0, side, 0.0)) for side in (1.0, -1.0)]
     fields = {"objective": tools.Linear(), "alpha": alpha, "pace": 0.7, "steps": 40}
     distance, sensitivity = moved(tools, pair, **fields)
@@ -169,7 +169,7 @@ def test_the_stability_is_made_of_the_constants_of_the_problem(tools):
     assert stability.smoothness == pytest.approx(6.35, rel=4e-6)
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 @pytest.mark.parametrize("is_pure", [False, True])
@@ -188,6 +188,6 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
 
 
 def test_progress_is_reported_after_each_step(tools):
-    told, problem = [], tools.silence(4, 2)
-    solve(problem, planned(problem, steps=3), NoiseSource(0), progress=lambda *call: told.append(call))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    calls, problem = [], tools.silence(4, 2)
+    solve(problem, planned(problem, steps=3), NoiseSource(0), progress=lambda *call: calls.append(call))
+    assert calls == [(1, 3), (2, 3), (3, 3)]

@@ -31,7 +31,7 @@ def test_the_constants_are_those_of_loss_rows_and_regulariser_together(tools, ob
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("objective", "shape"), [(Logistic(), (3,)), (Multinomial(4), (3, 4))])
-def test_it_starts_at_zero_whatever_the_data(tools, objective, shape, dtype):
+def test_the_start_is_zero_for_all_data(tools, objective, shape, dtype):
     problem = tools.make_problem(np.ones((4, 2), dtype), [0, 1, 0, 1], objective=objective, intercept=0.5)
     assert problem.start().shape == shape
     assert not problem.start().any()
@@ -44,7 +44,7 @@ def test_the_value_is_mean_loss_plus_penalty(tools):
     assert problem.value(weights) == pytest.approx(expected)
 
 
-def test_a_regulariser_that_is_not_convex_makes_a_problem_that_is_not():
+def test_a_problem_with_a_non_convex_regulariser_is_not_convex():
     rows = BoundedRows(np.array([[0.6], [-0.6]]), 1.0)
     problem = Problem(Logistic(), SaturatingPenalty(0.2), rows, np.array([1, 1]))
     assert not problem.is_convex

@@ -47,7 +47,7 @@ def solve(problem, plan, seed=0, **options):
 
 
 class Counting(NoiseSource):
-    """A source that remembers which noise it was asked for."""
+    """A source that records the requested noise."""
 
     def __init__(self, seed=None):
         super().__init__(seed)
@@ -59,7 +59,7 @@ class Counting(NoiseSource):
 
 
 class Watched(Logistic):
-    """A loss that remembers which batches it saw, by their targets."""
+    """A loss that records the targets of the batches it saw."""
 
     curvature_bound = 0.25
 
@@ -88,7 +88,7 @@ SAMPLERS = [
 
 
 def scaled_weights(tools, sampler, steps, divisor):
-    """Return the weights of problems without gradients, each over the noise that its steps add up to but for z C."""
+    """Return the weights of problems without gradients, divided by the total noise of their steps for z C = 1."""
     alpha, step_size, scaled = 0.3, 0.5, []
     plan = last(sampler, Descent(step_size, 0.25 + alpha, alpha), clip_norm=0.7, steps=steps)
     for seed in range(40):
@@ -194,7 +194,7 @@ def test_public_records_are_visited_last_in_every_pass():
 
 @pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(200, 40, 20)], ids=repr)
 @pytest.mark.parametrize("objective", [Logistic(), GaussianHinge(1.0)], ids=lambda loss: type(loss).__name__)
-def test_it_comes_near_the_optimum_where_there_is_hardly_any_noise(tools, separable, sampler, objective):
+def test_it_approaches_the_optimum_with_hardly_any_noise(tools, separable, sampler, objective):
     X, y = separable
     problem = tools.make_problem(X, y, objective=objective, alpha=0.1)
     best = minimize(problem.value, problem.start()).fun
@@ -221,7 +221,7 @@ def test_the_descent_of_a_problem_has_its_constants(tools):
 @pytest.mark.parametrize("alpha", [0.0, 0.4])
 @pytest.mark.parametrize("size", [1, 3])
 def test_one_step_moves_neighbours_by_the_claimed_shift_and_points_by_the_claimed_factor(tools, clip_norm, alpha, size):
-    """From the same start two datasets end at most 2 eta C / divisor apart; from two starts no dataset expands."""
+    """From one start, neighbours end at most 2 eta C / divisor apart. From two starts, no dataset expands distances."""
     rng = np.random.default_rng(3)
     widest = 0.0
     for _ in range(15):
@@ -267,7 +267,7 @@ def test_without_noise_neighbours_end_within_the_recursion(tools, sampler, alpha
 
 
 def test_linear_losses_attain_the_shift(tools):
-    """Erratum (f): the recursion is the truth for linear losses and a ridge."""
+    """docs/corrections.md (f): the recursion is exact for linear losses and a ridge."""
     alpha, n = 0.4, 4
     targets = (np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0]))
     problems = [tools.make_problem(np.ones((n, 1)), y, objective=tools.Linear(), alpha=alpha) for y in targets]
@@ -280,7 +280,7 @@ def test_linear_losses_attain_the_shift(tools):
     assert plan.descent.contraction == pytest.approx(c)
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):
@@ -314,10 +314,10 @@ def test_secrets_are_in_no_trace_and_no_guarantee(tools, sampler):
 
 
 def test_progress_is_reported_after_each_step_of_a_known_number(tools):
-    told = []
+    calls = []
     plan = last(FixedOrder(4, passes=2), Descent(0.5, 0.25))
-    solve(tools.silence(4, 2), plan, progress=lambda *call: told.append(call))
-    assert told == [(done, 8) for done in range(1, 9)]
+    solve(tools.silence(4, 2), plan, progress=lambda *call: calls.append(call))
+    assert calls == [(done, 8) for done in range(1, 9)]
 
 
 # -------------------------------------------------------------------------------------------------------- refusals
@@ -354,7 +354,7 @@ def test_clipped_losses_of_several_scores_are_refused(tools):
     assert solve(problem, enough).weights.shape == (2, 3)
 
 
-def test_clipped_losses_of_one_score_are_welcome(tools):
+def test_clipped_losses_of_one_score_are_accepted(tools):
     problem = tools.make_problem(np.ones((6, 2)), np.array([1e6, -1e6, 0.0, 3.0, 1e12, -2.0]), objective=Squared())
     assert np.linalg.norm(solve(problem, last(FixedOrder(6), descent_of(problem))).weights) < 100
 

@@ -29,7 +29,7 @@ def solve(problem, plan, seed=0, step_size=0.5, **options):
 
 
 class Counting(NoiseSource):
-    """A source that remembers which noise it was asked for."""
+    """A source that records the requested noise."""
 
     def __init__(self, seed=None):
         super().__init__(seed)
@@ -84,7 +84,7 @@ def test_there_is_one_noisy_sum_per_round_and_all_planned_rounds_are_paid_for(to
 def test_the_noise_of_the_corrections_page():
     """docs/corrections.md (g): n = 1000 and n^2 steps at (1, 1e-5) need sigma/L = 16.3; 30.9 gives 0.497.
 
-    Loss distributions need half of that: hardly more than one record's own losses, those of a Gaussian of mu 2/sigma.
+    Loss distributions need half of that, hardly more than the losses of one record, a Gaussian with mu = 2/sigma.
     """
     plan = GradientPlan.for_budget(Budget(1.0, DELTA), sampler=OneUniform(1000), steps=10**6, clip_norm=1.0)
     assert 2 / gdp_mu(Budget(1.0, DELTA)) < plan.noise_std < 8.4
@@ -191,7 +191,7 @@ def test_records_are_not_written_out_where_they_would_fill_the_memory(tools, mon
 
 
 def valley(n):
-    """A problem with a non-convex penalty."""
+    """Return a problem with a non-convex penalty."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 5)) / 3
     y = (X @ np.array([3.0, -2.0, 1.0, 0, 0]) + rng.standard_normal(n) > 0).astype(int)
@@ -219,7 +219,7 @@ def test_losses_without_bound_are_clipped(tools):
 @pytest.mark.parametrize("clip_norm", [0.3, 10.0])
 @OBJECTIVES
 def test_neighbours_differ_in_no_sum_by_more_than_twice_the_clip(tools, n, clip_norm, objective):
-    """The sums of single records, as the solver makes them: written out."""
+    """The sums of single records are computed explicitly, as in the solver."""
     rng = np.random.default_rng(n)
     bound = 2 * min(clip_norm, objective.lipschitz(math.hypot(1, 0.5)))
     farthest = 0.0
@@ -255,7 +255,7 @@ def test_under_add_or_remove_nothing_reveals_the_number_of_records(tools):
         solve(tools.silence(10, 9), GradientPlan(Poisson(0.5), 3, 1.0, 1.0))
 
 
-# ------------------------------------------------------------------------------------------- what is handed back
+# ------------------------------------------------------------------------------------------- the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan(tools):
@@ -269,10 +269,10 @@ def test_the_guarantee_is_that_of_the_plan(tools):
 
 
 def test_progress_is_reported_after_each_step(tools):
-    told = []
+    calls = []
     plan = GradientPlan(OneUniform(4), 9, 1.0, 1.0)
-    rounds = solve(tools.silence(4, 2), plan, progress=lambda *call: told.append(call)).trace["rounds"]
-    assert told == [(done, rounds) for done in range(1, rounds + 1)]
+    rounds = solve(tools.silence(4, 2), plan, progress=lambda *call: calls.append(call)).trace["rounds"]
+    assert calls == [(done, rounds) for done in range(1, rounds + 1)]
 
 
 # -------------------------------------------------------------------------------------------------------- refusals

@@ -32,7 +32,7 @@ def solve(problem, plan, seed=0, **options):
 
 
 class Counting(NoiseSource):
-    """A source that remembers which noise it was asked for."""
+    """A source that records the requested noise."""
 
     def __init__(self, seed=None):
         super().__init__(seed)
@@ -61,7 +61,7 @@ class Counting(NoiseSource):
 def test_the_weights_of_a_problem_without_gradients_are_the_noise_of_the_plan(
     tools, sampler, first, divisor, first_divisor, wrong, fits
 ):
-    """v_t = noise_t / divisor + (1 - g) v_(t-1), and w = -eta (v_0 + ... + v_5): every noise counts a geometric sum."""
+    """v_t = noise_t / divisor + (1 - g) v_(t-1) and w = -eta (v_0 + ... + v_5): each noise has a geometric weight."""
     plan = plan_of(sampler, None if sampler.implied_steps else 6, first=first, public_n=100)
     problem = tools.silence(20, 50)
     options = {"step_size": 0.5, "max_move": math.inf}
@@ -101,7 +101,7 @@ def test_seeds_repeat_and_secure_sources_differ(tools):
 
 
 def later_sum(tools, table, plan, weights, before, **fields):
-    """Return what a step after the first adds up, given all that was released before it."""
+    """Return the sum of a step after the first, given everything that was released before it."""
     problem = tools.make_problem(*table, **fields)
     step = next(GradientPlan(FullBatch(), 1, 1.0, 1.0).run(problem.rows.n, NoiseSource(0)))
     return _total(problem, plan, step, weights, before)
@@ -132,7 +132,7 @@ def test_neighbours_differ_in_no_sum_by_more_than_twice_the_bound(
 @pytest.mark.parametrize("n", [1, 2, 3])
 @OBJECTIVES
 def test_the_bound_is_attained_by_two_records_that_turn_into_sure_mistakes(tools, n, objective):
-    """Nearly equal rows on both sides of weights that flip: opposite mistakes. docs/corrections.md (i): .74."""
+    """Nearly equal rows on both sides of weights that flip give opposite mistakes: docs/corrections.md (i), 0.74."""
     plan = plan_of(FullBatch(), 5, 1.0, 0.1, 0.3)
     weights = objective.start(2)
     weights[0] = 1e5 if weights.ndim == 1 else [0.0, 1e5, 0.0]
@@ -148,7 +148,7 @@ def test_the_bound_is_attained_by_two_records_that_turn_into_sure_mistakes(tools
 
 @OBJECTIVES
 def test_differences_are_clipped_even_where_gradients_need_no_clip(tools, objective):
-    """A residual may move by more than it can measure: 2 for a Huberised loss, say, whose own bound is 1."""
+    """A residual may change by more than its largest value, for instance by 2 for a Huberised loss with bound 1."""
 
     class Wide(type(objective)):
         def residuals(self, scores, targets):
@@ -172,8 +172,8 @@ def test_under_add_or_remove_the_noise_does_not_reveal_the_number_of_records(too
         solve(tools.silence(10, 9), plan_of(Poisson(0.5)))
 
 
-def test_the_divisor_is_fixed_whatever_the_batch(tools):
-    """All records the same and no clip binds: the first estimate is the batch's size over the public one."""
+def test_the_divisor_does_not_depend_on_the_batch(tools):
+    """All records are equal and no clip binds, so the first estimate is the batch size over the public size."""
     X, y = np.full((40, 1), 0.6), np.zeros(40, int)
     plan = plan_of(Poisson(0.3), 2, 1.0, 1.0, 0.3, public_n=50)
     sizes = []
@@ -197,7 +197,7 @@ def test_empty_batches_work(tools):
 
 
 def naive(rows, labels, n_classes, weights):
-    """Return each record's gradient, written out."""
+    """Return the gradient of each record, computed explicitly."""
     if n_classes is None:
         return np.array([(1 / (1 + np.exp(-row @ weights)) - y) * row for row, y in zip(rows, labels, strict=True)])
     return np.array(
@@ -272,7 +272,7 @@ def test_full_batches_without_noise_track_the_exact_gradient(tools, separable, r
 
 
 def valley(n, seed=0):
-    """A problem with a non-convex penalty."""
+    """Return a problem with a non-convex penalty."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 5)) / 3
     y = (X @ np.array([3.0, -2.0, 1.0, 0, 0]) + rng.standard_normal(n) > 0).astype(int)
@@ -289,7 +289,7 @@ def test_it_finds_a_stationary_point_of_a_non_convex_problem(tools):
     assert problem.gradient_norm(solve(problem, plan, source=tools.Silent()).weights) < 1e-6
 
 
-def test_with_privacy_it_comes_near_a_stationary_point():
+def test_with_privacy_the_result_is_close_to_a_stationary_point():
     problem = valley(20_000)
     fields = {"sampler": FixedSize(500, 20_000), "steps": 200, "first": FixedSize(2000, 20_000)}
     bounds = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.2}
@@ -306,7 +306,7 @@ def test_losses_without_bound_are_clipped(tools):
     assert np.linalg.norm(release.weights) < 100
 
 
-# ------------------------------------------------------------------------------------------------ what comes out
+# ------------------------------------------------------------------------------------------------ the result
 
 
 def test_the_random_output_is_uniform_over_the_points_where_gradients_were_taken(tools):
@@ -331,7 +331,7 @@ def test_all_iterates_are_handed_out_only_if_asked(tools):
     assert np.array_equal(solve(problem, plan).weights, release.weights)
 
 
-def test_the_defaults_come_from_the_constants_of_the_problem(tools):
+def test_the_defaults_are_computed_from_the_constants_of_the_problem(tools):
     problem = tools.make_problem(np.ones((4, 1)), [0, 1, 0, 1], alpha=0.25, row_norm=2.0)
     trace = solve(problem, plan_of(FullBatch(), 5, difference_norm=0.2)).trace
     assert trace["step_size"] == pytest.approx(1 / 1.25, rel=1e-6)
@@ -362,9 +362,9 @@ def test_the_guarantee_is_that_of_the_plan(tools):
 
 
 def test_progress_is_reported_after_each_step(tools):
-    told = []
-    solve(tools.silence(4, 2), plan_of(FullBatch(), 3), progress=lambda *call: told.append(call))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    calls = []
+    solve(tools.silence(4, 2), plan_of(FullBatch(), 3), progress=lambda *call: calls.append(call))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
 # ------------------------------------------------------------------------------------------------------ refusals

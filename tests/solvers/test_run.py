@@ -1,4 +1,4 @@
-"""A run of a plan: steps, progress, and a guarantee that says where the noise came from."""
+"""A run of a plan: its steps, its progress, and a guarantee that states the source of the noise."""
 
 import pytest
 
@@ -12,18 +12,24 @@ PLAN = GradientPlan(FullBatch(), 4, 1.0, 2.0, delta=1e-5)
 
 
 def test_progress_is_reported_after_each_step():
-    told = []
-    seen = [len(told) for _ in Run(PLAN, NoiseSource(0), lambda *call: told.append(call)).steps(10)]
+    calls = []
+    seen = [len(calls) for _ in Run(PLAN, NoiseSource(0), lambda *call: calls.append(call)).steps(10)]
     assert seen == [0, 1, 2, 3]
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_a_run_that_ends_early_closes_its_last_step():
-    told = []
-    steps = list(Run(PLAN, NoiseSource(0), lambda *call: told.append(call)).steps(10, at_most=2))
-    assert told == [(1, 2), (2, 2)]
+    calls = []
+    steps = list(Run(PLAN, NoiseSource(0), lambda *call: calls.append(call)).steps(10, at_most=2))
+    assert calls == [(1, 2), (2, 2)]
     with pytest.raises(PlanError):
         steps[-1].noisy(PLAN.noise_std)
+
+
+@pytest.mark.parametrize("at_most", [0, -1, 1.5])
+def test_a_run_of_no_step_is_refused_instead_of_run_to_its_end(at_most):
+    with pytest.raises(ValueError, match="at_most"):
+        next(Run(PLAN, NoiseSource(0)).steps(10, at_most=at_most))
 
 
 def test_a_solver_that_releases_something_else_than_planned_is_refused():

@@ -36,7 +36,7 @@ def test_constant_and_decaying_steps():
     assert sizes(DecayingStep(0.6), gradients) == pytest.approx([0.6, 0.3, 0.2, 0.15, 0.12])
 
 
-def test_a_rule_begins_anew_with_every_descent():
+def test_a_rule_starts_again_with_every_descent():
     gradients = np.ones((4, 2))
     for rule in (DecayingStep(1.0), AlignedStep(1.0)):
         assert sizes(rule, gradients) == sizes(rule, gradients)
@@ -44,7 +44,7 @@ def test_a_rule_begins_anew_with_every_descent():
         assert [one(gradients[0]), one(gradients[0]), other(gradients[0])] == [*sizes(rule, gradients)[:2], 1.0]
 
 
-def test_a_number_is_a_constant_and_a_rule_is_itself():
+def test_a_number_becomes_a_constant_step_and_a_rule_is_returned_unchanged():
     rule = AlignedStep(1.0)
     assert as_step_size(rule) is rule
     assert as_step_size(0.2) == ConstantStep(0.2)
@@ -70,7 +70,7 @@ def test_impossible_settings_of_an_aligned_step_are_refused(fields):
 # ---------------------------------------------------------------------------------------------------- aligned steps
 
 
-def test_it_grows_while_gradients_agree_and_is_cut_when_they_oppose():
+def test_an_aligned_step_grows_while_gradients_agree_and_is_cut_when_they_oppose():
     assert sizes(AlignedStep(1.0), [[1, 0], [1, 0], [1, 0.1], [0.9, 0]]) == pytest.approx([1, 1.5, 2.25, 3.375])
     assert sizes(AlignedStep(1.0), [[1, 0], [-1, 0], [1, 0]]) == pytest.approx([1, 0.5, 0.25])
     assert sizes(AlignedStep(1.0), [[1, 0], [0.1, 1]]) == [1, 1]  # neither: turned aside, less than a share of it left
@@ -92,12 +92,12 @@ def test_no_step_moves_more_than_twice_as_far_as_the_last():
     st.floats(1e-6, 1e6),
     st.floats(0, 10),
 )
-def test_it_is_never_above_its_longest(gradients, first, longest, noise_std):
+def test_an_aligned_step_never_exceeds_its_longest(gradients, first, longest, noise_std):
     assert all(0 < size <= longest for size in sizes(AlignedStep(first, longest), gradients, noise_std))
 
 
-def test_a_product_within_the_noise_does_not_cut_the_step():
-    """A product within two deviations of zero says nothing: no cut; where noise hides both, growth to the limit."""
+def test_products_within_the_noise_do_not_cut_the_step():
+    """A product within two standard deviations of zero does not cut the step. If noise hides all, the step grows."""
     assert sizes(AlignedStep(1.0), [[1.0], [-0.5]], noise_std=1.0)[1] > 0.5
     assert sizes(AlignedStep(1.0), [[10.0], [-10.0]], noise_std=0.1)[1] == 0.5
     rng = np.random.default_rng(1)
@@ -107,14 +107,14 @@ def test_a_product_within_the_noise_does_not_cut_the_step():
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e-100, 1e100, 1e160, 1e300])
 def test_gradients_and_noise_of_every_size_give_a_size(scale):
-    """Squares pass the largest float, or vanish: a model of large targets or little budget is trained all the same."""
+    """Squares may overflow or underflow, and models with large targets or small budgets must still be trained."""
     gradients = scale * np.array([[1.0, 0.5], [0.9, 0.4], [-1.0, -0.3], [0.2, 0.1]])
     found = sizes(AlignedStep(1.0, 8.0), gradients, noise_std=0.01 * scale)
     assert all(0 < size <= 8.0 for size in found)
 
 
 def test_it_finds_the_step_of_a_quadratic():
-    """On 0.5 * curvature * w^2 the best step is 1/curvature, and any beyond twice that diverges."""
+    """On 0.5 * curvature * w^2 the best step is 1/curvature, and steps beyond twice that diverge."""
     for curvature in (1e-3, 1.0, 50.0):
         weight, choose = 1.0, AlignedStep(0.01).start(0.0)
         for _ in range(60):
@@ -124,15 +124,15 @@ def test_it_finds_the_step_of_a_quadratic():
 
 
 def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
-    """What a rule is shown is what was released, divided, plus the penalty's part; never a sum without noise."""
+    """A rule sees the released sums, divided, plus the gradient of the penalty, and never a sum without noise."""
     X = np.random.default_rng(2).standard_normal((8, 3))
     problem = tools.make_problem(X, [0, 1] * 4, alpha=0.1)
     plan, source = GradientPlan(FullBatch(), 5, 0.3, 4.0), NoiseSource(4)
-    shown, told = [], []
+    shown, calls = [], []
 
     class Watching(StepSize):
         def start(self, noise_std):
-            told.append(noise_std)
+            calls.append(noise_std)
             return lambda gradient: shown.append(gradient.copy()) or 0.5
 
     sums = []
@@ -141,7 +141,7 @@ def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
         type(problem.objective), "gradient_sum", lambda *args: sums.append(total(*args)) or sums[-1].copy()
     )
     release = solve(problem, plan, source, step_size=Watching(), keep_iterates=True)
-    assert told == [plan.noise_std / 8]
+    assert calls == [plan.noise_std / 8]
     again, weights = NoiseSource(4), np.zeros(3)
     for gradient, exact, after in zip(shown, sums, release.trace["iterates"], strict=True):
         noise = again.gaussian(3, plan.noise_std)
@@ -152,8 +152,8 @@ def test_rules_see_noisy_gradients_and_public_numbers_only(tools, monkeypatch):
 
 
 @pytest.mark.parametrize("rule", [AlignedStep(0.5, 20.0), DecayingStep(1.0), ConstantStep(0.5)], ids=repr)
-def test_the_same_releases_lead_to_the_same_steps_whatever_the_table(tools, rule, monkeypatch):
-    """Post-processing: with the releases given, nothing else of the data gets through."""
+def test_the_same_releases_lead_to_the_same_steps_on_every_table(tools, rule, monkeypatch):
+    """Steps are post-processing: given the releases, they do not depend on the data in any other way."""
     rng = np.random.default_rng(3)
     outputs = [rng.standard_normal(3) for _ in range(12)]
     runs = []
@@ -216,8 +216,8 @@ def hostile_tables():
     yield "rows of zeros", np.zeros((10, 2)), np.arange(10) % 2
 
 
-class Told(StepSize):
-    """A rule that is told of so much noise, whatever the plan says."""
+class FixedNoiseRule(StepSize):
+    """A rule that is given a fixed noise level instead of that of the plan."""
 
     def __init__(self, rule, noise_std):
         self.rule, self.noise_std = rule, noise_std
@@ -236,7 +236,7 @@ LOSSES = {"logistic": Logistic(), "hinge": SmoothedHinge(0.5), "square": Squared
 def test_a_descent_with_hardly_any_noise_ends_no_higher_than_it_began(tools, loss, table, noise_std):
     """Growing steps must not throw the weights far away, however flat, steep or separable the data is.
 
-    The rule is told of the noise, and limited by it, as the estimators do; the runs are without it.
+    As in the estimators, the rule is given the noise level and limited by it, but the runs have no noise.
     """
     X, y = TABLES[table]
     for intercept in (0.0, 0.2):
@@ -247,5 +247,7 @@ def test_a_descent_with_hardly_any_noise_ends_no_higher_than_it_began(tools, los
             rows = rows.centred(rows.total() / rows.n) if intercept else rows
             problem = Problem(LOSSES[loss], L2(1e-4), rows, y)
             plan = GradientPlan(FullBatch(), steps, 100.0, 1.0)  # a clip that is idle
-            weights = solve(problem, plan, tools.Silent(), step_size=Told(rule, noise_std), averaged=0.3).weights
+            weights = solve(
+                problem, plan, tools.Silent(), step_size=FixedNoiseRule(rule, noise_std), averaged=0.3
+            ).weights
             assert problem.value(weights) <= problem.value(problem.start()) + 1e-3

@@ -43,7 +43,7 @@ def easy():
 
 
 class Watched(NoiseSource):
-    """A source that remembers the scales it was asked for."""
+    """A source that records the requested scales."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
@@ -62,7 +62,7 @@ class Watched(NoiseSource):
 
 
 def votes_of(monkeypatch, problem, **options):
-    """What the choice is made from, its bound and its price."""
+    """Return the votes from which the choice is made, their bound and the price of the choice."""
     seen = []
 
     def noisy_top(purse, scores, bound, mu, number):
@@ -76,7 +76,7 @@ def votes_of(monkeypatch, problem, **options):
 
 
 def replacements(rng, X, y):
-    """Yield neighbours of a table: any one record, replaced by something extreme."""
+    """Yield neighbours of a table, in which one record is replaced by an extreme one."""
     for place in range(len(y)):
         for row in (-X[place], 0 * X[place], 1e3 * rng.standard_normal(X.shape[1]), np.eye(X.shape[1])[place % 3]):
             X2, y2 = X.copy(), y.copy()
@@ -142,7 +142,7 @@ def test_the_default_number_of_blocks_is_a_square_root(easy):
 
 @pytest.mark.parametrize("budget", [Budget(0.5, 1e-6), BUDGET, Budget(8.0, 0.01)], ids=repr)
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_the_total_keeps_within_the_budget_and_comes_near_it(easy, budget, share):
+def test_the_total_stays_within_the_budget_and_nearly_uses_it_up(easy, budget, share):
     X, y, _ = easy
     release = solve(make(X, y), budget, n_nonzero=3, selection_share=share)
     guarantee = release.guarantee
@@ -174,8 +174,8 @@ def test_the_noise_of_both_stages_by_hand(easy, n_nonzero):
 
 
 @pytest.mark.parametrize(("entry_bound", "norm_of_rows"), [(None, 1.0), (0.2, 0.2 * math.sqrt(3)), (5.0, 1.0)])
-def test_rows_of_the_chosen_features_are_bounded_anew(monkeypatch, easy, entry_bound, norm_of_rows):
-    """The noise follows the bound on rows of the chosen features alone, and the bound is enforced, not assumed."""
+def test_rows_of_the_chosen_features_have_a_new_bound(monkeypatch, easy, entry_bound, norm_of_rows):
+    """The noise depends on the bound on rows of the chosen features, and this bound is enforced, not assumed."""
     X, y, _ = easy
     seen = []
 
@@ -234,11 +234,11 @@ def test_a_sparse_matrix_gives_what_a_dense_one_gives(easy):
 
 def test_classes_are_learned_and_progress_is_reported(easy):
     X, y, truth = easy
-    told = []
+    calls = []
     problem = make(4 * X, (y > 0).astype(int), objective=Logistic(), alpha=0.01)
-    release = solve(problem, Budget(6.0, 1e-4), n_nonzero=3, progress=lambda *call: told.append(call))
+    release = solve(problem, Budget(6.0, 1e-4), n_nonzero=3, progress=lambda *call: calls.append(call))
     assert set(np.flatnonzero(release.weights)) == set(np.flatnonzero(truth))
-    assert told == [(1, 2), (2, 2)]
+    assert calls == [(1, 2), (2, 2)]
 
 
 def test_the_guarantee_says_what_was_released_and_why(easy):

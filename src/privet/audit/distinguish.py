@@ -96,8 +96,9 @@ class Distinguished:
         return (
             f"{name}{self.verdict}\n  claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}\n"
             f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, by {self.form}, "
-            f'{self.runs:,} runs per dataset\n  the attack says "second" on {self.true_positive_rate:.1%} of the '
-            f"runs on the second dataset and on {self.false_positive_rate:.1%} of those on the first"
+            f'{self.runs:,} runs per dataset\n  the attack guesses "second dataset" in {self.true_positive_rate:.1%} '
+            "of the "
+            f"runs on the second dataset, and in {self.false_positive_rate:.1%} of the runs on the first dataset"
         )
 
 

@@ -110,12 +110,12 @@ class Membership:
 
     def __str__(self) -> str:
         low, high = self.auc_interval
-        found = ", ".join(f"{self.tpr_at(rate):.2%} at {rate:.1%}" for rate in _SHOWN_RATES)
+        found = ", ".join(f"{self.tpr_at(rate):.2%} at a rate of {rate:.1%}" for rate in _SHOWN_RATES)
         verdict = "distinguishes members from non-members" if self.is_significant else "is not better than guessing"
         return (
             f"The {self.attack} attack {verdict}: AUC {self.auc:.3f}, between {low:.3f} and {high:.3f} with confidence "
             f"{self.confidence:g} ({self.n_in:,} members, {self.n_out:,} non-members; guessing gives 0.5)\n"
-            f"  members found, for a given share of accused non-members: {found}\n"
+            f"  share of members found, at a given false positive rate: {found}\n"
             f"  largest advantage over all thresholds (TPR - FPR): {self.advantage:.3f}"
         )
 

@@ -79,8 +79,9 @@ class OneRun:
         return (
             f"{name}{self.verdict}\n  claimed: {claim}\n"
             f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, one run\n"
-            f"  {self.correct:,} of {self.guesses:,} guesses about {self.canaries:,} canaries were right "
-            f"({self.correct / self.guesses:.1%}; best of {self.tried} numbers of guesses)"
+            f"  {self.correct:,} of {self.guesses:,} guesses were right ({self.correct / self.guesses:.1%}), with "
+            f"{self.canaries:,} canaries; {self.tried} choices of the number of guesses were tried, and this is the "
+            "best"
         )
 
 

@@ -95,6 +95,7 @@ def load_records() -> Any:
 
 
 def _scores(train: Any, test: Any, truth: Any, seeds: int, console: Console) -> dict[tuple[float, str], Score]:
+    """Return the test accuracy of each epsilon and method over all seeds."""
     rows, codes, held_out = SCHEMA.encode(train), SCHEMA.encode_target(train), SCHEMA.encode(test)
     settings = [(epsilon, method) for epsilon in EPSILONS for method in METHODS]
     scores, done = {}, 0
@@ -112,6 +113,7 @@ def _scores(train: Any, test: Any, truth: Any, seeds: int, console: Console) -> 
 
 
 def _table(scores: dict[tuple[float, str], Score], plain: float, guess: float, seeds: int) -> Table:
+    """Return the table of accuracies, with those of a model without privacy and of guessing."""
     table = Table(title=f"Test accuracy, mean and standard deviation over {seeds} seeds", title_justify="left")
     table.add_column("epsilon", justify="right")
     table.add_column("noise in every step")

@@ -65,18 +65,18 @@ def run(
     if ledger is not None:
         check_writable(ledger)
     frame = read_table(data)
-    ignored = schema.undeclared(frame)
-    if ignored:
-        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     model.fit(frame)
+    if ignored := schema.undeclared(frame):
+        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     if ledger is not None:
         # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
         Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
     console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     fitted = model.estimator
+    steps = "1 step" if fitted.n_iter_ == 1 else f"{fitted.n_iter_} steps"
     console.print(
-        f"Method: {fitted.method_} ({fitted.method_reason_}); {fitted.n_iter_} steps.\n"
+        f"Method: {fitted.method_} ({fitted.method_reason_}); {steps}.\n"
         f"Model written to {output}. Use it with: privet predict {output} TABLE",
         highlight=False,
         soft_wrap=True,

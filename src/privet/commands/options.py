@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
-Delta = Annotated[float | None, typer.Option(help="Default: 1/n^1.1. Use 0 for pure epsilon.")]
+Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="1/n^1.1")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
@@ -18,6 +18,8 @@ _HINTS = {
     "max_iter": "max_iter is --max-iter",
     "random_state": "random_state is --seed",
     "target_bounds": "target_bounds is --target-bounds LOW:HIGH",
+    "target_levels": "target_levels is --levels COLUMN=FIRST,SECOND with the name of the target column",
+    "above the limit of": "the limit is --limit, and its delta is --limit-delta",
     "no target": "name the column to predict with --target",
 }
 
@@ -25,7 +27,8 @@ _HINTS = {
 class DescribedCommand(TyperCommand):
     """A command whose help lists the models and methods that the library offers.
 
-    The library is imported only when this help is shown, because importing it would slow down ``privet --help``.
+    The names are read from the library when the help of this command is shown. Importing the library earlier would slow
+    down ``privet --help``.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -68,6 +68,8 @@ async def _run(
     verbose: bool,
     console: Console,
 ) -> None:
+    """Connect with the other parties, train, sign the model and write it."""
+
     def waiting(missing: list[int]) -> None:
         if missing:
             names = ", ".join(study.parties[each].name for each in missing)

@@ -53,9 +53,9 @@ def run(
     analyst = "this analysis" if noise_multiplier else "the best analysis"
     console.print(
         "The noise multiplier is the standard deviation of the noise on the sum, divided by the bound C of one "
-        "record's contribution. The next column is the same for the mean. The last column is the epsilon that "
-        f"{analyst} certifies at that noise. The two adjacencies are different promises, so compare rows within one "
-        "table only.",
+        "record's contribution. The noise of the mean is this noise divided by the batch size. The last column is the "
+        f"epsilon that {analyst} certifies at that noise. The two adjacencies are different promises, so compare rows "
+        "within one table only.",
         highlight=False,
         soft_wrap=True,
     )
@@ -73,7 +73,7 @@ def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
     table = Table(title=f"{adjacency} adjacency: {adjacency.in_words.format(unit='record')}", title_justify="left")
     for name in ("sampling", "analysis"):
         table.add_column(name, no_wrap=True)
-    for name in ("steps", "noise multiplier", "on the mean", "epsilon"):
+    for name in ("steps", "noise multiplier", "noise of the mean", "epsilon"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(row.sampling, row.analysis, f"{row.steps:,}", *_numbers(row))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from privet.checks import count, positive, probability
+from privet.checks import count, positive
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive, RecursiveMomentum
 from privet.deep.model_checks import unwrapped
 from privet.deep.training import PrivateTraining
@@ -124,7 +124,7 @@ def make_private(
 def _checked_budget(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n: int) -> Budget:
     """Return the budget, which the caller gave as ``budget`` or as ``epsilon`` with an optional ``delta``."""
     if (budget is None) == (epsilon is None):
-        raise ValueError("Give either budget or epsilon, not both.")
+        raise ValueError(f"Give one of budget and epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
     if budget is not None:
         if delta is not None:
             raise ValueError("budget and delta cannot be given together. Give budget=(epsilon, delta).")
@@ -147,7 +147,11 @@ def _estimator_for(
 
     ``n`` is the public number of examples, from which the sampling rate and the number of steps are computed.
     """
-    rate = probability("batch_size / n", count("batch_size", batch_size) / n)
+    if count("batch_size", batch_size) > n:
+        raise ValueError(
+            f"batch_size = {batch_size} exceeds the number of examples, {n}. Set batch_size to at most {n}."
+        )
+    rate = batch_size / n
     settings: dict[str, Any] = {
         "sampler": Poisson(rate),
         "steps": max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9)),

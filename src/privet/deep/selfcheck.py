@@ -57,6 +57,7 @@ def _check_losses(found: Tensor, alone: Tensor) -> None:
 def _check_one(
     found: BatchGradients, place: int, alone: list[Tensor], parameters: dict[str, nn.Parameter], limit: float
 ) -> None:
+    """Raise if a gradient of the example at ``place`` differs by more than ``limit`` from that of the example alone."""
     chosen = torch.arange(len(found.losses), device=found.losses.device) == place
     for (name, parameter), expected in zip(parameters.items(), alone, strict=True):
         part = found.parts.get(parameter)

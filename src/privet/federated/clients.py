@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privet.federated.engines.threads import one_thread
+from privet.federated.engines.thread_limit import one_thread
 
 Data = tuple[Tensor, ...]
 """One client's inputs followed by its targets: tensors with one example per row."""

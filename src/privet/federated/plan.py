@@ -90,7 +90,7 @@ def paper_plan(
 def budget_for_clients(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n_clients: int) -> Budget:
     """Return the budget that was given as a budget, or as epsilon and delta."""
     if (budget is None) == (epsilon is None):
-        raise ValueError(f"Give either budget or epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
+        raise ValueError(f"Give one of budget and epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
     if epsilon is not None:
         return as_budget(epsilon if delta is None else (epsilon, delta), n_clients)
     assert budget is not None
@@ -127,7 +127,10 @@ def _sampler(sampling: str, n_clients: int, clients_per_round: int) -> Sampler:
     if sampling not in SAMPLINGS:
         raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}.")
     if count("clients_per_round", clients_per_round) > count("n_clients", n_clients):
-        raise ValueError(f"clients_per_round={clients_per_round} exceeds n_clients={n_clients}.")
+        raise ValueError(
+            f"clients_per_round={clients_per_round} exceeds n_clients={n_clients}. Sample at most {n_clients} clients "
+            "per round."
+        )
     if sampling == "uniform":
         return FixedSize(clients_per_round, n_clients)
     return Poisson(clients_per_round / n_clients)

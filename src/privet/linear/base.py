@@ -225,7 +225,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
                 **self._task_settings(problem, budget, public_records),
             )
             release = method.train(task)
-        scaled = f"rows of norm above feature_norm = {self.feature_norm:g} are scaled down to it, each by itself"
+        scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
         self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)
         self.method_ = method.name
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))

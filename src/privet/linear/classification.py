@@ -52,7 +52,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             self.classes_, _ = _distinct("classes", np.asarray(self.classes))
             if len(self.classes_) < 2:
                 raise ValueError("classes must name at least two labels")
-            codes = self._places("y", found, "is not among the declared classes")[codes]
+            codes = self._places("y", found, "is not among the declared classes. Declare all labels in classes")[codes]
             condition = enforced("the class labels were declared beforehand")
         # Losses of two classes take numbers, and losses of several classes take indices.
         values = np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
@@ -69,6 +69,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         if len(unknown):
             raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
         return np.asarray(np.searchsorted(self.classes_, labels))
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        n_classes = max(len(self._coefficients()), 2)  # two classes share one row of weights
+        if not isinstance(self.classes_, np.ndarray) or self.classes_.shape != (n_classes,):
+            raise ValueError(f"it has weights for {n_classes} classes, but not as many labels")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

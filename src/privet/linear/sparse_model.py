@@ -46,7 +46,7 @@ class SparseModel(PrivateLinearModel):
     def _train(self, X: Any, targets: Targets, public_records: tuple[Any, Any] | None) -> Release:
         release = super()._train(X, targets, public_records)
         if self.entry_bound is not None:
-            clipped = f"entries beyond entry_bound = {self.entry_bound:g} are clipped to it, each by itself"
+            clipped = f"entries beyond entry_bound = {self.entry_bound:g} are clipped to it, each independently"
             self.guarantee_ = self.guarantee_.assuming(enforced(clipped))
         kept = "chosen from n, d, the bounds and the budget" if self.n_nonzero is None else "asked for"
         self.method_reason_ += f"; {self.n_nonzero_} of {X.shape[1]} features ({kept})"
@@ -57,9 +57,9 @@ class SparseModel(PrivateLinearModel):
     ) -> dict[str, Any]:
         n, n_features = problem.rows.n, problem.rows.n_features
         if gdp_mu(budget) < _LEAST_MU:
-            raise ValueError(f"The noise for so small a budget ({budget}) exceeds floating point. Raise epsilon.")
+            raise ValueError(f"The noise for the budget {budget} exceeds the range of floating point. Raise epsilon.")
         if self.n_nonzero is not None and self.n_nonzero > n_features:
-            raise ValueError(f"n_nonzero={self.n_nonzero} is more than the {n_features} features that there are.")
+            raise ValueError(f"n_nonzero={self.n_nonzero} is more than the {n_features} features of X. Lower it.")
         affordable = default_n_nonzero(budget, n, n_features, self.feature_norm / self._largest_entry)
         self.n_nonzero_ = affordable if self.n_nonzero is None else int(self.n_nonzero)
         public = None

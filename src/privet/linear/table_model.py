@@ -43,6 +43,8 @@ class TableModel:
         After :meth:`fit`, with the target's levels.
     estimator : PrivateLinearModel
         After :meth:`fit`, the trained copy.
+    guarantee, guarantee_ : Guarantee
+        The guarantee of the fit, under both names.
     """
 
     def __init__(self, schema: TableSchema, estimator: PrivateLinearModel) -> None:
@@ -79,6 +81,11 @@ class TableModel:
         return guarantee
 
     @property
+    def guarantee_(self) -> Guarantee:
+        """The same as :attr:`guarantee`, under the name that estimators use."""
+        return self.guarantee
+
+    @property
     def target(self) -> Target | NumericTarget:
         """The target of the fitted model, which is a category or a number."""
         check_is_fitted(self.estimator)
@@ -98,12 +105,11 @@ class TableModel:
         schema = self._declared.with_target_levels(frame)
         rows, encoded, target = schema.encode(frame), schema.encode_target(frame), schema.target
         estimator = clone(self.estimator)
-        conditions = [enforced("columns are clipped to declared bounds and levels, each row by itself")]
+        conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
         if isinstance(target, NumericTarget):
             bounds = f"[{target.low:.12g}, {target.high:.12g}]"
-            conditions.append(
-                enforced(f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row by itself")
-            )
+            mapped = f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row independently"
+            conditions.append(enforced(mapped))
         else:
             assert target is not None and target.levels is not None
             if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:

@@ -50,7 +50,9 @@ from privet.tables import NumericTarget, TableError, TableSchema, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-PROTOCOL = "privet study 1"
+# Part of every digest. Parties sign the guarantee in words, so it changes whenever these words change: otherwise two
+# versions would open all sums, and then disagree on what to sign. Version 0.1.0 has "privet study 1".
+PROTOCOL = "privet study 2"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # all models but the SVM
 METHODS = ("gradient", "output")
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
@@ -146,6 +148,7 @@ class Study:
             raise StudyError("Two parties have the same address. Give each party its own address.")
 
     def _check_model(self) -> None:
+        """Raise unless model, method, target and threshold are compatible."""
         target = self.table.target
         if self.model not in MODELS:
             raise StudyError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")

@@ -32,7 +32,7 @@ class GeneralisedLinear(ABC):
     curvature_bound : float
         Largest eigenvalue of the second derivative with respect to the scores.
     has_bounded_gradient : bool
-        Whether gradients are bounded on bounded rows, as told by ``residual_bound``. Otherwise training must clip them.
+        Whether gradients are bounded on bounded rows, by ``residual_bound``. Otherwise training must clip them.
     is_one_sided : bool
         Whether the residual of a record has the same sign at all scores, so that its gradients never point in opposite
         directions. This is declared by each class and not inherited, because a subclass may change the residuals.

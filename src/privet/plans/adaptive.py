@@ -13,7 +13,7 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 from privet.checks import positive
 from privet.plans.gradient import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -32,11 +32,11 @@ class AdaptivePlan:
 
     Formal guarantees
     -----------------
-    :meth:`guarantee`: telling two neighbouring datasets apart by everything that a :class:`Purse` released is at least
-    as hard as telling N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may depend on
-    their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing the mu_i
-    adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for Gaussian
-    Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
+    :meth:`guarantee`: distinguishing two neighbouring datasets by everything that a :class:`Purse` released is at least
+    as hard as distinguishing N(0, 1) from N(mu, 1). Each release is mu_i-GDP given the earlier ones, where mu_i may
+    depend on their values, and the purse refuses a release that would bring mu_1^2 + mu_2^2 + ... above mu^2. Choosing
+    the mu_i adaptively costs no more than fixing them in advance: Smith and Thakurta, "Fully Adaptive Composition for
+    Gaussian Differential Privacy". docs/proofs.md, section 10, proves it for the two kinds of release made here.
     """
 
     mu: float
@@ -47,8 +47,9 @@ class AdaptivePlan:
         object.__setattr__(self, "mu", GaussianRelease(positive("mu", self.mu)).mu)
 
     @classmethod
-    def for_budget(cls, budget: Budget) -> "AdaptivePlan":
+    def for_budget(cls, budget: BudgetLike) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
+        budget = as_budget(budget)
         return cls(gdp_mu(budget), delta=budget.delta)
 
     @property
@@ -66,8 +67,8 @@ class AdaptivePlan:
     ) -> Guarantee:
         """Return the guarantee of a whole run, which may spend less than the total.
 
-        A purse cannot see what is summed, so by itself it only *assumes* the bounds that it is given; a solver that
-        clips passes ``bound`` to say that it enforces them.
+        A purse receives sums and cannot check the contributions of single records, so the guarantee assumes that the
+        stated bounds hold. A solver that clips contributions passes ``bound``, the statement that it enforces them.
         """
         bound = bound or assumed(f"each {unit} contributes to a sum at most the bound stated for that sum")
         spent = enforced(
@@ -148,8 +149,8 @@ class Purse:
         sums : array of shape (k,)
             Sums over all records, each plus any number that does not depend on the data.
         bound : float
-            Bound on the absolute value of one record's contribution to a sum. Contributions in an interval of width b,
-            such as losses in [0, b], have the bound b/2 after its middle is subtracted, which changes no choice.
+            Bound on the absolute value of one record's contribution to a sum. For losses in [0, b] this is b/2: the
+            choice stays the same if b/2 is subtracted from the loss of every record.
         epsilon : float
             Pure epsilon of the choice.
 
@@ -157,8 +158,8 @@ class Purse:
         -----------------
         epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so index i
         is returned with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every
-        sum by at most 2 ``bound``, up or down, so the odds of any two indices change by a factor of at most e^epsilon.
-        That is the *range* of the mechanism.
+        sum by at most 2 ``bound``, up or down, so the odds of any two indices change by a factor of at most
+        exp(epsilon). This epsilon is called the range of the mechanism.
         """
         bound, price = positive("bound", bound), selection_mu(epsilon)
         sums = _finite("the sums", sums)
@@ -184,11 +185,12 @@ class Purse:
 
         Formal guarantees
         -----------------
-        mu-GDP. Gumbel noise of scale 4 ``bound`` / e is added to all scores once, e = ``selection_epsilon(mu /
-        sqrt(number))``, and the largest are taken. The result has the same distribution as choosing one index after the
-        other by exponential mechanisms of range e, each among those not chosen before (Durfee and Rogers, "Practical
-        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2). Each of them is
-        ``selection_mu(e)``-GDP, and squared prices add up.
+        mu-GDP. Let epsilon = ``selection_epsilon(mu / sqrt(number))``. Gumbel noise of scale 4 ``bound`` / epsilon is
+        added to each score once, and the indices of the largest noisy scores are returned. They have the same
+        distribution as indices that are chosen one after the other by exponential mechanisms of range epsilon, each
+        among the indices not chosen before (Durfee and Rogers, "Practical Differentially Private Top-k Selection with
+        Pay-what-you-get Composition", Lemma 4.2). Each of these choices is ``selection_mu(epsilon)``-GDP, and their
+        squared prices add up to at most mu^2.
         """
         bound, scores = positive("bound", bound), _finite("the scores", scores)
         if scores.ndim != 1 or not 1 <= number <= scores.size:
@@ -225,10 +227,11 @@ def selection_mu(epsilon: float) -> float:
 
     Formal guarantees
     -----------------
-    2 Phi^{-1}(1 / (1 + e^(-epsilon/2))): the mu of randomised response with epsilon/2, which is the worst case
-    (docs/proofs.md, section 11). Pure epsilon-DP alone, without the range that exponential mechanisms have ("Optimal
-    Differential Privacy Composition for Exponential Mechanisms and the Cost of Adaptivity"), would cost
-    2 Phi^{-1}(1 / (1 + e^(-epsilon))), about twice as much.
+    The result is mu = 2 Phi^{-1}(1 / (1 + exp(-epsilon/2))). The worst case among mechanisms of range epsilon is
+    randomised response with epsilon/2, and this is its mu (docs/proofs.md, section 11). A mechanism of which only pure
+    epsilon-DP is known would cost 2 Phi^{-1}(1 / (1 + exp(-epsilon))), about twice as much. The bounded range of
+    exponential mechanisms is studied in "Optimal Differential Privacy Composition for Exponential Mechanisms and the
+    Cost of Adaptivity".
     """
     epsilon = positive("epsilon", epsilon)
     if epsilon < 1:  # avoids the cancellation of a probability close to 1/2

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from privet.checks import count, positive
 from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, Budget, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
@@ -75,9 +75,10 @@ class AggregationPlan:
 
     @classmethod
     def for_budget(
-        cls, budget: Budget, *, dimension: int, steps: int, sensitivity: float, largest: float
+        cls, budget: BudgetLike, *, dimension: int, steps: int, sensitivity: float, largest: float
     ) -> "AggregationPlan":
         """Return the plan with the least noise for ``budget``, on the coarsest lattice whose rounding costs little."""
+        budget = as_budget(budget)
         if budget.is_pure:
             raise ValueError(
                 "noise made of fair bits gives no pure epsilon guarantee, and Laplace noise per coordinate would cost "

@@ -8,7 +8,7 @@ from privet.checks import positive
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
@@ -46,7 +46,7 @@ class CentredPlan:
     @classmethod
     def for_budget(
         cls,
-        budget: Budget,
+        budget: BudgetLike,
         *,
         steps: int | None = None,
         clip_norm: float,
@@ -68,6 +68,7 @@ class CentredPlan:
         share : float
             Share of the squared Gaussian-DP parameter that the mean may spend.
         """
+        budget = as_budget(budget)
         positive("row_norm", row_norm)
         if not _LEAST_SHARE <= positive("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")

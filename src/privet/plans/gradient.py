@@ -12,7 +12,7 @@ from privet.checks import count, positive
 from privet.plans.contraction import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -108,7 +108,7 @@ class GradientPlan:
     @classmethod
     def for_budget(
         cls,
-        budget: Budget,
+        budget: BudgetLike,
         *,
         sampler: Sampler,
         steps: int | None = None,
@@ -123,6 +123,7 @@ class GradientPlan:
 
         Its epsilon never exceeds that of the budget: it is equal for full batches, and above 99 % of it otherwise.
         """
+        budget = as_budget(budget)
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft.event_at, draft.adjacency, budget)
         return replace(draft, noise_multiplier=multiplier, delta=budget.delta)

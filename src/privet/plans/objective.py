@@ -14,7 +14,7 @@ from privet.privacy.analyses.objective_noise import (
     objective_mu,
     volume_loss,
 )
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import ApproximateRelease, Event, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -96,7 +96,7 @@ class ObjectivePlan:
     @classmethod
     def for_budget(
         cls,
-        budget: Budget,
+        budget: BudgetLike,
         *,
         n: int,
         lipschitz: float,
@@ -112,6 +112,7 @@ class ObjectivePlan:
         the volume loss leaves. The default tolerance makes that noise a tenth of the least noise that the linear term
         causes in any direction.
         """
+        budget = as_budget(budget)
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
         if budget.epsilon < 1 / _MOST_NOISE:
             raise ValueError(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from privet.checks import positive
 from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.gaussian import gaussian_sigma
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.source import NoiseSource
@@ -45,8 +45,9 @@ class OutputPlan:
         positive("scale", self.scale)
 
     @classmethod
-    def for_budget(cls, budget: Budget, *, stability: Stability) -> "OutputPlan":
+    def for_budget(cls, budget: BudgetLike, *, stability: Stability) -> "OutputPlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise."""
+        budget = as_budget(budget)
         sensitivity = positive("sensitivity", stability.sensitivity)
         if not budget.is_pure:
             return cls(stability, gaussian_sigma(sensitivity, budget), is_pure=False, delta=budget.delta)

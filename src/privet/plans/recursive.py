@@ -13,7 +13,7 @@ from privet.checks import count, nonnegative, positive
 from privet.plans.gradient import GradientPlan, Step
 from privet.plans.samplers import Sampler, common_adjacency
 from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, Budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed
 from privet.privacy.noise.source import NoiseSource
@@ -110,7 +110,7 @@ class RecursivePlan:
     @classmethod
     def for_budget(
         cls,
-        budget: Budget,
+        budget: BudgetLike,
         *,
         sampler: Sampler,
         steps: int | None = None,
@@ -127,6 +127,7 @@ class RecursivePlan:
         ``first_noise_ratio`` is the first noise multiplier divided by that of the later releases. None takes
         :func:`balanced_ratio`, which depends on public numbers only.
         """
+        budget = as_budget(budget)
         draft = cls(
             sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n, budget.delta
         )

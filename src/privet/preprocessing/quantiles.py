@@ -13,9 +13,9 @@ from privet.checks import count, positive
 from privet.plans import PlanError
 from privet.plans.adaptive import selection_epsilon, selection_mu
 from privet.preprocessing.bounds import Bounds, Floats
-from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, gdp_mu
+from privet.privacy import Adjacency, Guarantee, NoiseSource, enforced, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
-from privet.privacy.budget import stated_delta
+from privet.privacy.budget import BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event, GaussianRelease, PureRelease
 
 
@@ -86,12 +86,13 @@ class QuantilePlan:
 
     @classmethod
     def for_budget(
-        cls, budget: Budget, *, n_columns: int, quantiles: Sequence[float], resolution: int
+        cls, budget: BudgetLike, *, n_columns: int, quantiles: Sequence[float], resolution: int
     ) -> "QuantilePlan":
         """Return the plan with the largest epsilon per query that stays within ``budget``.
 
         The budget is divided evenly if it is pure or if this gives the larger epsilon, else it composes as Gaussian DP.
         """
+        budget = as_budget(budget)
         queries = count("n_columns", n_columns) * len(quantiles)
         fields = (n_columns, tuple(quantiles), resolution)
         share = budget.epsilon / queries
@@ -125,7 +126,7 @@ class QuantilePlan:
             assumptions=(
                 enforced(
                     f"entries are clipped to the declared bounds and rounded to a public grid of {self.resolution} "
-                    "steps, each by itself; replacing a record moves a rank by at most 1"
+                    "steps, each independently; replacing a record moves a rank by at most 1"
                 ),
                 enforced(
                     f"each of {self.n_queries} quantiles is drawn by the exponential mechanism with epsilon = "

@@ -2,8 +2,8 @@
 
 Algorithm 1 of Lee and Kifer, "Concentrated Differentially Private Gradient Descent with Adaptive per-Iteration Privacy
 Budget". There are two differences, both of which need less noise for the same guarantee. The budget is accounted for in
-Gaussian rather than in concentrated differential privacy. And the choice of a step pays for how much a record's loss
-varies *between* the candidates, which lie on one short segment, not for how large the loss is.
+Gaussian rather than in concentrated differential privacy. The choice of a step pays for how much a record's loss varies
+*between* the candidates, which lie on one short segment, not for how large the loss is.
 """
 
 import math
@@ -67,10 +67,11 @@ def adaptive_gradient_descent(
 
     Formal guarantees
     -----------------
-    The plan's. The data is used only through the plan's purse: in noisy sums of gradients, each of norm at most
-    ``clip_norm`` (clipped, or bounded by the rows), and in choices among sums of losses, to which one record
-    contributes numbers clipped to an interval of public width. The regulariser is the same on neighbours. Everything
-    else is post-processing: averages, steps, and when to refine a gradient or stop. All iterates are covered.
+    The guarantee is that of the plan. The data is used only through the plan's purse: in noisy sums of gradients, each
+    of norm at most ``clip_norm`` (clipped, or bounded by the rows), and in choices among sums of losses, to which one
+    record contributes numbers clipped to an interval of public width. The regulariser is the same on neighbours.
+    Everything else is post-processing: averages, steps, and when to refine a gradient or stop. All iterates are
+    covered.
     """
     n = count("the number of records", problem.rows.n)
     bound = _gradient_bound(problem, clip_norm)

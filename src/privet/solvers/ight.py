@@ -68,7 +68,7 @@ def _long_step(problem: Problem, weights: NDArray[Any], gradient: NDArray[Any], 
     """Return a long step that does not increase the objective, or None if no feature in use has a gradient.
 
     A thresholded step of size a minimises <gradient, change> + |change|^2 / (2a) over sparse points, so this value is
-    at most 0. And the objective increases by at most <gradient, change> + curvature(change)/2.
+    at most 0. The objective increases by at most <gradient, change> + curvature(change)/2.
     """
     d = problem.rows.n_features
     used = thresholded(gradient, n_nonzero, d) if not weights[:d].any() else np.where(weights, gradient, 0.0)

@@ -143,8 +143,8 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
 
     Formal guarantees
     -----------------
-    The plan's. The centre is released, so the descent may use it as a public vector. Gradients are clipped after
-    centring.
+    The guarantee is that of the plan. The centre is part of the release, so the descent may use it like a public
+    vector. Gradients are clipped after centring.
     """
     rows, plan, source = problem.rows, run.plan, run.source
     if plan.mean.clip_norm < rows.weight_in_total:

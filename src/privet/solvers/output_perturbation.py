@@ -16,8 +16,8 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 
     Formal guarantees
     -----------------
-    The plan's, for a convex problem with the constants of the plan's :class:`DescentStability`; a mismatch raises an
-    error. Only the noisy result is released, not the iterates.
+    The guarantee is that of the plan. It requires a convex problem with the constants of the plan's
+    :class:`DescentStability`, and other constants raise an error. Only the noisy result is released, not the iterates.
     """
     plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, DescentStability):
@@ -41,14 +41,17 @@ def descent_stability(
 ) -> DescentStability:
     """Return the stability of ``steps`` gradient steps on ``problem``, with gradients clipped to ``clip_norm``.
 
-    Raise if the clip is below the problem's own bound and clipped gradients are not those of a convex loss, because
-    steps along such gradients may move apart.
+    Raise ValueError if clipping would shorten gradients of a loss with several scores per record. The clipped gradients
+    of such a loss are not gradients of any convex function, and the stability is proved only for convex functions.
     """
     lipschitz = problem.lipschitz if clip_norm is None else min(clip_norm, problem.lipschitz)
     if lipschitz < problem.lipschitz and not problem.objective.clips_to_convex:
         raise ValueError(
-            f"{type(problem.objective).__name__} has several scores per record, so its clipped gradients are not those "
-            "of a convex loss, and a descent along them is not stable: leave the clip out, or add noise in every step"
+            f"clip_norm = {lipschitz:.6g} is too small for {type(problem.objective).__name__}, a loss with several "
+            f"scores per record whose gradients have norms up to {problem.lipschitz:.6g}: clipped gradients of such a "
+            "loss are not those of a convex loss, so noise on the result alone would not hide a record. Leave "
+            "clip_norm out, or "
+            'add noise in every step, which is method="gradient" of an estimator.'
         )
     if not math.isfinite(lipschitz):
         raise ValueError(f"{type(problem.objective).__name__} has unbounded gradients: give a clip_norm")

@@ -49,11 +49,11 @@ def projected_sgd(
 
     Formal guarantees
     -----------------
-    The plan's. Each step is w -> w - eta (noisy mean gradient), with w projected onto the ball before it: a Lipschitz
-    map followed by Gaussian noise. Replacing a record moves the map by at most 2 eta clip_norm / divisor, and only in
-    the steps that visit the record. Gradients are clipped only for losses of one score, whose clipped gradients are
-    again those of a convex loss; the regulariser is added after clipping. The trace contains public facts only, and no
-    secret of the sampler.
+    The guarantee is that of the plan. Each step projects w onto the ball and then maps it to w - eta (noisy mean
+    gradient): a Lipschitz map followed by Gaussian noise. Replacing a record moves the map by at most 2 eta clip_norm /
+    divisor, and only in the steps that visit the record. Gradients are clipped only for losses of one score, whose
+    clipped gradients are again those of a convex loss; the regulariser is added after clipping. The trace contains
+    public facts only, and no secret of the sampler.
     """
     plan = run.plan
     n = problem.rows.n + (0 if public is None else public.rows.n)

@@ -155,7 +155,7 @@ def _plans(problem: Problem, budget: Budget, share: float, added_alpha: float) -
     low, high = (1 - share) * budget.epsilon * (1 - 1e-9), budget.epsilon
     best, is_within = planned(low)
     if not is_within:  # cannot happen: epsilons and deltas that add up to the budget stay within it
-        raise RuntimeError(f"calibration to {budget} did not settle; please report it")
+        raise RuntimeError(f"calibration to {budget} did not converge. Please report this as a bug.")
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         plan, is_within = planned(middle)

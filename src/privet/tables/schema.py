@@ -284,7 +284,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
             separator = mark
     if separator is None and not path.name.lower().endswith(_PARQUET):
         endings = ", ".join((*_SEPARATORS, *_PARQUET))
-        raise TableError(f"The format of {path} cannot be told from its ending. Rename it to end in one of {endings}.")
+        raise TableError(f"The format of {path} is not known from its ending. Rename it to end in one of {endings}.")
     if not path.exists():
         raise TableError(f"There is no file {path}. Check the path.")
     try:

@@ -1,7 +1,8 @@
 """A real SuperLink and real SuperNodes: the deployed model equals the simulated one, and faulty clients are contained.
 
-All tests look at one run of three rounds, without noise so that models can be compared. In the first round clients are
-honest. In the second every node fails in a different way, one of them by being killed. The third goes on without it.
+All tests look at one run of three rounds. It has no noise, so that models can be compared. In the first round clients
+are honest. In the second, every node fails in a different way, and one of them is killed. The third round continues
+without that node.
 """
 
 import contextlib
@@ -156,8 +157,8 @@ def samples(seed):
 def is_suitable(sampled):
     """Return whether the samples cover all cases with few clients, as each client takes seconds to start.
 
-    Two nodes and the client without a node in the first round, all nodes in the faulty round, and one node that is
-    still alive in the last.
+    The first round must sample two nodes and the client without a node, the faulty round all nodes, and the last round
+    one node that is still alive.
     """
     first, faulty, last = sampled
     absent, killed = CLIENTS - 1, NODES - 1

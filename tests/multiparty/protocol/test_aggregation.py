@@ -1,7 +1,7 @@
 """Sums over parties: what three real processes open, and the noise that they draw jointly.
 
-The processes run joint_party.py. Their noise is turned off there, in the test, where sums are compared with those of
-the same plan run in one process.
+The processes run joint_party.py. Where sums are compared with those of the same plan in one process, that program
+turns the noise off.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ each_case = pytest.mark.parametrize(("event", "adjacency"), CASES, ids=IDS)
 
 
 def answer(event, question, *arguments):
-    """Return the answer, or None if the event says, naming itself, that it has none."""
+    """Return the answer, or None if the event raises the error that names it."""
     try:
         return getattr(event, question)(*arguments)
     except ValueError as error:

@@ -151,6 +151,7 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def _check(query: Tensor, mask: Tensor | None, is_causal: bool) -> None:
+    """Raise if the input is not a padded batch of sequences, or if a causal mask is announced but missing."""
     if query.is_nested:
         raise ValueError(
             "nn.MultiheadAttention received a nested tensor, which has no separate dimension for examples. Set "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from privet.federated.engines.threads import one_thread
+from privet.federated.engines.thread_limit import one_thread
 from privet.federated.local_training import ClientTrainer
 from privet.networks import LocalSGD, TensorDict
 

@@ -12,5 +12,7 @@ from privet.linear.methods._base import METHODS, Method, Task, method, named
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):
         import_module(f"{__name__}.{_module.name}")
+for _name in sorted(METHODS):  # the order must not depend on which file imports which other one
+    METHODS[_name] = METHODS.pop(_name)
 
 __all__ = ["METHODS", "Method", "Task", "method", "named"]

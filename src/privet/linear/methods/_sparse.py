@@ -1,4 +1,4 @@
-"""Formulas that several sparse methods share: how many features a budget can tell apart, and a bounded problem."""
+"""Formulas that several sparse methods share: how many features a budget can distinguish, and a bounded problem."""
 
 import math
 from dataclasses import replace

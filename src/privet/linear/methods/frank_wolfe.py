@@ -15,7 +15,7 @@ _CLASS_SCORES, _NUMBER_SCORES = 2.0, 0.5  # sizes of the scores to reach, in uni
 
 @method("frank_wolfe", summary="the choice of one feature per step, whose gradient is never measured", is_sparse=True)
 def train(task: Task) -> Release:
-    """Move towards privately chosen corners of an l1 ball, in as many steps as features may be kept."""
+    """Move towards privately chosen corners of an l1 ball. The number of steps is the number of features to keep."""
     rows = task.problem.rows
     scores = (_CLASS_SCORES if task.has_bounded_loss else _NUMBER_SCORES) * task.scale
     release = frank_wolfe(

@@ -28,7 +28,7 @@ _FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and 
     clips=True,
     smooths=True,
     auto_rank=1,
-    auto_reason="delta > 0: later steps correct the noise of earlier ones, but not noise that is added at the end",
+    auto_reason="delta > 0, and noise in early steps is corrected by later steps, unlike noise on the result",
 )
 def train(task: Task) -> Release:
     """Train with noise in every step. Rows are centred if there is an intercept to absorb the centre."""

@@ -219,6 +219,7 @@ def _parse(pem: bytes, what: str) -> x509.Certificate:
 
 
 def _owner(certificate: x509.Certificate) -> Owner:
+    """Return the party that a certificate names, and raise if it does not name one."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         (host,) = names.get_values_for_type(x509.DNSName)

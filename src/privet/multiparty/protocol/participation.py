@@ -72,7 +72,7 @@ async def take_part(
         study,
         study.digest.encode(),
         f"a different study than party {session.index} ({study.parties[session.index].name}). No data was read. "
-        "Compare the study files.",
+        "Compare the study files, and the versions of privet.",
     )
     table = await _loaded(session, study, load)
     number = (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")

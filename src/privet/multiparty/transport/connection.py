@@ -222,6 +222,7 @@ class Peer:
             self.over.set()
 
     def _take(self, frame: Frame) -> None:
+        """Process one incoming frame."""
         if frame.kind is not Kind.PONG:
             self._heard = asyncio.get_running_loop().time()
         match frame.kind:

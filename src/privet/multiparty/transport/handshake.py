@@ -93,6 +93,7 @@ class Handshake:
     # ------------------------------------------------------------------------------------------------- accepting calls
 
     def _listener(self, host: str | None) -> socket.socket:
+        """Return a socket that listens on this party's port."""
         _, port = self._addresses[self._session.index]
         try:
             if host is None and socket.has_dualstack_ipv6():
@@ -111,6 +112,7 @@ class Handshake:
         return made
 
     async def _accept_calls(self, listener: socket.socket) -> None:
+        """Accept calls until cancelled, and answer each of them in the background."""
         while True:
             try:
                 connection, where = await asyncio.get_running_loop().sock_accept(listener)
@@ -278,6 +280,7 @@ class Handshake:
         return f"{host}:{port}"
 
     def _missing(self, waited: float) -> PartyMissingError:
+        """Return the error that names the parties that did not connect in time."""
         missing = self._session.missing()
         if not missing:
             unready = self._session.unready()

@@ -1,4 +1,4 @@
-"""Samplers: how a step chooses its units, next to the event that the choice makes."""
+"""Samplers: how a step chooses its units, together with the event that accounts for the choice."""
 
 from privet.plans.samplers.base import ALL, Batch, FullBatch, Sampler, common_adjacency
 from privet.plans.samplers.fixed_order import FixedOrder

@@ -1,6 +1,6 @@
-"""What every sampler answers for, the batches of a run and their event; and full batches, which are not sampled.
+"""The interface of samplers, which draw the batches of a run and return their event; and full batches.
 
-The two stand side by side in one class, so that the sampling that runs is the sampling that is accounted for.
+One class does both, so that the sampling that runs is the sampling that is accounted for.
 """
 
 import math
@@ -30,7 +30,7 @@ class Sampler(ABC):
     Attributes
     ----------
     name : str
-        What to call the sampler in a table.
+        Name of the sampler in tables.
     adjacencies : tuple of Adjacency
         The notions of neighbouring datasets under which the sampler is accounted for. The first is the default.
     secret : Secret

@@ -12,7 +12,7 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True)
 class FixedSize(Sampler):
-    """A uniformly random set of ``size`` of the ``n`` units, without replacement, anew in each step."""
+    """In each step a new, uniformly random set of ``size`` of the ``n`` units, without replacement."""
 
     size: int
     n: int

@@ -12,7 +12,7 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True)
 class Poisson(Sampler):
-    """Each unit independently with probability ``rate``, anew in each step. Batches vary in size and may be empty."""
+    """In each step, each unit independently with probability ``rate``. Batches vary in size and may be empty."""
 
     rate: float
 

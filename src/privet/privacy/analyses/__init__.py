@@ -1,1 +1,1 @@
-"""From what was released to what it costs: accounting, calibration and the mathematics behind them."""
+"""Accounting (the epsilon of a release), calibration (the noise that meets a budget), and the mathematics of both."""

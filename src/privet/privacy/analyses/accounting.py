@@ -9,7 +9,7 @@ Which analysis is used
   order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
 * Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
   ran and what is analysed costs t (1 + e^epsilon) of delta.
-* In all cases also the bound that ignores sampling. The smallest epsilon is returned.
+* In all cases the bound that ignores sampling is computed too, and the smallest epsilon is returned.
 
 The analyses ask the events for everything they need (:class:`~privet.privacy.events.base.Event`), so a new event needs
 no change here.
@@ -69,7 +69,7 @@ def epsilon(event: Event, adjacency: Adjacency, delta: float, *, analysis: str =
     return _epsilon(event, Adjacency(adjacency), delta_value(delta), analysis)
 
 
-@lru_cache(maxsize=1024)  # The same plan is asked many times: by checks, by its guarantee, by repeated runs.
+@lru_cache(maxsize=1024)  # Checks, guarantees and repeated runs ask for the same event many times.
 def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) -> float:
     return merged_epsilon(merged(event, adjacency), adjacency, delta, analysis=analysis)
 
@@ -159,7 +159,7 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
     if len(parts) == 1 and parts[0].gaussian_mu(adjacency) is not None:
         return plain
     if delta >= -math.expm1(sum(part.log_chance_of_no_contact() for part in parts)):
-        return 0.0  # Unless a unit is used, neighbouring datasets are treated alike.
+        return 0.0  # The differing unit is used with probability at most delta.
     if len(parts) == 1 and (alone := parts[0].closed_form_epsilon(delta)) is not None:
         return min(plain, alone)
     if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
@@ -234,7 +234,7 @@ class _Point:
 
 
 def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
-    """Return z with epsilon_of(z)/target in the window, found by secant steps in log-log inside a bracket."""
+    """Return a z with epsilon_of(z) / target in the window, by secant steps on logarithmic scales in a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
     points: list[_Point] = []
     x, slope = math.log(start.noise_multiplier), start.slope
@@ -244,8 +244,8 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         slope = _local_slope(points, aim, slope)
         if target * window[0] < value <= target * window[1]:
             return _Guess(math.exp(x), slope)
-        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too much epsilon
-        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # too little
+        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too little noise
+        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # enough noise
         if high <= math.log(LEAST_NOISE):
             raise ValueError(
                 f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
@@ -260,7 +260,7 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
             x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
         x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
-    raise RuntimeError(f"calibration to epsilon = {target:g} did not settle; please report the plan")
+    raise RuntimeError(f"calibration to epsilon = {target:g} did not converge. Please report this plan as a bug.")
 
 
 def _nearest(points: list[_Point], aim: float) -> list[_Point]:

@@ -97,8 +97,8 @@ def dp_lssgd_noise(
     `DP_LSSGD`. Changed: alpha is rounded up (see the module). Smoothing the noisy gradient is
     post-processing and neither costs nor gains privacy.
 
-    The paper's own runs (n = 50000, batches of 128, delta = 1e-5, epsilon 0.1 to 0.3) meet the conditions for no
-    split at all. `target` is a :class:`Target`.
+    No split meets the conditions for the paper's own runs (n = 50000, batches of 128, delta = 1e-5, epsilon 0.1 to
+    0.3). `target` is a :class:`Target`.
     """
     rate = _fraction("batch_size", batch_size, "n", n)
     count("steps", steps)
@@ -132,7 +132,7 @@ def dp_srm_noise(
     monotone in nu, so that pair can pass while a release fails. Alpha is rounded up. Stopping after T' releases costs
     ``split epsilon T'/T + (1 - split) epsilon``, not ``epsilon T'/T``.
 
-    The paper's own a9a runs meet the conditions for no split at all. `target` is a :class:`Target`.
+    No split meets the conditions for the paper's own runs on a9a. `target` is a :class:`Target`.
     """
     first_rate = _fraction("first_batch_size", first_batch_size, "n", n)
     rate = _fraction("batch_size", batch_size, "n", n)
@@ -159,8 +159,8 @@ def dp_fed_ls_noise_uniform(
 
     Replace-one client, a fixed number of clients per round without replacement, updates clipped to `clip` (L), so the
     sum moves by ``2 L``: ``std = (tau L / epsilon) sqrt((14 T / split) (log(1/delta) / (1 - split) + epsilon))`` under
-    the conditions of `DP_FED_LS_UNIFORM`. Changed: alpha is rounded up, and then of the paper's budgets 6 to 9 at
-    tau = 0.05 those with ``epsilon <= log(1/delta)`` fail. `target` is a :class:`Target`.
+    the conditions of `DP_FED_LS_UNIFORM`. Changed: alpha is rounded up. The paper's budgets 6 to 9 at tau = 0.05 then
+    fail the conditions if ``epsilon <= log(1/delta)``. `target` is a :class:`Target`.
     """
     rate = _fraction("clients_per_round", clients_per_round, "n_clients", n_clients)
     count("rounds", rounds)
@@ -233,7 +233,7 @@ class _Run:
         if not feasible:
             share, order = min(trials, key=lambda trial: worst(*trial))
             _, rate = worst(share, order)
-            lemma.check(order, rate, multiplier(rate, share, order))  # raises, because this one fails
+            lemma.check(order, rate, multiplier(rate, share, order))  # raises an error that names the failed condition
         share, order = min(feasible, key=lambda trial: trial[1] / trial[0])  # the variance goes as order / split
         scales = [(multiplier(rate, share, order), sensitivity) for rate, sensitivity in releases]
         return [ClosedFormNoise(nu * size, nu, share, order, theorem, lemma.adjacency) for nu, size in scales]
@@ -243,7 +243,7 @@ class _Run:
         return 1 + (max(1, math.ceil(beyond_one)) if rounded else beyond_one)
 
     def _candidate_splits(self) -> Iterator[float]:
-        """Yield a grid, and beside each point the largest split with the same rounded order, which has less noise."""
+        """Yield a grid, and for each point the largest split with the same rounded order, which has less noise."""
         for share in (1 / (1 + math.exp(-logit / 100)) for logit in _LOGITS):
             yield share
             widest = 1 + math.log(self.delta) / ((self._order(share, True) - 1) * self.epsilon)

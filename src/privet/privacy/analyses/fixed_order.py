@@ -51,15 +51,15 @@ class VisitSchedule:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all steps are alike."""
+        """Whether all steps have the same contraction and the same size."""
         return isinstance(self.contraction, float) and isinstance(self.step_size, float)
 
 
 def worst_place_mu(schedule: VisitSchedule) -> float:
-    """Return the largest mu of a place.
+    """Return the largest mu over all places.
 
-    If all steps are alike, the last place has it. Whatever the last place but one pays, the last place can pay one
-    step later: its visits come one step later, and one step less follows them.
+    If all steps are alike, it is the mu of the last place. The payments that suffice for a place also suffice for the
+    place before it, each made one step earlier: its visits come one step earlier, and one more step follows them.
     """
     if schedule.is_uniform:
         return float(_uniform_mus(schedule, np.array([schedule.places - 1.0]))[0])
@@ -114,7 +114,7 @@ class _Stretch:
         )
 
     def is_steeper_than(self, later: "_Stretch") -> NDArray[np.bool_]:
-        """Whether it adds more distance per variance than the stretch that follows it."""
+        """Whether this stretch adds more distance per variance than the stretch that follows it."""
         return np.asarray(self.rise * later.room >= later.rise * self.room * later.factor)
 
     @property
@@ -127,7 +127,7 @@ class _Stretch:
 def _uniform_mus(schedule: VisitSchedule, places: Floats) -> Floats:
     """Return the mus for steps of one size, at several places at once.
 
-    Between two visits to a unit there is one pass. All stretches of one pass are alike, and later ones count for more,
+    Between two visits to a unit there is one pass. All stretches of one pass are equal, and later ones count for more,
     so the taut string pools them into one. The last, shorter stretch may or may not be pooled with them.
     """
     c, length = float(schedule.contraction), schedule.length  # type: ignore[arg-type]

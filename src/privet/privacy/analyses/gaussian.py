@@ -98,7 +98,7 @@ def gdp_epsilons(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     low, high = exact[np.maximum(above - 1, 0)], exact[above]
     inside = np.isfinite(high) & (values < grid[above]) & (values < _HUGE_MU)
     mu, low, high, log_target = values[inside], low[inside], high[inside], math.log(delta or 1.0)
-    while np.any(high - low > 1e-9 * high + 1e-12):  # an epsilon of 0 is approached but never reached
+    while np.any(high - low > 1e-9 * high + 1e-12):  # the absolute term ends the loop if epsilon is 0
         middle = (low + high) / 2
         is_enough = log_gdp_deltas(mu, middle) <= log_target - 1e-11 - 1e-15 * mu**2
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)

@@ -45,7 +45,9 @@ def loss_distribution_epsilon(
     room = delta - fourier_rounding(parts)
     if room <= 0 or largest_loss(parts) > LARGEST_LOSS:
         return math.inf
-    if not any(part.spread() > 0 for part in parts):  # Nothing is released, except that all may be with chance delta.
+    if not any(
+        part.spread() > 0 for part in parts
+    ):  # All releases together reveal nothing, except with probability delta.
         return 0.0 if sum(part.unsampled(adjacency).delta for part in parts) <= delta else math.inf
     interval = _interval(parts, precision)
     total: Any = None
@@ -89,15 +91,15 @@ def largest_loss(parts: Sequence["Event"]) -> float:
 def fourier_rounding(parts: Sequence["Event"]) -> float:
     """Return how much probability the rounding of an FFT, raised to the power of the steps, may misplace.
 
-    The coefficients have a relative error of about 2e-15, so their powers one of 2e-15 steps, and by Parseval the
-    composed distribution is off by that times its own Euclidean norm, which is below 0.05 for the grids used here.
-    This allows for more.
+    The coefficients have a relative error of about 2e-15, so their powers have one of 2e-15 times the number of steps.
+    By Parseval's identity, the error of the composed distribution is that times its own Euclidean norm, which is below
+    0.05 for the grids used here. The returned value is larger than this estimate.
     """
     return 1e-14 + 4e-16 * sum(part.repeats for part in parts if part.is_repeatable)
 
 
 def fourier_floor(parts: Sequence["Event"]) -> float:
-    """Return the delta below which that rounding would cost more than a few percent of delta."""
+    """Return the delta below which the rounding errors of an FFT would cost more than a few percent of delta."""
     return 30 * fourier_rounding(parts)
 
 

@@ -43,7 +43,7 @@ def fixed_size_losses(sigma: float, rate: float, interval: float) -> LossMasses:
 
     Formal guarantees
     -----------------
-    With Q = N(0, sigma^2), P = N(1, sigma^2) and M = (1-rate) Q + rate P, which exceeds Q just above 1/2, the pair
+    With Q = N(0, sigma^2), P = N(1, sigma^2) and M = (1-rate) Q + rate P, which exceeds Q only above 1/2, the pair
 
         P* = M on {+} x (1/2, inf),  Q on {-} x (1/2, inf),  the rest of the mass on one point,
         Q* = Q on {+} x (1/2, inf),  M on {-} x (1/2, inf),  the same on that point

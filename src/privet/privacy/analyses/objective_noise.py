@@ -79,7 +79,7 @@ def objective_mu(budget: Budget, *, volume: float, is_one_sided: bool) -> tuple[
         reached = objective_epsilon(budget.delta, mu, output_mu, volume=volume, is_one_sided=is_one_sided)
         if reached <= budget.epsilon:  # never true at the first delta for two-sided losses
             return mu, output_mu
-    raise RuntimeError(f"calibration to {budget} did not settle; please report the plan")
+    raise RuntimeError(f"calibration to {budget} did not converge. Please report this plan as a bug.")
 
 
 def _cross_term(room: float, mu: float, output_mu: float) -> float:

@@ -71,12 +71,11 @@ def last_iterate_mu(
     s, v, c = s[: last + 1], v[: last + 1], c[: last + 1]
     with np.errstate(divide="ignore", over="ignore"):
         log_w = np.append(np.cumsum(np.log(c)[::-1])[::-1][1:], 0.0)  # w_t = c_{t+1} ... c_T
-        unit = float(np.max(log_w + np.log(v)))  # the unit is the largest noise, as it is at the end
+        unit = float(np.max(log_w + np.log(v)))  # distances are in units of the largest weighted noise
         rise, room = _scaled(log_w + np.log(s) - unit), np.exp(2 * (log_w + np.log(v) - unit))
         room[room < _LEAST_ROOM] = 0.0  # negligible noise is ignored
-        best = min(
-            _string(rise, room), float(np.sum(_ratio(s, v) ** 2))
-        )  # paying in every step at once is always possible
+        # The second candidate pays for each shift in the step in which it occurs, which is always possible.
+        best = min(_string(rise, room), float(np.sum(_ratio(s, v) ** 2)))
         if apart is not None:
             best = _with_restarts(rise, room, _scaled(log_w + np.log(apart[: last + 1]) - unit), best)
     return math.sqrt(best) * (MARGIN + _MARGIN_PER_STEP * s.size)

@@ -1,7 +1,7 @@
 """The questions that an analysis may ask of a private release; compositions; and Gaussian releases without sampling.
 
 Every noise multiplier is the standard deviation of the noise divided by the **bound C on one unit's contribution** to
-the sum, whatever the adjacency. :attr:`Adjacency.factor` says how far neighbouring sums lie apart, C or 2C, and each
+the sum, under every adjacency. :attr:`Adjacency.factor` says how far neighbouring sums lie apart, C or 2C, and each
 event applies it in its answers. (dp-accounting has two conventions for this: see
 :mod:`privet.privacy.analyses.accounting`.)
 """
@@ -104,7 +104,7 @@ class Event:
         raise self.not_covered("pld")
 
     def largest_loss(self) -> float:
-        """Return a privacy loss that one part hardly ever exceeds: ten standard deviations of the noise out."""
+        """Return a privacy loss that one part hardly ever exceeds: the loss at ten standard deviations of the noise."""
         raise self.not_covered("pld")
 
     def loss_distribution(self, interval: float) -> Any:
@@ -119,7 +119,7 @@ class Event:
     def record_epsilons(self, delta: float, other_mu: float = 0.0) -> Floats | None:
         """Return the epsilon of each record, or None where it is not known.
 
-        ``other_mu`` is the mu of all Gaussian releases that were made beside this event from the same records.
+        ``other_mu`` is the mu of all Gaussian releases that were made from the same records in addition to this event.
         """
         return None
 

@@ -19,7 +19,7 @@ from privet.privacy.events.base import Event, Floats, Unsampled, checked_noise_m
 
 
 class Secret(StrEnum):
-    """What a run in a fixed order leaves to chance. It may be revealed afterwards: the analysis covers that."""
+    """The random choice of a run in a fixed order. It is secret during the run and may be revealed afterwards."""
 
     NOTHING = "nothing"
     STOP = "stop"  # The run ends after a uniformly random number of steps.
@@ -39,9 +39,11 @@ class LastIterate(Event):
     public : int
         Units that need no protection, visited after the others in each pass.
     contraction, step_size : float, or tuple with one number per step
-        Lipschitz constants of the steps, and their sizes, of which only ratios (and that to ``diameter``) matter.
+        Lipschitz constants and sizes of the steps. Only the ratios of the sizes, to each other and to ``diameter``,
+        matter.
     diameter : float or None
-        Diameter of the ball onto which iterates are projected, over what one unit can move a step of size 1.
+        Diameter of the ball onto which iterates are projected, divided by the most that one unit can change a step of
+        size 1.
     secret : Secret
     runs : int
         How many such runs were made, each with its own noise and secrets.
@@ -113,11 +115,14 @@ class LastIterate(Event):
         return replace(self, runs=times)
 
     def gaussian_mu(self, adjacency: Adjacency) -> float | None:
-        """Return the mu of all runs, None for a secret stop or order. The last unit may never be skipped."""
+        """Return the mu of all runs, or None for a secret stop or order.
+
+        A secret skip does not lower the mu, because the last unit is never skipped.
+        """
         return self.unsampled(adjacency).mu if self.secret in (Secret.NOTHING, Secret.SKIP) else None
 
     def unsampled(self, adjacency: Adjacency) -> Unsampled:
-        """Return a mu for which all runs together are mu-GDP, whatever they keep secret."""
+        """Return a mu for which all runs together are mu-GDP, even if their secrets are known."""
         return Unsampled(mu=self._worst_mu() * math.sqrt(self.runs))
 
     def closed_form_epsilon(self, delta: float) -> float | None:
@@ -136,7 +141,7 @@ class LastIterate(Event):
         return math.sqrt(chances @ mus**2)
 
     def largest_loss(self) -> float:
-        """Return the loss of a run in the worst case of the secret, ten standard deviations out."""
+        """Return the privacy loss of a run at ten standard deviations of the noise, for the worst secret choice."""
         mu = float(self.mixture()[0].max())
         return mu**2 / 2 + 10 * mu
 
@@ -162,7 +167,7 @@ class LastIterate(Event):
             return np.full(self.n, averaged_epsilon(mus, self._place_chances(), delta))
         if self.secret is Secret.STOP:
             return np.repeat(_stopped_epsilons(mus, delta), self.size)[: self.n]
-        # A unit is skipped by chance, and otherwise as exposed as without skips.
+        # A unit is skipped with some probability, and is otherwise as exposed as without skips.
         taken = np.minimum(np.arange(1, self.places + 1) / (self.steps // 2 + 1), 1.0)
         seen = [gdp_epsilon(mu, min(delta / share, 1 - 1e-16)) for mu, share in zip(mus, taken, strict=True)]
         return np.repeat(seen, self.size)[: self.n]

@@ -56,7 +56,7 @@ class _SampledGaussian(Event):
         return min(self.inclusion_probability * math.sqrt(math.expm1(min(1 / sigma**2, 600.0))), 1 / sigma)
 
     def largest_loss(self) -> float:
-        """Return the loss of a step ten standard deviations of the noise out."""
+        """Return the privacy loss of a step at ten standard deviations of the noise."""
         sigma = self.relative_noise
         exponent = (1 + 20 * sigma) / (2 * sigma**2)
         if exponent >= LARGEST_LOSS:

@@ -132,8 +132,9 @@ class Guarantee:
         """Return the guarantee in plain words: the promise, what it means, what is released, and what it rests on.
 
         The first line says whether anything is merely assumed. By default, lines are wrapped and enforced conditions
-        are left out if they are details or do not fit into 12 lines; a last line then counts them. Assumed
-        conditions are never left out. With ``verbose=True`` all conditions are listed, one per line.
+        are left out if they are details. If the rest does not fit into 12 lines, the longest are left out, too. A last
+        line counts them. Assumed conditions are never left out. With ``verbose=True`` all conditions are listed, one
+        per line.
         """
         held: list[Assumption] = []
         vouched: list[Assumption] = []
@@ -150,16 +151,18 @@ class Guarantee:
         lines += _paragraph("Released:", self.released, verbose)
         for condition in vouched:
             lines += _paragraph("Assumed:", condition.text, verbose)
-        shown = 0
-        for condition in held:
-            if verbose or not condition.is_detail:
-                paragraph = _paragraph("Enforced:", condition.text, verbose)
-                needed = len(lines) + len(paragraph) + (shown + 1 < len(held))  # perhaps with a line for the rest
-                if needed > MOST_LINES and not verbose:
-                    break
-                lines += paragraph
-                shown += 1
-        if further := len(held) - shown:
+        paragraphs = [_paragraph("Enforced:", condition.text, verbose) for condition in held]
+        wanted = [place for place, condition in enumerate(held) if verbose or not condition.is_detail]
+        room = len(lines) + sum(len(paragraphs[place]) for place in wanted)
+        # The longest conditions are the most technical ones. They give way first.
+        for place in sorted(wanted, key=lambda place: (len(paragraphs[place]), place), reverse=True):
+            if verbose or room + (len(wanted) < len(held)) <= MOST_LINES:
+                break
+            wanted.remove(place)
+            room -= len(paragraphs[place])
+        for place in wanted:
+            lines += paragraphs[place]
+        if further := len(held) - len(wanted):
             noun = "detail" if further == 1 else "details"
             lines.append(f"  ({further} further {noun} in the verbose statement)")
         return "\n".join(lines)
@@ -247,9 +250,15 @@ def check_composable(guarantees: Sequence[Guarantee]) -> None:
     first = guarantees[0]
     for other in guarantees[1:]:
         if other.adjacency is not first.adjacency:
-            raise ValueError(f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee")
+            raise ValueError(
+                f"cannot compose {first.adjacency} with {other.adjacency} adjacency in one guarantee. Make all "
+                "releases under the same adjacency, or state the two guarantees separately."
+            )
         if other.unit is not first.unit:
-            raise ValueError(f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}")
+            raise ValueError(
+                f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}. State the two "
+                "guarantees separately."
+            )
 
 
 def _upwards(value: float, digits: int) -> str:

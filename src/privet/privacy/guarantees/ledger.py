@@ -80,7 +80,8 @@ class Ledger:
         if not total.epsilon <= limit.epsilon:
             raise BudgetExceededError(
                 f"{self.path.name}: this release would bring the total to epsilon = {total.epsilon:.4g} at delta = "
-                f"{total.delta:.3g}, above the limit of {limit.epsilon:g}; nothing was recorded"
+                f"{total.delta:.3g}, above the limit of {limit.epsilon:g}; nothing was recorded. Spend a smaller "
+                "epsilon, raise the limit, or state the limit at a larger delta."
             )
 
     @contextmanager

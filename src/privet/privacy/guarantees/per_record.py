@@ -64,7 +64,7 @@ class PerRecord:
 def per_record(event: Event, adjacency: Adjacency, delta: float) -> PerRecord | None:
     """Return the epsilon of every record where records differ, or None where all have the same or it is not known.
 
-    It is known for one run in a fixed order, beside any Gaussian releases that treat all records alike.
+    It is known for one run in a fixed order, also together with Gaussian releases that treat all records equally.
     """
     parts = event.leaves()
     runs = [part for part in parts if part.distinguishes_records]

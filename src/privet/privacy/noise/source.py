@@ -116,7 +116,7 @@ class NoiseSource:
         return np.asarray(direction * (radius / length), dtype=kind)
 
     def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
-        """Return independent integers of that law, as the parties of a multi-party computation draw them bit by bit."""
+        """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
         generator, step = self._live(), 1 << law.bits
         coarse = generator.binomial(law.coarse, 0.5, count("size", size)).astype(np.int64)
         fine = generator.integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)

@@ -2,8 +2,8 @@
 
 Formal guarantees
 -----------------
-:meth:`Run.guarantee` is the plan's. A rule for step sizes sees only noisy gradients and public numbers, so it is
-post-processing and costs no privacy.
+:meth:`Run.guarantee` returns the guarantee of the plan. A rule for step sizes sees only noisy gradients and public
+numbers, so it is post-processing and costs no privacy.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import positive
+from privet.checks import count, positive
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.plans.base import Plan, SteppedPlan
 from privet.plans.gradient import Step
@@ -31,7 +31,7 @@ Chooser = Callable[[NDArray[Any]], float]
 """Returns the size of the next step, given the noisy gradient of that step."""
 
 ALL_ITERATES = "every noisy gradient, all iterates and the final weights"
-"""What a descent releases whose plan accounts for every noisy gradient."""
+"""Description of what is released if the plan accounts for every noisy gradient."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if np.shape(self.targets) != (self.rows.n,):
-            raise ValueError(f"{self.rows.n} rows need as many targets, got an array of shape {np.shape(self.targets)}")
+            raise ValueError(
+                f"there must be one target for each of the {self.rows.n} rows, got shape {np.shape(self.targets)}"
+            )
         self.objective.check_targets(self.targets)
 
     @property
@@ -109,11 +111,11 @@ class Run(Generic[P_co]):
         n : int
             Number of records.
         at_most : int or None
-            Stop after this many steps.
+            Stop after this many steps, at least one.
         release : {"all", "last"}
             What the solver releases, which must be what the plan accounts for.
         """
-        planned = self.plan.steps if at_most is None else at_most
+        planned = self.plan.steps if at_most is None else count("at_most", at_most)
         for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
             yield step
             if self.progress is not None:
@@ -143,7 +145,7 @@ class Run(Generic[P_co]):
 
 
 def gradients_bounded_by(clip_norm: float) -> Assumption:
-    """Return the condition that solvers enforce which clip gradients, or whose rows bound them."""
+    """Return the condition on gradients that a solver enforces by clipping or by bounded rows."""
     return enforced(f"each record's gradient has l2 norm at most {clip_norm:.6g}, by bounded rows or by clipping")
 
 

@@ -2,7 +2,7 @@
 
 Privacy arguments about minimisers are made for exact ones, but a program returns inexact ones. The arguments here hold
 for every point whose gradient has norm at most a public tolerance, and the program must **always** return such a point:
-an exception on some datasets but not on others would tell them apart. The tolerance is therefore compared with the
+an exception on some datasets but not on others would distinguish them. The tolerance is therefore compared with the
 rounding errors of floating point before any data is used, and the last of the methods below provably converges.
 """
 

@@ -1,4 +1,4 @@
-"""The clients under test. They are honest in all rounds but one.
+"""The clients under test. They are honest in all rounds except one.
 
 Flower starts a process per message, so torch is imported only by the honest training that needs it.
 """

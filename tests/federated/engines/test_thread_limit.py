@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from privet.federated.engines.threads import one_thread
+from privet.federated.engines.thread_limit import one_thread
 
 
 def test_the_number_of_threads_is_restored_even_after_an_error():
