@@ -92,6 +92,17 @@ def test_a_loaded_pipeline_predicts_and_promises_as_the_saved_one(tmp_path):
     assert privet.total_guarantee(back).to_dict() == privet.total_guarantee(pipeline).to_dict()
 
 
+def test_a_pipeline_whose_steps_share_a_seed_is_not_saved(tmp_path):
+    scaler = PrivateScaler(1.0, lower=-1, upper=1, random_state=0)
+    pipeline = make_pipeline(make_pipeline(scaler), PrivateLogisticRegression(2.0, random_state=0)).fit(X, Y)
+    for use in (privet.total_guarantee, lambda pipeline: privet.save(pipeline, tmp_path / "pipeline.json")):
+        with pytest.raises(ValueError, match="the same random_state, so their noise is not independent"):
+            use(pipeline)
+    assert not list(tmp_path.iterdir())
+    pipeline.set_params(privatelogisticregression__random_state=1).fit(X, Y)
+    privet.save(pipeline, tmp_path / "pipeline.json")
+
+
 def test_save_writes_what_the_method_save_writes(tmp_path):
     model = PrivateLogisticRegression().fit(X, Y)
     privet.save(model, tmp_path / "one.json")

@@ -79,7 +79,7 @@ def plan(
         float | None, typer.Option(help="Fix the noise instead of epsilon, and show the epsilon of each analysis.")
     ] = None,
 ) -> None:
-    """Compare the noise and epsilon of all ways of sampling and all analyses."""
+    """Show how much noise training needs with each sampling scheme and each privacy analysis."""
     from privet.checks import count, positive
     from privet.commands import plan as command
     from privet.privacy import Budget

@@ -65,6 +65,14 @@ def to_dict(model: Any) -> dict[str, Any]:
         fields: dict[str, Any] = model.to_dict()
         return fields
     if isinstance(model, _pipeline_class()):
+        seeds = [
+            seed for name, seed in model.get_params().items() if name.endswith("random_state") and seed is not None
+        ]
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                "Two steps of the pipeline have the same random_state, so their noise is not independent. The file "
+                "does not contain it, so total_guarantee could not notice that after loading. Give each step its own."
+            )
         steps = [[name, step if step in (None, "passthrough") else to_dict(step)] for name, step in model.steps]
         return {"privet_format": FORMAT, "estimator": "Pipeline", "steps": steps}
     raise ValueError(

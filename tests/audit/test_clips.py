@@ -7,7 +7,7 @@ Each attack tries many examples, one at a time, and the norm of each clipped gra
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 
 from privet.deep.clipping import BatchGradients  # noqa: E402

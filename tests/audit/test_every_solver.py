@@ -151,7 +151,7 @@ def test_a_sparse_solver_or_method_without_a_scenario_is_noticed(monkeypatch):
     assert missing(required(), SCENARIOS) == {(kind, "novel") for kind in kinds}
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
+@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: install the extra deep")
 def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_is_noticed():
     from deep_scenarios import entries_of, kinds_of, trainings_of
 
@@ -175,13 +175,13 @@ def test_an_estimate_of_deep_networks_or_a_way_to_train_them_without_a_scenario_
     assert missing(trainings_of(entries_of(module), [Fresh]), SCENARIOS) == {("brand_new", "Fresh")}
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: pip install 'privet[deep]'")
+@pytest.mark.skipif(not HAS_TORCH, reason="deep networks need torch: install the extra deep")
 def test_a_removed_scenario_of_deep_networks_is_noticed():
     kept = [scenario for scenario in SCENARIOS if scenario.about != ("make_private", "Recursive")]
     assert missing(required(), kept) == {("make_private", "Recursive")}
 
 
-@pytest.mark.skipif(not HAS_PARTIES, reason="several parties need MPyC: pip install 'privet[multiparty]'")
+@pytest.mark.skipif(not HAS_PARTIES, reason="several parties need MPyC: install the extra multiparty")
 def test_a_method_of_several_parties_without_a_scenario_is_noticed():
     from multiparty_scenarios import methods_of as methods_of_parties
 
@@ -202,7 +202,7 @@ def test_a_method_of_several_parties_without_a_scenario_is_noticed():
     assert missing(required(), kept) == {("joint_gradient_descent",)}
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="federated rounds need torch: pip install 'privet[deep]'")
+@pytest.mark.skipif(not HAS_TORCH, reason="federated rounds need torch: install the extra deep")
 def test_a_way_to_train_over_clients_without_a_scenario_is_noticed():
     from federated_scenarios import trainings_of
 

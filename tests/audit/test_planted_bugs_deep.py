@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 
 from privet.audit import Distinguished  # noqa: E402

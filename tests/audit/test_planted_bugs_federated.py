@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="Federated rounds need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="Federated rounds need torch: install the extra deep")
 
 from privet.audit import Distinguished  # noqa: E402
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing  # noqa: E402

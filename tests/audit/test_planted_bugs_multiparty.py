@@ -25,7 +25,7 @@ from privet.privacy.events import ApproximateRelease, Event, NearlyGaussian, Pur
 sys.path.insert(0, str(Path(__file__).parent))
 
 if any(find_spec(name) is None for name in ("mpyc", "gmpy2", "cryptography")):
-    pytest.skip("several parties need MPyC: pip install 'privet[multiparty]'", allow_module_level=True)
+    pytest.skip("several parties need MPyC: install the extra multiparty", allow_module_level=True)
 
 from games import Bugs, Game, fixed_seed
 from multiparty_scenarios import (

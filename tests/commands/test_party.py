@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
-pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
+pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 
 import privet
 from privet.cli import main

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="deep networks need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 

@@ -13,7 +13,7 @@ DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """Return a function that imports a module of experiments/ and redirects its results to a temporary folder."""
-    pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+    pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
     monkeypatch.setenv("PRIVET_DATA", str(DATA))
     support = importlib.import_module("support")
@@ -25,7 +25,7 @@ def opened(monkeypatch, tmp_path):
 @pytest.fixture
 def images(experiment, opened, monkeypatch):
     """Replace SVHN and MNIST by bright and dark bands: ten classes that a small network can distinguish."""
-    torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+    torch = pytest.importorskip("torch", reason="clients train networks: install the extra deep")
     data, setup = opened("fed_data"), opened("fed_cnn_setup")
 
     def made(n, side):

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
-pytest.importorskip("torch", reason="networks need PyTorch: pip install 'privet[deep]'")
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("torch", reason="networks need PyTorch: install the extra deep")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-torch = pytest.importorskip("torch", reason="networks need PyTorch: pip install 'privet[deep]'")
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+torch = pytest.importorskip("torch", reason="networks need PyTorch: install the extra deep")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 if not (DATA / "mnist.npz").exists():
     pytest.skip(f"mnist.npz is not in {DATA}: set PRIVET_DATA to the folder that holds it", allow_module_level=True)
 

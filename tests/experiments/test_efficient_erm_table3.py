@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 DIMENSIONS = {"BANK": 43, "ADULT": 109, "CreditCard": 34, "WINE": 13, "BIKE": 62}
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
-torch = pytest.importorskip("torch", reason="the data is of tensors: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="the data is of tensors: install the extra deep")
 
 
 def needs(name):

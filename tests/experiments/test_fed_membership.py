@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+torch = pytest.importorskip("torch", reason="clients train networks: install the extra deep")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

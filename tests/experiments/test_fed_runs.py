@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-torch = pytest.importorskip("torch", reason="clients train networks: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="clients train networks: install the extra deep")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 
-torch = pytest.importorskip("torch", reason="the recipe trains a network: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="the recipe trains a network: install the extra deep")
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
-pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
+pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 
 from privet.multiparty.protocol.aggregation import SimulatedAggregator
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent

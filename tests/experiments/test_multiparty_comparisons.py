@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "experiments"))
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
 PLAYS = DATA / "shakespeare_plays.jsonl.gz"
 
-pytest.importorskip("matplotlib", reason="experiments draw plots: pip install 'privet[experiments]'")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 needs_plays = pytest.mark.skipif(
     not PLAYS.exists(), reason="shakespeare_plays.jsonl.gz is not available: set PRIVET_DATA to its folder"
 )

@@ -1,4 +1,4 @@
-"""Small federations that the tests share. The tests need torch: pip install 'privet[deep]'."""
+"""Small federations that the tests share. The tests need torch: install the extra deep."""
 
 from importlib.util import find_spec
 

@@ -284,7 +284,7 @@ def test_the_guarantee_is_conditional_only_on_seed_and_labels(binary, seed, clas
     assert ("seed" in text) == (seed is not None)
     assert ("read from y, is public" in text) == (classes is None)
     assert ("declared beforehand" in text) == (classes is not None)
-    assert "rows of norm above feature_norm = 1 are scaled down" in text
+    assert "each row whose norm exceeds feature_norm = 1 is scaled down to that norm" in text
     assert str(seed) not in re.findall(r"\bseed\W+(\d+)", text)
 
 

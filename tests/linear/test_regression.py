@@ -110,7 +110,9 @@ def test_targets_beyond_the_bound_count_as_the_bound(line, kind, method):
         kind(5.0, 1e-5, method=method, random_state=0).fit(X, numbers) for numbers in (wild, np.clip(wild, -1, 1))
     )
     assert np.array_equal(one.coef_, other.coef_)
-    assert "targets beyond target_bound = 1 are clipped" in one.guarantee_.statement(verbose=True)
+    assert "each target whose absolute value exceeds target_bound = 1 is clipped" in one.guarantee_.statement(
+        verbose=True
+    )
 
 
 @each

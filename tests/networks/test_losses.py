@@ -1,6 +1,6 @@
 import pytest
 
-torch = pytest.importorskip("torch", reason="networks need torch: pip install 'privet[deep]'")
+torch = pytest.importorskip("torch", reason="networks need torch: install the extra deep")
 
 from torch import nn  # noqa: E402
 

@@ -86,7 +86,9 @@ def load_records() -> Any:
     try:
         from statsmodels.datasets import randhie
     except ImportError as error:
-        raise ValueError("The table of the demo is part of statsmodels. Run: pip install 'privet[demo]'") from error
+        raise ValueError(
+            "The table of the demo is part of statsmodels, which is not installed. Install the extra demo of privet."
+        ) from error
     frame = randhie.load_pandas().data
     target = SCHEMA.target
     assert target is not None and target.levels is not None

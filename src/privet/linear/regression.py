@@ -27,7 +27,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         bound = float(self.target_bound)
-        condition = enforced(f"targets beyond target_bound = {bound:g} are clipped to it, each independently")
+        condition = enforced(
+            f"each target whose absolute value exceeds target_bound = {bound:g} is clipped to that value"
+        )
         return Targets(self._public_targets(y), self._objective(), (condition,), scale=bound, worth=bound / 5)
 
     def _public_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:

@@ -46,7 +46,9 @@ class SparseModel(PrivateLinearModel):
     def _train(self, X: Any, targets: Targets, public_records: tuple[Any, Any] | None) -> Release:
         release = super()._train(X, targets, public_records)
         if self.entry_bound is not None:
-            clipped = f"entries beyond entry_bound = {self.entry_bound:g} are clipped to it, each independently"
+            clipped = (
+                f"each entry whose absolute value exceeds entry_bound = {self.entry_bound:g} is clipped to that value"
+            )
             self.guarantee_ = self.guarantee_.assuming(enforced(clipped))
         kept = "chosen from n, d, the bounds and the budget" if self.n_nonzero is None else "asked for"
         self.method_reason_ += f"; {self.n_nonzero_} of {X.shape[1]} features ({kept})"

@@ -1,4 +1,4 @@
-"""What all plans have in common."""
+"""The interfaces of plans: what every plan answers, and what every plan of several steps answers."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol

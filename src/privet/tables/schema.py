@@ -119,7 +119,7 @@ class TableSchema:
         return self.target, column_of(frame, self.target.name)
 
     def beyond_bounds(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Return the names of the declared numbers of which some lie outside their bounds, so that they are clipped."""
+        """Return the names of the numeric columns that have values outside their bounds, which are clipped."""
         declared = [column for column in (*self.features, self.target) if isinstance(column, BoundedNumber)]
         return tuple(column.name for column in declared if not column.is_within_bounds(column_of(frame, column.name)))
 
@@ -284,7 +284,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
             separator = mark
     if separator is None and not path.name.lower().endswith(_PARQUET):
         endings = ", ".join((*_SEPARATORS, *_PARQUET))
-        raise TableError(f"The format of {path} is not known from its ending. Rename it to end in one of {endings}.")
+        raise TableError(f"The ending of {path} is not that of a known format. Rename it to end in one of {endings}.")
     if not path.exists():
         raise TableError(f"There is no file {path}. Check the path.")
     try:

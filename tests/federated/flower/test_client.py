@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
 from flwr.app import Message
 
 from privet.federated.flower import client_app

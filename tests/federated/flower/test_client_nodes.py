@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.federated.flower.client_nodes import ClientNodes

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
 
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, order_source, simulate, trained_weights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
 from flwr.app import Context, RecordDict
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "flower"

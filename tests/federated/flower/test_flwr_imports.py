@@ -19,14 +19,14 @@ def run(code, **environment):
 
 @pytest.mark.parametrize(("environment", "expected"), [({}, "0"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "1")])
 def test_telemetry_is_off_by_default(environment, expected):
-    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'privet[federated]'")
+    pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
     assert run(f"import privet.federated.flower\n{PRINT_TELEMETRY}", **environment).stdout == f"{expected}\n"
 
 
 def test_the_import_error_names_the_package_to_install():
     found = run(f"{HIDE}import privet.federated.flower")
     assert found.returncode == 1
-    assert "pip install 'privet[federated]'" in found.stderr.splitlines()[-1]
+    assert "Install the extra federated of privet." in found.stderr.splitlines()[-1]
 
 
 def test_simulations_do_not_import_flower():

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency
 
-pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
 from privet.multiparty import SimulatedAggregator
 from privet.objectives import L2, BoundedRows, Logistic

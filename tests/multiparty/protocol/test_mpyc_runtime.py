@@ -18,7 +18,7 @@ def test_integers_are_restored_exactly(numbers):
 
 
 def test_gmpy2_integers_of_several_axes_are_restored_as_a_flat_array():
-    gmpy2 = pytest.importorskip("gmpy2", reason="MPyC is fast with gmpy2 only: pip install 'privet[multiparty]'")
+    gmpy2 = pytest.importorskip("gmpy2", reason="MPyC is fast with gmpy2 only: install the extra multiparty")
     array = np.array([[gmpy2.mpz(2**80), gmpy2.mpz(1)], [gmpy2.mpz(2), gmpy2.mpz(3)]], dtype=object)
     assert WholeNumbers.loads(WholeNumbers.dumps(array)).tolist() == [2**80, 1, 2, 3]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
 from privet.multiparty import make_keys, verify
 from privet.multiparty.protocol.gradient import gradient_plan

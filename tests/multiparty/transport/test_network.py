@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mpyc", reason="several parties need MPyC: pip install 'privet[multiparty]'")
-pytest.importorskip("cryptography", reason="several parties need cryptography: pip install 'privet[multiparty]'")
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
+pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 

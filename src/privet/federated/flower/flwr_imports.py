@@ -11,7 +11,7 @@ try:
     from flwr.serverapp.strategy import Strategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"privet.federated.flower needs flwr 1.41 ({error}). Install it with pip install 'privet[federated]'.",
+        f"privet.federated.flower needs flwr 1.41 ({error}). Install the extra federated of privet.",
         name=error.name,
     ) from error
 

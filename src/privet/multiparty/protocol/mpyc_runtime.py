@@ -163,7 +163,7 @@ def _loaded() -> Any:
                 importlib.import_module("mpyc.runtime")
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                "Multi-party computations need MPyC, which is not installed. Run: pip install 'privet[multiparty]'"
+                "Multi-party computations need MPyC, which is not installed. Install the extra multiparty of privet."
             ) from error
         finally:
             root.handlers[:] = handlers

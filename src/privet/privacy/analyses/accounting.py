@@ -122,7 +122,7 @@ def merged_epsilon(
     exact: list[Event] = []
     error = 0.0
     for part in parts:
-        if isinstance(part, NearlyGaussian):  # The error of all parts. What they are close to are parts of their own.
+        if isinstance(part, NearlyGaussian):  # merged() collects all approximation errors in one such part.
             error += part.approximation_error
         else:
             exact.append(part)

@@ -248,11 +248,13 @@ class AlignedStep(StepSize):
             if last is not None:
                 product = float(np.vdot(gradient, last))
                 squares = float(np.vdot(last, last))
-                doubt = 2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))  # two deviations
+                doubt = (
+                    2 * noise_std * math.sqrt(squares + float(np.vdot(gradient, gradient)))
+                )  # two standard deviations
                 signal = max(squares - last.size * noise_std * noise_std, 0.0)
                 if product < -doubt:
                     size *= self.cut
-                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits
+                elif product > self.agreement * signal - doubt:  # if noise dominates, only ``longest`` limits the size
                     size = min(size * self.growth, self.longest)
                 noise = 2 * noise_std * math.sqrt(last.size)
                 reach = 2 * previous * max(math.sqrt(squares), noise)

@@ -24,7 +24,7 @@ Floats = NDArray[Any]
 _UNIT_ROUNDOFF = 2.0**-53
 _ROWS_AT_ONCE = 4096  # larger sums are added pairwise, so that rounding errors do not grow with n
 _ROUNDS, _QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 10, 1000, 100
-_TOLERATED_GROWTH = 10.0  # of gradients, which spectral steps do not shorten every time
+_TOLERATED_GROWTH = 10.0  # a longer gradient, relative to the shortest one so far, means that a step was too long
 
 
 def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, ridge: float = 0.0) -> Floats:
