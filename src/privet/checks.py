@@ -39,21 +39,20 @@ def delta_value(value: float) -> float:
     return number
 
 
-def count(name: str, value: int, at_least: int = 1) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``at_least``, else raise ValueError."""
-    whole(name, value, at_least)
-    if value > LARGEST_COUNT:
-        raise ValueError(f"{name} must be at most {LARGEST_COUNT:g}, got {_shown(value)}")
+def count(name: str, value: int, at_least: int = 1, at_most: float = LARGEST_COUNT) -> int:
+    """Return ``value`` as an int if it is a whole number from ``at_least`` to ``at_most``, else raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {_shown(value)}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {_shown(value)}")
+    if value > at_most:
+        raise ValueError(f"{name} must be at most {at_most:g}, got {_shown(value)}")
     return int(value)
 
 
 def whole(name: str, value: int, at_least: int = 0) -> int:
     """Return ``value`` as an int if it is a whole number of at least ``at_least``, without an upper limit."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name} must be a whole number, got {_shown(value)}")
-    if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {_shown(value)}")
-    return int(value)
+    return count(name, value, at_least, math.inf)
 
 
 def finite(name: str, value: float) -> float:

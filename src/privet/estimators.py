@@ -82,12 +82,18 @@ class SavedEstimator:
         The random seed is left out, because it would reveal the noise.
         """
         check_is_fitted(self)
-        settings: Mapping[str, Any] = self.get_params()  # type: ignore[attr-defined]
-        plain = {name: to_plain(value) for name, value in settings.items() if name != "random_state"}
-        if "random_state" in settings:
-            plain["random_state"] = None
-        learned = {name: to_plain(value) for name, value in vars(self).items() if name.endswith("_")}
-        return {"privet_format": FORMAT, "estimator": type(self).__name__, "settings": plain, "learned": learned}
+        settings: dict[str, Any] = {}
+        learned: dict[str, Any] = {}
+        given: Mapping[str, Any] = self.get_params()  # type: ignore[attr-defined]
+        for name, value in given.items():
+            if name != "random_state":
+                settings[name] = to_plain(value)
+        if "random_state" in given:
+            settings["random_state"] = None
+        for name, value in vars(self).items():
+            if name.endswith("_"):
+                learned[name] = to_plain(value)
+        return {"privet_format": FORMAT, "estimator": type(self).__name__, "settings": settings, "learned": learned}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

@@ -1,13 +1,16 @@
 import math
 
+import numpy as np
 import pytest
 
 from privet import PrivateLogisticRegression
 from privet.linear.methods import named
-from privet.linear.methods.gradient import default_clip, gradient_steps, longest_step, precision
+from privet.linear.methods.gradient import gradient_steps, longest_step, precision, record_clip
 from privet.linear.methods.output import output_steps
+from privet.objectives import L2, BoundedRows, Squared
 from privet.privacy import Budget
 from privet.privacy.budget import default_delta
+from privet.solvers import Problem
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,10 @@ def test_the_number_of_steps_is_sane_at_the_extremes(n, epsilon, delta, n_weight
     if delta > 0:
         reached = precision(budget, n, n_weights)
         assert 50 <= gradient_steps(reached) <= 400
-        assert 0 < default_clip(2.0, 3.0, reached) in (pytest.approx(2.4), math.inf)
+        problem = Problem(Squared(), L2(0.0), BoundedRows(np.ones((1, 1)), 2.0), np.zeros(1))
+        clip, unclipped = record_clip(problem, 3.0, reached), record_clip(problem, 3.0, math.inf)
+        assert clip in (pytest.approx(2.4), unclipped)
+        assert unclipped == problem.rows.norm_bound * 3.0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

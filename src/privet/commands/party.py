@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
@@ -85,7 +85,7 @@ async def _run(
 
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
-        with progress_bar("Noisy sums", console.is_terminal, console) as progress:
+        with progress_bar("Noisy sums", console=console) if console.is_terminal else nullcontext() as progress:
             release = await take_part(session, study, load, book=book, progress=progress)
         result = to_result(study, release)
         signatures = await sign(session, study, result)

@@ -14,7 +14,7 @@ from privet.files import write_json
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
-from privet.privacy import Assumption, Guarantee, enforced
+from privet.privacy import Guarantee, enforced
 from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
@@ -58,8 +58,17 @@ class TableModel:
                 f"target_bound={estimator.target_bound!r} does not fit a TableModel, which maps the target to [-1, 1] "
                 "by its bounds. Leave target_bound at 1.0."
             )
-        if schema.target is not None:
-            _check_match(schema.target, estimator)
+        name = type(estimator).__name__
+        if isinstance(schema.target, NumericTarget) and not isinstance(estimator, PrivateRegressor):
+            raise TableError(
+                f"{name} predicts classes, but the target {schema.target.name!r} is a number with bounds. Use "
+                "PrivateRidge or PrivateHuberRegressor, or declare the levels of the target instead."
+            )
+        if isinstance(schema.target, Target) and not isinstance(estimator, PrivateClassifier):
+            raise TableError(
+                f"{name} predicts numbers, but the target {schema.target.name!r} has no bounds. Declare "
+                "target_bounds, or use PrivateLogisticRegression or PrivateLinearSVC for classes."
+            )
         self._declared = schema
         self.schema = schema
         self.estimator: PrivateLinearModel = clone(estimator)
@@ -94,12 +103,27 @@ class TableModel:
     def fit(self, frame: Any) -> "TableModel":
         """Train on a DataFrame with the schema's columns and target."""
         schema = self._declared.with_target_levels(frame)
-        rows, encoded = schema.encode(frame), schema.encode_target(frame)
-        assert schema.target is not None
-        settings, conditions = _prepared(schema.target, encoded)
-        estimator = clone(self.estimator).set_params(**settings).fit(rows, encoded)
-        clipped = enforced("columns are clipped to declared bounds and levels, each row independently")
-        estimator.guarantee_ = estimator.guarantee_.assuming(clipped, *conditions)
+        rows, encoded, target = schema.encode(frame), schema.encode_target(frame), schema.target
+        estimator = clone(self.estimator)
+        conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
+        if isinstance(target, NumericTarget):
+            bounds = f"[{target.low:.12g}, {target.high:.12g}]"
+            mapped = f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row independently"
+            conditions.append(enforced(mapped))
+        else:
+            assert target is not None and target.levels is not None
+            if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
+                raise TableError(
+                    f"The target {target.name!r} has {len(target.levels)} different values. Declare target_levels if "
+                    "it is a category, or target_bounds if it is a number."
+                )
+            if target.levels_from_data and len(np.unique(encoded)) < 2:
+                raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
+            # Levels that were read from the table all occur in it. The estimator reads them again and states that
+            # assumption.
+            estimator.set_params(classes=None if target.levels_from_data else range(len(target.levels)))
+        estimator.fit(rows, encoded)
+        estimator.guarantee_ = estimator.guarantee_.assuming(*conditions)
         self.schema, self.estimator = schema, estimator
         return self
 
@@ -168,36 +192,3 @@ class TableModel:
 
 
 saving.register("TableModel", TableModel.from_dict)
-
-
-def _check_match(target: Target | NumericTarget, estimator: PrivateLinearModel) -> None:
-    """Raise TableError if the estimator does not predict this kind of target."""
-    name = type(estimator).__name__
-    if isinstance(target, NumericTarget) and not isinstance(estimator, PrivateRegressor):
-        raise TableError(
-            f"{name} predicts classes, but the target {target.name!r} is a number with bounds. Use PrivateRidge or "
-            "PrivateHuberRegressor, or declare the levels of the target instead."
-        )
-    if isinstance(target, Target) and not isinstance(estimator, PrivateClassifier):
-        raise TableError(
-            f"{name} predicts numbers, but the target {target.name!r} has no bounds. Declare target_bounds, or use "
-            "PrivateLogisticRegression or PrivateLinearSVC for classes."
-        )
-
-
-def _prepared(target: Target | NumericTarget, encoded: NDArray[Any]) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
-    """Return the settings that a target requires, and the conditions for the guarantee. Refuse a bad target."""
-    if isinstance(target, NumericTarget):
-        bounds = f"[{target.low:.12g}, {target.high:.12g}]"
-        mapped = f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row independently"
-        return {}, (enforced(mapped),)
-    assert target.levels is not None
-    if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
-        raise TableError(
-            f"The target {target.name!r} has {len(target.levels)} different values. Declare target_levels if it is a "
-            "category, or target_bounds if it is a number."
-        )
-    if target.levels_from_data and len(np.unique(encoded)) < 2:
-        raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
-    # Levels that were read from the table all occur in it. The estimator reads them again and states that assumption.
-    return {"classes": None if target.levels_from_data else range(len(target.levels))}, ()

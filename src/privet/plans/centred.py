@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privet.checks import positive, probability
+from privet.checks import positive
 from privet.plans.gradient import GradientPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.privacy.analyses.accounting import calibrate
@@ -71,7 +71,7 @@ class CentredPlan:
         """
         budget = as_budget(budget)
         positive("row_norm", row_norm)
-        if not _LEAST_SHARE <= probability("share", share) <= 1 - _LEAST_SHARE:
+        if not _LEAST_SHARE <= positive("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)

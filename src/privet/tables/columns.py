@@ -79,10 +79,6 @@ class Numeric(BoundedNumber):
         """Name of the encoded column."""
         return (self.name,)
 
-    def fill(self, block: NDArray[np.float64], column: pd.Series, scale: float) -> None:
-        """Write ``scale`` times the encoded cells of `column` to `block`, of shape (n, 1)."""
-        block[:, 0] = scale * self.encode(column)
-
 
 @dataclass(frozen=True)
 class Categorical:
@@ -102,10 +98,6 @@ class Categorical:
     def columns(self) -> tuple[str, ...]:
         """Names of the encoded columns, one per level."""
         return tuple([f"{self.name}={level}" for level in self.levels])
-
-    def fill(self, block: NDArray[np.float64], column: pd.Series, scale: float) -> None:
-        """Write ``scale`` at the level of each cell to `block`, of shape (n, number of levels), which holds zeros."""
-        block[np.arange(len(block)), level_codes(column, self.name, self.levels)] = scale
 
 
 @dataclass(frozen=True)

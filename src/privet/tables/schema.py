@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name
+from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name, level_codes
 from privet.tables.errors import TableError, cut, listing, show
 
 if TYPE_CHECKING:
@@ -79,12 +79,19 @@ class TableSchema:
         """
         # A few units in the last place below 1 / row_norm, so that no rounding makes a norm exceed 1.
         scale = (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
-        matrix = np.zeros((len(frame), len(self.columns)))
+        width = 0
+        for feature in self.features:
+            width += len(feature.levels) if isinstance(feature, Categorical) else 1
+        matrix = np.zeros((len(frame), width))
         start = 0
         for feature in self.features:
-            stop = start + len(feature.columns)
-            feature.fill(matrix[:, start:stop], column_of(frame, feature.name), scale)
-            start = stop
+            column = column_of(frame, feature.name)
+            if isinstance(feature, Categorical):
+                matrix[np.arange(len(frame)), start + level_codes(column, feature.name, feature.levels)] = scale
+                start += len(feature.levels)
+            else:
+                matrix[:, start] = scale * feature.encode(column)
+                start += 1
         return matrix
 
     def encode_target(self, frame: pd.DataFrame) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import AlignedStep, Release, Run, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Problem, Release, Run, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
@@ -35,7 +35,7 @@ def train(task: Task) -> Release:
     problem, rows = task.problem, task.problem.rows
     reached = precision(task.budget, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
-    clip_norm = record_clip(task, default_clip(rows.row_norm, task.scale, reached))
+    clip_norm = record_clip(problem, task.scale, reached, task.clip_norm)
     plan: CentredPlan | GradientPlan
     if rows.intercept:
         plan = CentredPlan.for_budget(
@@ -64,16 +64,24 @@ def gradient_steps(precision: float) -> int:
     return int(min(_STEPS * max(1.0, math.sqrt(precision / _FINE)), _MOST_STEPS))
 
 
-def default_clip(row_norm: float, scale: float, precision: float) -> float:
-    """Return the clip of a record's gradient for scores of the given scale, infinite if clipping does not pay off."""
-    return _CLIP * row_norm * scale if precision < _EXACT else math.inf
+def record_clip(problem: Problem, scale: float, precision: float, clip_norm: float | None = None) -> float:
+    """Return the bound to which each record's gradient is clipped, at most the bound that the loss has.
 
-
-def record_clip(task: Task, default: float) -> float:
-    """Return the bound to which each record's gradient is clipped, at most the bound that the loss has."""
-    bound = min(default if task.clip_norm is None else task.clip_norm, task.problem.lipschitz)
+    Parameters
+    ----------
+    problem : Problem
+    scale : float
+        Public scale of the scores.
+    precision : float
+        As returned by :func:`precision`. From a high precision on, clipping does not pay off.
+    clip_norm : float or None
+        The bound that the user asked for. None chooses one.
+    """
+    if clip_norm is None:
+        clip_norm = _CLIP * problem.rows.row_norm * scale if precision < _EXACT else math.inf
+    bound = min(clip_norm, problem.lipschitz)
     # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
-    return bound if math.isfinite(bound) else task.problem.rows.norm_bound * task.scale
+    return bound if math.isfinite(bound) else problem.rows.norm_bound * scale
 
 
 def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:

@@ -3,7 +3,7 @@
 import math
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import default_clip, longest_step, precision, record_clip
+from privet.linear.methods.gradient import longest_step, precision, record_clip
 from privet.plans import FullBatch, GradientPlan
 from privet.solvers import AlignedStep, Release, Run
 from privet.solvers.hard_threshold import hard_threshold
@@ -20,9 +20,7 @@ def train(task: Task) -> Release:
     """Descend along noisy gradients of all features, and keep the largest weights after each step."""
     problem, rows = task.problem, task.problem.rows
     steps = task.max_iter or _STEPS
-    clip_norm = record_clip(
-        task, default_clip(rows.row_norm, task.scale, precision(task.budget, rows.n, rows.dimension))
-    )
+    clip_norm = record_clip(problem, task.scale, precision(task.budget, rows.n, rows.dimension), task.clip_norm)
     plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), steps=steps, clip_norm=clip_norm)
     # The largest weights are kept, and with them the largest of d noises.
     largest = math.sqrt(2 * math.log(2 * rows.n_features)) * plan.noise_std / rows.n

@@ -30,7 +30,7 @@ def train(task: Task) -> Release:
     """Train without noise for a few steps, then add noise once."""
     problem = task.problem
     step_size = 1.8 / problem.smoothness
-    lipschitz = record_clip(task, math.inf)
+    lipschitz = record_clip(problem, task.scale, math.inf, task.clip_norm)
     steps = task.max_iter or output_steps(
         task.budget,
         lipschitz=lipschitz,

@@ -166,7 +166,10 @@ class Composition(Event):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
-        return {"kind": "Composition", "events": [event.to_dict() for event in self.events]}
+        events = []
+        for event in self.events:
+            events.append(event.to_dict())
+        return {"kind": "Composition", "events": events}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -181,7 +184,10 @@ class GaussianRelease(Event):
     mu: float
 
     def __post_init__(self) -> None:
-        self._keep(mu=_checked_mu(self.mu))
+        mu = nonnegative("mu", self.mu)
+        if mu > LARGEST_MU:
+            raise ValueError(f"mu must be at most {LARGEST_MU:g}, got {mu:g}: there is hardly any noise")
+        object.__setattr__(self, "mu", mu)
 
     def gaussian_mu(self, adjacency: Adjacency) -> float:
         """Return mu."""
@@ -220,7 +226,7 @@ class NearlyGaussian(Event):
     distance: float
 
     def __post_init__(self) -> None:
-        self._keep(mu=_checked_mu(self.mu), distance=delta_value(self.distance))
+        self._keep(mu=GaussianRelease(self.mu).mu, distance=delta_value(self.distance))
 
     def gaussian_mu(self, adjacency: Adjacency) -> float:
         """Return the mu of the Gaussian release that it is close to."""
@@ -230,13 +236,6 @@ class NearlyGaussian(Event):
     def approximation_error(self) -> float:
         """The distance from that Gaussian release."""
         return self.distance
-
-
-def _checked_mu(value: float) -> float:
-    mu = nonnegative("mu", value)
-    if mu > LARGEST_MU:
-        raise ValueError(f"mu must be at most {LARGEST_MU:g}, got {mu:g}: there is hardly any noise")
-    return mu
 
 
 def event_from_dict(fields: Mapping[str, Any]) -> Event:

@@ -169,6 +169,9 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary."""
+        conditions = []
+        for each in self.assumptions:
+            conditions.append({"text": each.text, "enforced": each.is_enforced, "detail": each.is_detail})
         return {
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,  # JSON has no infinity
             "delta": self.delta,
@@ -176,9 +179,7 @@ class Guarantee:
             "unit": str(self.unit),
             "released": self.released,
             "event": self.event.to_dict(),
-            "assumptions": [
-                {"text": a.text, "enforced": a.is_enforced, "detail": a.is_detail} for a in self.assumptions
-            ],
+            "assumptions": conditions,
         }
 
     @classmethod

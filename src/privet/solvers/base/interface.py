@@ -118,13 +118,14 @@ class Run(Generic[P_co]):
         planned = self.plan.steps if at_most is None else count("at_most", at_most)
         for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
             yield step
-            self.report(done, planned)
+            if self.progress is not None:
+                self.progress(done, planned)
             if done == at_most:
                 step.close()
                 return
 
     def report(self, done: int, planned: int) -> None:
-        """Call ``progress``, if there is one."""
+        """Call ``progress``, if there is one. For solvers that do not iterate over :meth:`steps`."""
         if self.progress is not None:
             self.progress(done, planned)
 
