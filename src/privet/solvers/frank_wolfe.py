@@ -59,11 +59,11 @@ def frank_wolfe(
 
     Formal guarantees
     -----------------
-    The plan's, by adaptive composition. The data is used only in the choices. One record contributes at most its
-    clipped residual times its largest entry to a coordinate of the gradient's sum, so at most B = residual_clip times
-    max(entry_bound, intercept) in absolute value to each of the 2d sums that are compared, of which half are the
-    negatives of the others. Each choice is an exponential mechanism (:meth:`~privet.plans.adaptive.Purse.noisy_min`)
-    at the price plan.mu / sqrt(steps).
+    The guarantee is that of the plan, by adaptive composition. The data is used only in the choices among 2d
+    sums: the d coordinates of the gradient's sum, and their negatives. One record contributes at most its clipped
+    residual times its largest entry to each of them, which is at most residual_clip * max(entry_bound, intercept) in
+    absolute value. Each choice is an exponential mechanism
+    (:meth:`~privet.plans.adaptive.Purse.noisy_min`) at the price plan.mu / sqrt(steps).
     """
     check_one_score(problem)
     radius, steps = positive("l1_radius", l1_radius), count("steps", steps)

@@ -68,9 +68,10 @@ def hard_threshold(
 
     Formal guarantees
     -----------------
-    The plan's: each step uses the data only in one noisy sum of gradients of norm at most ``plan.clip_norm``. The
-    threshold is applied after the noise, so it is post-processing. It is not a contraction, so amplification by
-    iteration does not hold, and a plan with ``release="last"`` is refused. All iterates count as released.
+    The guarantee is that of the plan: each step uses the data only in one noisy sum of gradients of norm at most
+    ``plan.clip_norm``. The threshold is applied after the noise, so it is post-processing. It is not a contraction, so
+    amplification by iteration does not hold, and a plan with ``release="last"`` is refused. All iterates count as
+    released.
     """
     rows, n, plan = problem.rows, problem.rows.n, run.plan
     check_support(problem, n_nonzero)
@@ -131,10 +132,12 @@ def peeled_threshold(
 
     Formal guarantees
     -----------------
-    The plan's, by adaptive composition: with B a round's clip, e the entry bound, s = n_nonzero, R the norm of rows
-    and b the intercept's column, one record contributes at most B e to each sum that is chosen from (its absolute value
-    moves no further), B sqrt(min(e^2 s, R^2) + b^2) to the gradient of the s chosen, and at most
-    (min(e |g|_1, R |g|_2) + b |g_b|)^2 to the sum of squares. All else is post-processing.
+    The guarantee is that of the plan, by adaptive composition. Let B be the clip of a round, a the entry bound,
+    s = n_nonzero, R the norm of rows and b the value of the intercept's column. One record contributes at most B a to
+    each sum from which features are chosen, and the absolute value of a sum moves no further than the sum. It
+    contributes at most B sqrt(min(a^2 s, R^2) + b^2) to the gradient of the s chosen features, and at most
+    (min(a |g|_1, R |g|_2) + b |g_b|)^2 to the sum of squares, where g is the direction of the step in the
+    chosen features and g_b its entry for the intercept. Everything else is post-processing.
     """
     check_support(problem, n_nonzero)
     entry_bound = checked_entry_bound(problem, entry_bound)

@@ -90,10 +90,10 @@ def knowledge_transfer(
 
     Formal guarantees
     -----------------
-    The plan's, for a problem and public rows with the constants of its stability; a mismatch raises an error. The
-    gradient at the teacher is certified to be within the tolerance, so its scores move by at most the operator norm of
-    the public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student uses only noisy scores and
-    public rows.
+    The guarantee is that of the plan, for a problem and public rows with the constants of its stability; a mismatch
+    raises an error. The gradient at the teacher is certified to be within the tolerance, so its scores move by at most
+    the operator norm of the public rows times 2L/(n m) + 2 tolerance/m when a record is replaced. The student uses only
+    noisy scores and public rows.
     """
     plan, stability = run.plan, run.plan.stability
     check_support(problem, n_nonzero)

@@ -16,9 +16,9 @@ def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 
     Formal guarantees
     -----------------
-    The plan's, for a problem with the constants of the plan's :class:`MinimiserStability`. A mismatch raises an error,
-    and so does a tolerance that might be unreachable for some data. The gradient at the computed minimiser is
-    certified to be within the tolerance. Only the noisy result is released.
+    The guarantee is that of the plan, for a problem with the constants of the plan's :class:`MinimiserStability`. A
+    mismatch raises an error, and so does a tolerance that might be unreachable for some data. The gradient at the
+    computed minimiser is certified to be within the tolerance. Only the noisy result is released.
     """
     plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, MinimiserStability):

@@ -63,9 +63,9 @@ def noisy_gradient_descent(
 
     Formal guarantees
     -----------------
-    The plan's: each step sees the data only through one noisy sum whose summands have norm at most ``plan.clip_norm``
-    (clipped, or bounded by the rows). The regulariser, the denoiser, momentum, the step and the average are
-    post-processing, so all iterates are covered. The sum is divided by a public constant
+    The guarantee is that of the plan: each step sees the data only through one noisy sum whose summands have norm at
+    most ``plan.clip_norm`` (clipped, or bounded by the rows). The regulariser, the denoiser, momentum, the step and the
+    average are post-processing, so all iterates are covered. The sum is divided by a public constant
     (:meth:`GradientPlan.divisor`).
     """
     plan = run.plan

@@ -20,10 +20,10 @@ def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release
 
     Formal guarantees
     -----------------
-    The plan's, for a convex loss of one score per record and a regulariser with the plan's constants. A mismatch
-    raises an error, and so does a tolerance that might be unreachable for some data. The gradient at the computed
-    minimiser is certified to be within the tolerance. Only the noisy minimiser is released, neither the linear term
-    nor the exact minimiser.
+    The guarantee is that of the plan, for a convex loss of one score per record and a regulariser with the plan's
+    constants. A mismatch raises an error, and so does a tolerance that might be unreachable for some data. The gradient
+    at the computed minimiser is certified to be within the tolerance. Only the noisy minimiser is released, neither the
+    linear term nor the exact minimiser.
     """
     plan = run.plan
     check_objective_plan(problem, plan)

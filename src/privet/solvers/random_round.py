@@ -47,9 +47,10 @@ def random_round(
 
     Formal guarantees
     -----------------
-    The plan's, for all ``plan.steps`` steps. R does not depend on the data, and given R the run is the beginning of a
-    full run. R may therefore be published (it is in the trace), and all iterates are covered. The paper's own noise is
-    not used, because the proof of its Theorem 4 understates the sensitivity, which is twice the bound on a gradient.
+    The guarantee is that of the plan, for all ``plan.steps`` steps. R does not depend on the data, and given R the run
+    is the beginning of a full run. R may therefore be published (it is in the trace), and all iterates are covered. The
+    paper's own noise is not used, because the proof of its Theorem 4 understates the sensitivity, which is twice the
+    bound on a gradient.
     """
     plan, smoothness = run.plan, problem.smoothness
     etas = _etas(step_size, plan.steps, smoothness)

@@ -57,9 +57,10 @@ def recursive_momentum(
 
     Formal guarantees
     -----------------
-    The plan's, in place of Theorem 4.5.1 of the dissertation, whose noise has misprints. Each step uses the data only
-    in one noisy sum, whose summands have norm at most C1 in the first step and g C1 + (1 - g) C2 later, by clipping.
-    Everything else is post-processing, so all estimates and iterates are covered, and any of them may be the output.
+    The guarantee is that of the plan, in place of Theorem 4.5.1 of the dissertation, whose noise has misprints. Each
+    step uses the data only in one noisy sum. Gradients and their differences are clipped, so a summand has norm at most
+    C1 in the first step and at most g C1 + (1 - g) C2 in later steps. Everything else is post-processing, so all
+    estimates and iterates are covered, and any of them may be the output.
     """
     plan = run.plan
     if output not in {"last", "random"}:

@@ -63,12 +63,12 @@ def two_stage(
 
     Formal guarantees
     -----------------
-    The plan's, under replace-one adjacency. Records are divided into blocks at random, independently of their values. A
-    replaced record is in one block and may change all votes of that block, but each feature gets at most one vote from
-    a block. Every count therefore moves by at most 1, up or down, which corresponds to a bound of 1/2 on one record's
-    contribution in :meth:`~privet.plans.adaptive.Purse.noisy_top`. Given the features, the second stage is objective
-    perturbation of rows that are bounded again, each separately. Its plan is computed from public constants before
-    anything is spent, and the accountant composes the two events.
+    The guarantee is that of the plan, under replace-one adjacency. Records are divided into blocks at random,
+    independently of their values. A replaced record is in one block and may change all votes of that block, but each
+    feature gets at most one vote from a block. Every count therefore moves by at most 1, up or down, which corresponds
+    to a bound of 1/2 on one record's contribution in :meth:`~privet.plans.adaptive.Purse.noisy_top`. Given the
+    features, the second stage is objective perturbation of rows that are bounded again, each separately. Its plan is
+    computed from public constants before anything is spent, and the accountant composes the two events.
     """
     check_support(problem, n_nonzero)
     number = count("the number of records", problem.rows.n)
