@@ -283,6 +283,8 @@ def test_the_ledger_records_and_its_limit_is_enforced(privet: PreloadedCommandLi
     refused = privet(*booked, "-o", "third.json", cwd=folder)
     assert refused.returncode == 2
     assert "above the limit of 1.6" in refused.stderr
+    assert "state the limit at a larger delta" in refused.stderr
+    assert "--limit-delta" in refused.stderr
     assert not (folder / "third.json").exists()
     shown = privet("ledger", "l.jsonl", cwd=folder)
     assert shown.returncode == 0

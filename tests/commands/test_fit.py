@@ -71,6 +71,15 @@ def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, monkeypa
         )
 
 
+def test_nothing_is_printed_if_the_target_is_not_in_the_table(tmp_path: Path):
+    pd.DataFrame({"x": [0.1, 0.2], "yy": ["no", "yes"]}).to_csv(tmp_path / "t.csv", index=False)
+    printed = io.StringIO()
+    options = {"output": tmp_path / "m.json", "console": Console(file=printed)}
+    with pytest.raises(ValueError, match="no column 'y'"):
+        fit.run(tmp_path / "t.csv", CLASSES, PrivateLogisticRegression(), **options)
+    assert not printed.getvalue()
+
+
 def test_the_guarantee_is_printed_and_the_model_is_saved(tmp_path: Path):
     rng = np.random.default_rng(0)
     x = rng.uniform(size=500)

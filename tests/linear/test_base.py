@@ -170,7 +170,7 @@ def test_a_tampered_file_is_refused_in_one_line(saved, edit):
 
 
 def test_a_missing_file_raises_file_not_found_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"model\.json does not exist\. Check"):
         load(tmp_path / "model.json")
 
 

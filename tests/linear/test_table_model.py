@@ -46,7 +46,7 @@ def test_a_loaded_table_model_equals_the_saved_one(tmp_path):
     back = TableModel.load(tmp_path / "model.json")
     assert back.predict(frame).tolist() == model.predict(frame).tolist()
     assert np.array_equal(back.predict_proba(frame), model.predict_proba(frame))
-    assert back.guarantee == model.guarantee
+    assert back.guarantee == back.guarantee_ == model.guarantee
     assert back.schema == model.schema
 
 
@@ -132,7 +132,7 @@ def test_a_loaded_table_regression_equals_the_saved_one(tmp_path, regressor):
     model.save(tmp_path / "model.json")
     back = TableModel.load(tmp_path / "model.json")
     assert back.predict(frame).tolist() == model.predict(frame).tolist()
-    assert back.guarantee == model.guarantee
+    assert back.guarantee == back.guarantee_ == model.guarantee
     assert back.schema == model.schema
     assert type(back.estimator) is regressor
 

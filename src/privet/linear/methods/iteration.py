@@ -23,7 +23,8 @@ _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall t
 
 @method(
     "iteration",
-    summary="every step over batches in a fixed order, of which only the last iterate is released",
+    summary="the gradient of each batch; batches have a fixed order, and only the weights after the last step are "
+    "released",
     clips=True,
     uses_public=True,
 )
