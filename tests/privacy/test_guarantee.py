@@ -129,6 +129,15 @@ def test_a_file_without_the_detail_field_still_loads():
     assert not any(condition.is_detail for condition in Guarantee.from_dict(fields).assumptions)
 
 
+@pytest.mark.parametrize("value", ["false", "true", 1, [False], None])
+def test_a_condition_of_a_file_counts_as_enforced_only_if_it_says_true(value):
+    fields = guarantee(None, REPLACE, 1e-5, VOUCHED).to_dict()
+    fields["assumptions"][0]["enforced"] = fields["assumptions"][0]["detail"] = value
+    back = Guarantee.from_dict(fields)
+    assert back.assumptions == (VOUCHED,)
+    assert "provided that" in back.statement().splitlines()[0]
+
+
 def test_str_is_the_statement_and_numbers_are_in_its_first_line():
     subject = guarantee()
     first = str(subject).splitlines()[0]

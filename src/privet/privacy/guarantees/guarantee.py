@@ -193,7 +193,7 @@ class Guarantee:
                 event=event_from_dict(fields["event"]),
                 released=str(fields["released"]),
                 assumptions=tuple(
-                    Assumption(str(a["text"]), bool(a["enforced"]), bool(a.get("detail", False)))
+                    Assumption(str(a["text"]), a["enforced"] is True, a.get("detail") is True)  # not "false" or 1
                     for a in fields["assumptions"]
                 ),
                 unit=Unit(fields["unit"]),
