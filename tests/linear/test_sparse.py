@@ -201,7 +201,7 @@ def test_rounds_and_clips_are_those_of_the_guarantee(numbers):
     assert model.n_iter_ == 3
     assert "residuals clipped to 3, 2, 1.33333 in turn" in model.guarantee_.statement(verbose=True)
     assert "target_bound = 5" in model.guarantee_.statement(verbose=True)
-    assert "entry_bound = 1 are clipped" in model.guarantee_.statement(verbose=True)
+    assert "entry_bound = 1 is clipped" in model.guarantee_.statement(verbose=True)
     assert "feature_norm = 12" in model.guarantee_.statement(verbose=True)
 
 
