@@ -61,7 +61,7 @@ class Handshake:
         self._client_context: ssl.SSLContext | None = contexts[1] if contexts else None
         self._on_waiting = on_waiting or (lambda missing: None)
         self._complete = asyncio.Event()
-        self._notes: dict[int, str] = {}  # why the last call to a party failed
+        self._failed_calls: dict[int, BaseException] = {}  # the error of the last call to a party
         self._turned_away = ""
         self._callers: dict[asyncio.Task[None], int | None] = {}  # oldest first; the party, once it is authenticated
 
@@ -221,7 +221,7 @@ class Handshake:
                 self._failure.set(error)
                 return
             except (OSError, EOFError, FrameError, TimeoutError) as error:
-                self._notes[index] = explained(error)
+                self._failed_calls[index] = error
                 if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
                     self._failure.set(self._missing(0.0))
                     return
@@ -289,7 +289,8 @@ class Handshake:
                 tuple(unready),
             )
         silent = f"it has not called party {self._session.index}{self._turned_away}"
-        each = [f"party {one} ({self._shown(one)}): {self._notes.get(one, silent)}" for one in missing]
+        causes = {one: explained(error) for one, error in self._failed_calls.items()}
+        each = [f"party {one} ({self._shown(one)}): {causes.get(one, silent)}" for one in missing]
         return PartyMissingError(
             f"{_listed(missing)} did not connect within {waited:g} s. {'. '.join(each)}. Start it, and compare the "
             "addresses of all parties and the firewalls between them.",
