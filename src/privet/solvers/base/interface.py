@@ -45,9 +45,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if np.shape(self.targets) != (self.rows.n,):
-            raise ValueError(
-                f"there must be one target for each of the {self.rows.n} rows, got shape {np.shape(self.targets)}"
-            )
+            raise ValueError(f"targets must have shape ({self.rows.n},), one per row, got {np.shape(self.targets)}")
         self.objective.check_targets(self.targets)
 
     @property
