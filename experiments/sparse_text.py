@@ -21,10 +21,9 @@ options read them. The paper's figures belong to its own data sets and are print
   a choice of 500 features would be all noise. Peeling and Frank-Wolfe choose 5 to 15; DP-IGHT, whose noise does not
   grow with the number it keeps, has 500, and is the best private method where any is better than a constant.
 - Settings were fixed by trials on one split, whose seed is not among those shown: for peeling 15 shares and rounds, for
-  Frank-Wolfe 10 numbers of corners and radii, for DP-IGHT 10 steps and sizes, for the two stages 8, for the teacher 3;
-  two
-  settings were fixed after a first run on the splits shown: leaving out words of more than a tenth of the speeches, and
-  the step of DP-IGHT in the regression. Steps are in units of what the operator norm of the public rows allows.
+  Frank-Wolfe 10 numbers of corners and radii, for DP-IGHT 10 steps and sizes, for the two stages 8, for the teacher 3.
+  Two settings were fixed after a first run on the splits shown: leaving out words of more than a tenth of the speeches,
+  and the step of DP-IGHT in the regression. Steps are in units of what the operator norm of the public rows allows.
 
 Without an option there are 3 runs at three budgets; --full has 10 runs at all budgets of the paper. Each run has its
 own random split.

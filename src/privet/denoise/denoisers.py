@@ -112,7 +112,7 @@ def laplacian_smoothing(v: V, sigma: float) -> V:
 
     Returns
     -------
-    as `v`
+    array, tensor, list or tuple
         The solution u, as a new object of the same type, shape, dtype and device as `v`. Integers become float64, and
         tensors are detached from the graph. The rounding error of each entry is a small multiple of the unit roundoff
         times the largest entry of `v`. Each entry of u depends on all entries of `v`, so a NaN or an infinity in `v`
@@ -122,9 +122,8 @@ def laplacian_smoothing(v: V, sigma: float) -> V:
     -----
     There are two algorithms on the CPU. Both are accurate for all lengths and strengths.
 
-    - Short vectors and strong smoothing: the cycle is a path plus one edge. On the path, I - sigma L is tridiagonal
-    with
-      factors in closed form, and LAPACK solves the system in float64. The edge adds a matrix of rank one, and the
+    - Short vectors and strong smoothing: the cycle is a path plus one edge. On the path, I - sigma L is tridiagonal,
+      with factors in closed form, and LAPACK solves the system in float64. The edge adds a matrix of rank one, and the
       solution of the system for that matrix is a geometric sequence in closed form.
     - Long vectors: the entries of the inverse are proportional to omega^|i - j| for a number omega below 1. The vector
       is divided into blocks. Each block is multiplied by the same small matrix, in the dtype of `v`, and passes one
