@@ -88,7 +88,11 @@ class NoiseSource:
     def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return independent N(0, std^2) draws of the given shape, drawn in float64 and rounded to ``dtype``."""
         std = nonnegative("std", std)
-        result: NDArray[Any] = np.empty(shape, dtype=_float_type(dtype, std))
+        return self._normals(shape, std, _float_type(dtype, std))
+
+    def _normals(self, shape: int | tuple[int, ...], std: float, kind: np.dtype[Any]) -> NDArray[Any]:
+        """Return N(0, std^2) draws, for Gaussian noise and for the direction of K-norm noise."""
+        result: NDArray[Any] = np.empty(shape, dtype=kind)
         flat = result.reshape(-1)
         generator = self._live()
         if flat.size < _MANY:
@@ -108,7 +112,7 @@ class NoiseSource:
         """
         scale = positive("scale", scale)
         kind = _float_type(dtype, scale)
-        direction = self.gaussian(shape, 1.0)
+        direction = self._normals(shape, 1.0, np.dtype(np.float64))
         if direction.size == 0:
             return np.asarray(direction, dtype=kind)
         length = float(np.linalg.norm(direction))
