@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from privet.checks import count
 from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
-from privet.deep.clipping.summing import LARGEST_CLIP, MARGIN, SMALLEST_CLIP, Summation, reserved_share
+from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
 from privet.networks import Loss
 from privet.plans import GradientPlan
@@ -20,6 +20,9 @@ ROUNDS_ALONE = assumed(
     "the network does not amplify rounding errors of its forward and backward pass, which can depend on the other "
     "examples in a batch"
 )
+
+_LARGE = 10_000
+"""Expected batch size above which sums are released in double precision."""
 
 
 class BatchSums:
@@ -33,6 +36,8 @@ class BatchSums:
         Determines what an example contributes.
     parameters : sequence of nn.Parameter
         The trained parameters.
+    largest : float
+        The largest expected size of a batch, which is public.
     processes : int
         Number of processes whose sums are added.
     max_batch : int or None
@@ -41,7 +46,8 @@ class BatchSums:
     Attributes
     ----------
     dtype : torch.dtype
-        The format of the sum that is released: single precision, or double if a parameter is.
+        The format of the sum that is released: single precision, or double if a parameter is or if batches are so
+        large that the rounding to single precision would not fit.
     layout : callable or None
         The memory format of the inputs; None until the first batch was checked.
 
@@ -59,6 +65,7 @@ class BatchSums:
         loss: Loss,
         estimator: GradientEstimator,
         parameters: Sequence[nn.Parameter],
+        largest: float,
         processes: int = 1,
         max_batch: int | None = None,
     ) -> None:
@@ -66,7 +73,7 @@ class BatchSums:
         self._parameters, self._processes = list(parameters), processes
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         doubles = [each.dtype is torch.float64 for each in parameters]
-        self.dtype = torch.float64 if any(doubles) else torch.float32
+        self.dtype = torch.float64 if any(doubles) or largest > _LARGE else torch.float32
         self._narrowest = torch.float64 if all(doubles) else torch.float32
         self.layout: selfcheck.Layout | None = None
         for name in ("clip_norm", "difference_norm"):
@@ -85,9 +92,14 @@ class BatchSums:
         ``expected`` is the public, nominal size of the batch. With ``max_batch``, it is processed in parts.
         """
         size, part = len(targets), self._max_batch or max(len(targets), 1)
-        share = reserved_share(expected, self._narrowest)
-        room = 1 / ((1 + share) * (1 + MARGIN))
-        summation = Summation.within(share / 2 / self._processes, size, self._narrowest)
+        error = reserved_share(expected, self._narrowest) / 2 / self._processes
+        summation = Summation.within(error, size, self._narrowest)
+        left = room(expected, self._narrowest)
+        if self.dtype is torch.float32 and 2.0**-23 * size > error:
+            raise ValueError(
+                f"A batch has {size} examples, but its expected size, from which the room for rounding errors is "
+                f"computed, is {expected:.4g}. Set public_n to about the number of examples."
+            )
         kind = summation.slot_dtype(self.dtype, -(-size // part))
         if self._estimator.mixes_sums:
             kind = torch.float64
@@ -104,7 +116,7 @@ class BatchSums:
                 return found
 
             with torch.no_grad():
-                losses.append(self._estimator.add_sums(slots, gradients, plan.clip_norm, room).cpu())
+                losses.append(self._estimator.add_sums(slots, gradients, plan.clip_norm, left).cpu())
         return total, torch.cat(losses)
 
 

@@ -135,8 +135,8 @@ class Fresh(GradientEstimator):
     def bound_in_words(self) -> str:
         """The clipping norm, as text for the guarantee."""
         return (
-            f"each example's gradient is clipped to l2 norm {self.plan.clip_norm:.6g}, over all parameters together and "
-            "with room for the rounding of sums"
+            f"each example's gradient is clipped to l2 norm {self.plan.clip_norm:.6g}, over all parameters together "
+            "and with room for the rounding of sums"
         )
 
 

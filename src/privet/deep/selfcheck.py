@@ -22,7 +22,6 @@ EXAMPLES = 4
 """How many examples are checked. Their gradients are materialised."""
 
 
-
 def _tolerance(dtype: torch.dtype) -> float:
     """Return the relative difference that rounding may cause, which is larger in half precision."""
     return max(1e-3, 8 * float(torch.finfo(dtype).eps))

@@ -88,8 +88,9 @@ class PrivateTraining:
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
+        largest = max(self._estimator.at(spent).divisor(len(dataset)) for spent in (0, 1))
         self._sums = BatchSums(
-            self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
+            self.model, self._loss, self._estimator, self._parameters, largest, self._processes.size, max_batch
         )
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()

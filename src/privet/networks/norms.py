@@ -25,11 +25,14 @@ def lengths(values: Tensor) -> Tensor:
     if values.dtype is not torch.float32:
         return torch.linalg.vector_norm(values, dim=-1)
     size = values.shape[-1]
-    whole = size - size % _BLOCK if size > _BLOCK else 0
-    found = torch.linalg.vector_norm(values[..., whole:], dim=-1).double()
+    block = next((each for each in range(_BLOCK, _BLOCK // 4, -1) if size % each == 0), _BLOCK)
+    whole = size - size % block if size > _BLOCK else 0
+    found = torch.linalg.vector_norm(values[..., whole:], dim=-1).double() if whole < size or not size else None
     if whole:
-        blocks = torch.linalg.vector_norm(values[..., :whole].unflatten(-1, (-1, _BLOCK)), dim=-1)
-        found = torch.hypot(torch.linalg.vector_norm(blocks.double(), dim=-1), found)
-    if bool(((found < _SAFE[0]) | (found > _SAFE[1])).any()):
+        blocks = torch.linalg.vector_norm(values[..., :whole].unflatten(-1, (-1, block)), dim=-1)
+        of_blocks = torch.linalg.vector_norm(blocks, dim=-1, dtype=torch.float64)
+        found = of_blocks if found is None else torch.hypot(of_blocks, found)
+    assert found is not None
+    if bool((found.clamp(*_SAFE) != found).any()):  # NaN, too, differs from itself.
         found = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
     return found

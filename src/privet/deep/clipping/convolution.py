@@ -18,7 +18,7 @@ from privet.deep.clipping.gradients import (
     Direct,
     OuterSum,
     PerExample,
-    add_products,
+    outer_products,
     places_are_few,
     squared_norms_by_places,
 )
@@ -67,7 +67,10 @@ class PatchSum(PerExample):
         """Return the squared norms, by inner products of positions if there are few, else by materialised gradients."""
         if not self._places_are_few:
             return Direct(self._outer).squared_norms()
-        return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
+        places, p, q = self._sizes
+        if places_are_few(2 * places, p, q):
+            return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
+        return torch.cat([Direct(outer_products(right, left)).squared_norms() for left, right in self._factors()])
 
     def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
         """Add the weighted sum, from materialised gradients or from patches and output gradients."""
@@ -80,11 +83,11 @@ class PatchSum(PerExample):
             def add(chosen: slice, out: Tensor, beta: float) -> None:
                 start = chosen.start
                 for left, right in self._factors(chosen):
-                    some = weights[start : start + len(left)]
-                    add_products(out.view(self.layer.groups, q, p), right, left, some, beta)
+                    some = weights[start : start + len(left)].to(out.dtype)
+                    out.addmv_(outer_products(right, left).flatten(1).to(out.dtype).t(), some, beta=beta)
                     start, beta = start + len(left), 1.0
 
-            summation.add_several(total, len(weights), self.inputs, add)
+            summation.add_sum(total, len(weights), self.inputs, add)
         slot += self._in_shape(total.view(self.layer.groups, q, p)).flatten().to(slot.device)
 
     def like(self) -> Tensor:

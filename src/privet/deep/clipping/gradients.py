@@ -4,15 +4,16 @@ For each example, the gradient of a weight is a sum of outer products of the lay
 output. Norms and weighted sums are computed from these two factors, at the cost of an ordinary gradient.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from privet.deep.clipping.summing import SHARE, Summation
+from privet.deep.clipping.summing import SHARE, Add, Summation
 from privet.networks.norms import lengths, wide
 
 
@@ -42,7 +43,7 @@ class PerExample(ABC):
         total = torch.zeros(like.numel(), dtype=torch.float64, device=like.device)
         chosen = summation or Summation.within(SHARE / 2, len(weights))
         self.add_weighted_sum(weights.double(), total, chosen)
-        return total.to(like.dtype).view(like.shape)
+        return total.to(torch.float64 if chosen.is_double else like.dtype).view(like.shape)
 
     @abstractmethod
     def written_out(self) -> Tensor:
@@ -77,14 +78,17 @@ class Direct(PerExample):
     def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
         """Add the weighted sum, computed as products of weights and gradients."""
         values = self.values.flatten(1)
+        weights = weights.to(values.dtype)
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
-            size = len(values) if out.dtype == values.dtype else max(1, _CHUNK // max(1, values.shape[1]))
-            for some, of_some in zip(values[chosen].split(size), weights[chosen].split(size), strict=True):
+            if out.dtype == values.dtype:
+                out.addmv_(values[chosen].t(), weights[chosen], beta=beta)
+                return
+            for some, of_some in _pieces(values.shape[1], values[chosen], weights[chosen]):
                 out.addmv_(some.to(out.dtype).t(), of_some.to(out.dtype), beta=beta)
                 beta = 1.0
 
-        summation.add_single(slot, len(values), values, add)
+        summation.add_sum(slot, len(values), values, add)
 
     def like(self) -> Tensor:
         """Return a tensor of the gradients' dtype and device, in the parameter's shape."""
@@ -124,9 +128,7 @@ class OuterSum(PerExample):
 
     @cached_property
     def _outer(self) -> Tensor:
-        batch, groups = self.left.shape[:2]
-        outer = torch.bmm(self.right.flatten(0, 1).transpose(1, 2), self.left.flatten(0, 1))
-        return outer.view(batch, groups, *outer.shape[1:])
+        return outer_products(self.right, self.left)
 
     @property
     def _is_written_out(self) -> bool:
@@ -140,27 +142,53 @@ class OuterSum(PerExample):
         if self.left.shape[2] == 1:
             lefts, rights = lengths(self.left), lengths(self.right)
             # A factor beyond this could magnify what underflows when the other is scaled. The example counts as zero.
-            is_safe = torch.maximum(lefts, rights).amax((1, 2)) <= LARGEST_FACTOR
+            is_safe = torch.maximum(lefts, rights).amax((1, 2)) <= _LARGEST_FACTOR
             return torch.where(is_safe, (lefts * rights).square().sum((1, 2)), torch.inf)
-        return squared_norms_by_places(self.left, self.right)
+        _, _, places, p = self.left.shape
+        if places_are_few(2 * places, p, self.right.shape[3]):
+            return squared_norms_by_places(self.left, self.right)
+        pieces = _pieces(math.prod(self.shape), self.right, self.left)
+        return torch.cat([Direct(outer_products(*some)).squared_norms() for some in pieces])
 
     def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
-        """Add the weighted sum, computed as products over examples and positions."""
+        """Add the weighted sum: of products over examples, or of gradients that exist for a few examples at a time."""
         if self._is_written_out:
             return Direct(self._outer).add_weighted_sum(weights, slot, summation)
-        add = partial(self._add_products, weights)
-        if self.left.shape[2] == 1:
-            return summation.add_single(slot, len(weights), self.left, add)
-        return summation.add_several(slot, len(weights), self.left, add)
+        make_add = self._products if self.left.shape[2] == 1 else self._outer_products
+        return summation.add_sum(slot, len(weights), self.left, make_add(weights.to(self.left.dtype)))
 
-    def _add_products(self, weights: Tensor, chosen: slice, out: Tensor, beta: float) -> None:
-        """Add products for a few examples at a time, so that few scaled factors need memory."""
-        groups, p, q = self.left.shape[1], self.left.shape[3], self.right.shape[3]
-        size = max(1, _CHUNK // max(1, self.left[:1].numel(), self.right[:1].numel()))
-        pieces = (each[chosen].split(size) for each in (self.right, self.left, weights))
-        for right, left, some in zip(*pieces, strict=True):
-            add_products(out.view(groups, q, p), right, left, some, beta)
-            beta = 1.0
+    def _products(self, weights: Tensor) -> Add:
+        """Return a function that adds products over examples, which have one position each."""
+        right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
+        groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
+        size = max(1, _CHUNK // max(1, groups * max(p, q)))  # Few scaled factors need memory at a time.
+
+        def add(chosen: slice, out: Tensor, beta: float) -> None:
+            for start in range(chosen.start, chosen.stop, size):
+                some = slice(start, min(chosen.stop, start + size))
+                first, second = right[:, some].to(out.dtype), left[:, some].to(out.dtype)
+                if p < q:
+                    second = second * scale[some]
+                else:
+                    first = first * scale[some]
+                if groups == 1:  # One product is faster without the dimension of groups.
+                    out.view(q, p).addmm_(first[0].t(), second[0], beta=beta)
+                else:
+                    out.view(groups, q, p).baddbmm_(first.transpose(1, 2), second, beta=beta)
+                beta = 1.0
+
+        return add
+
+    def _outer_products(self, weights: Tensor) -> Add:
+        """Return a function that adds the gradients of a few examples at a time, each first summed over positions."""
+
+        def add(chosen: slice, out: Tensor, beta: float) -> None:
+            factors = (self.right[chosen], self.left[chosen], weights[chosen].to(out.dtype))
+            for right, left, some in _pieces(math.prod(self.shape), *factors):
+                out.addmv_(outer_products(right, left).flatten(1).to(out.dtype).t(), some, beta=beta)
+                beta = 1.0
+
+        return add
 
     def like(self) -> Tensor:
         """Return a tensor of the gradients' dtype and device, in the parameter's shape."""
@@ -187,19 +215,24 @@ class OuterSum(PerExample):
 
 
 _CHUNK = 1 << 17
-"""How many values of a factor are scaled at a time."""
+"""How many values of a factor are scaled, or gradients materialised, at a time."""
 
-LARGEST_FACTOR = 2.0**50
-"""Largest norm of a factor in single precision."""
+_LARGEST_FACTOR = 2.0**50
+"""Largest norm of a factor of a single outer product."""
+
+_LARGEST_SIZE = 1e30
+"""Largest sum of the norms of an example's outer products. None of them overflows in single precision."""
 
 
-def add_products(out: Tensor, right: Tensor, left: Tensor, weights: Tensor, beta: float) -> None:
-    """Add sum_{b,t} w_b right_bt (x) left_bt to beta times ``out``, of shape (G, q, p), in the format of ``out``."""
-    scale = weights[:, None, None, None].to(out.dtype)
-    right, left = right.to(out.dtype), left.to(out.dtype)
-    right, left = (right, left * scale) if left.numel() < right.numel() else (right * scale, left)
-    by_group = (each.transpose(0, 1).reshape(each.shape[1], -1, each.shape[3]) for each in (right, left))
-    out.baddbmm_(next(by_group).transpose(1, 2), next(by_group), beta=beta)
+def _pieces(size: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield a few examples of each tensor at a time, given how many values belong to one example."""
+    return zip(*(each.split(max(1, _CHUNK // max(1, size))) for each in tensors), strict=True)
+
+
+def outer_products(right: Tensor, left: Tensor) -> Tensor:
+    """Return sum_t right_t (x) left_t, of shape (B, G, q, p), for factors of shape (B, G, T, .)."""
+    outer = torch.bmm(right.flatten(0, 1).transpose(1, 2), left.flatten(0, 1))
+    return outer.view(*left.shape[:2], *outer.shape[1:])
 
 
 def places_are_few(places: int, p: int, q: int) -> bool:
@@ -220,16 +253,13 @@ def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
         lefts, rights = exact_left @ exact_left.transpose(2, 3), exact_right @ exact_right.transpose(2, 3)
         sizes = (lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)).sqrt().sum(2)
         squares = (lefts * rights).sum((2, 3)) + (terms + 4) * 2.0**-52 * sizes.square()
-        found.append(_allowing(squares, sizes, left.shape[2]).sum(1))
+        squares = torch.where(sizes > _LARGEST_SIZE, torch.inf, _allowing(squares, sizes, left.shape[2]))
+        found.append(squares.sum(1))
     return torch.cat(found)
 
 
 def _allowing(squares: Tensor, sizes: Tensor, terms: int) -> Tensor:
-    """Return squared norms, increased where the sizes of terms that cancel are far larger than their sum.
-
-    The sizes of an example's terms, times its weight, are thus bounded. Otherwise, the rounding errors of the terms
-    would not be.
-    """
+    """Return squared norms, increased by the rounding error of single-precision sums in which large terms cancel."""
     norms, rounding = squares.clamp_min(0).sqrt(), (terms + 4) * 2.0**-23 * sizes
     return torch.where(rounding <= 1e-5 * norms, norms, norms + rounding).square()
 
@@ -271,11 +301,17 @@ class RowSum(PerExample):
 
     def _sums_by_row(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sum of the values for each pair of an example and a row that it uses, after the pair itself."""
-        rows, owners = self.shape[0], torch.arange(len(self.indices), device=self.indices.device)
-        pairs, which = torch.unique(self.indices + owners[:, None] * rows, return_inverse=True)
+        pairs, which = self._pairs
         values = values.flatten(0, 1)
-        sums = values.new_zeros(len(pairs), values.shape[1]).index_add_(0, which.flatten(), values)
-        return pairs // rows, pairs % rows, sums
+        sums = values.new_zeros(len(pairs), values.shape[1]).index_add_(0, which, values)
+        return pairs // self.shape[0], pairs % self.shape[0], sums
+
+    @cached_property
+    def _pairs(self) -> tuple[Tensor, Tensor]:
+        """All pairs of an example and a row that it uses, as one number each, and the pair of each position."""
+        owners = torch.arange(len(self.indices), device=self.indices.device)
+        pairs, which = torch.unique(self.indices + owners[:, None] * self.shape[0], return_inverse=True)
+        return pairs, which.flatten()
 
     def like(self) -> Tensor:
         """Return a tensor of the gradients' dtype and device, in the parameter's shape."""

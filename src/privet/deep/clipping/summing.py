@@ -1,7 +1,7 @@
 """Sums over a batch whose rounding errors stay within a public share of the clipping norm.
 
-A sum of n vectors of norm at most c, computed in any order with unit roundoff u, errs by at most u n (2 n + 8) / 3 times
-c. In single precision this grows to 17 % of c for 2048 examples. So a large batch is added up in products of few
+A sum of n vectors of norm at most c, computed in any order with unit roundoff u, errs by at most u n (2 n + 8) / 3
+times c. In single precision this grows to 17 % of c for 2048 examples. So a large batch is added up in products of few
 examples, products in groups of a few, and groups in double precision. docs/proofs.md, section 24, has the proof.
 """
 
@@ -15,6 +15,9 @@ from torch import Tensor
 
 SHARE = 0.01
 """The largest share of the clipping norm that is reserved for the rounding of sums."""
+
+_SMALLEST_SHARE = 1e-6
+"""With it, batches of far more examples than expected can be added up in double precision."""
 
 MARGIN = 2.0**-15
 """Relative error of an example's computed norm and clipping factor, which is reserved too."""
@@ -40,8 +43,12 @@ def reserved_share(examples: float, dtype: torch.dtype) -> float:
         The narrowest format of the trained parameters.
     """
     size = max(64.0, 2 * examples)
-    needed = 2 * _unit(dtype) * size * (_growth(size) + 2) * 16 / 15
-    return min(SHARE, max(needed, size * 2.0**-20))
+    return min(SHARE, max(_SMALLEST_SHARE, 2 * _unit(dtype) * size * (_growth(size) + 2)))
+
+
+def room(examples: float, dtype: torch.dtype) -> float:
+    """Return the share of the clipping norm that an example may use, such that rounding errors fit into the rest."""
+    return 1 / ((1 + reserved_share(examples, dtype)) * (1 + MARGIN))
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,6 @@ class Summation:
         How many examples one product adds up, in any order.
     per_group : int
         How many products are added before the result is added in double precision.
-    per_double : int
-        How many examples with several terms each are added up at a time, in double precision.
     is_double : bool
         Whether everything is added up in double precision.
     unit : float
@@ -67,7 +72,6 @@ class Summation:
     terms: int
     per_product: int
     per_group: int
-    per_double: int
     is_double: bool
     unit: float
 
@@ -75,13 +79,12 @@ class Summation:
     def within(cls, error: float, terms: int, dtype: torch.dtype = torch.float32) -> "Summation":
         """Return how to sum ``terms`` vectors of norm at most c with an error of at most ``error`` times c."""
         unit, terms = _unit(dtype), max(1, terms)
-        per_double = math.floor(error * 2.0**26 / terms)
-        growth = 15 / 16 * error / (unit * terms) - 2
+        growth = error / (unit * terms) - 2  # The sum is rounded twice more, when it leaves double precision.
         if _growth(terms) <= growth:
-            return cls(terms, terms, 1, per_double, False, unit)
+            return cls(terms, terms, 1, False, unit)
         both = math.floor(1.5 * growth - 8)
         per_group = min(math.ceil(terms / max(1, both)) + 1, both // 4)
-        return cls(terms, both - per_group, per_group, per_double, both < _LEAST, unit)
+        return cls(terms, both - per_group, per_group, both < _LEAST, unit)
 
     @property
     def is_plain(self) -> bool:
@@ -93,33 +96,17 @@ class Summation:
         is_one_group = not self.is_double and parts == 1 and self.terms <= self.per_product * self.per_group
         return dtype if self.is_plain or is_one_group else torch.float64
 
-    def add_single(self, slot: Tensor, size: int, like: Tensor, add: Add) -> None:
-        """Add the sum over ``size`` examples, each of which is a single term, in the format of ``like`` to a vector."""
+    def add_sum(self, slot: Tensor, size: int, like: Tensor, add: Add) -> None:
+        """Add the sum over ``size`` examples to a vector. ``like`` has the format and device of their gradients.
+
+        A vector in single precision must be zero before, unless :attr:`is_plain`.
+        """
         if self.is_double or _unit(like.dtype) > self.unit:
             self._add_in_one(slot, size, torch.float64, like, add)
         elif self.is_plain:
             self._add_in_one(slot, size, like.dtype, like, add)
         else:
             self._add_in_groups(slot, size, like, add)
-
-    def add_several(self, slot: Tensor, size: int, like: Tensor, add: Add) -> None:
-        """Add the sum over ``size`` examples, each of which adds up several terms, in double precision to a vector.
-
-        Large terms of an example may cancel, and their rounding errors do not.
-        """
-        if self.per_double < 1:
-            raise ValueError(
-                f"A batch of {self.terms} examples is too large for layers that are used at several positions: the "
-                "rounding errors of its sum are not bounded by the share of the clipping norm that is reserved for "
-                "them. Use smaller batches."
-            )
-        total = _accumulator(slot, torch.float64, like)
-        some = torch.empty_like(total) if total is slot or size > self.per_double else total
-        for start in range(0, size, self.per_double):
-            add(slice(start, min(size, start + self.per_double)), some, 0.0)
-            if some is not total:
-                total += some
-        _put_back(slot, total)
 
     @staticmethod
     def _add_in_one(slot: Tensor, size: int, dtype: torch.dtype, like: Tensor, add: Add) -> None:
@@ -133,7 +120,8 @@ class Summation:
         for start in range(0, size, self.per_product * self.per_group):
             end = min(size, start + self.per_product * self.per_group)
             total = _accumulator(slot, like.dtype, like)
-            for first in range(start, end, self.per_product):
+            add(slice(start, min(end, start + self.per_product)), total, 1.0)  # The vector is zero so far.
+            for first in range(start + self.per_product, end, self.per_product):
                 add(slice(first, min(end, first + self.per_product)), product, 0.0)
                 total += product
             _put_back(slot, total)
