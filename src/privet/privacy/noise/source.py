@@ -6,8 +6,8 @@ Seeded sources exist for tests and repeatable experiments; the guarantee then sa
 
 Noise is drawn exactly and added on a grid: a release is the ideal real-valued release, rounded to a multiple of a
 public step (:mod:`privet.privacy.noise.release`). No method returns noise by itself, except approximate draws for the
-linear term of objective perturbation. The laws of samples are exact, too (:mod:`privet.privacy.noise.sampling`). All of this
-assumes that ChaCha20's output cannot be distinguished from ideal random bits.
+linear term of objective perturbation. The laws of samples are exact, too. All of this assumes that ChaCha20's output
+cannot be distinguished from ideal random bits.
 """
 
 import hashlib
