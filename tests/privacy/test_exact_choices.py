@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal
 
 import mpmath
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from randomgen import UserBitGenerator
 from scipy import stats
 
-from privet.privacy.noise import choices
+from privet.privacy.noise import choices, enclosures
 from privet.privacy.noise.choices import race
 
 CHANCE = 1e-6
@@ -116,6 +117,16 @@ def test_decimal_intervals_contain_the_ideal_keys_and_shrink(bits):
     assert choices._decimal_bounds(0.0, 0.0, 1.0, 1, (1 << bits) - 1, bits)[1] == math.inf
 
 
+@pytest.mark.parametrize("value", ["0.3", "0.7", "0.99999", "2", "3.5", "17"])
+def test_decimal_functions_are_rounded_outwards(value):
+    down, up = enclosures.directed(64)
+    with mpmath.workprec(500):
+        for bound, exact in ((enclosures.log, mpmath.log), (enclosures.exp, mpmath.exp)):
+            lower, upper = (mpmath.mpf(str(bound(Decimal(value), context))) for context in (down, up))
+            assert lower < exact(mpmath.mpf(value)) < upper
+            assert upper - lower < abs(upper) * mpmath.mpf(10) ** -45
+
+
 def test_the_logarithm_of_numpy_is_as_accurate_as_assumed():
     generator = np.random.default_rng(3)
     values = np.concatenate(
@@ -202,6 +213,12 @@ def test_extreme_scores_are_compared_without_overflow(scale):
         if scale <= 1.0:
             assert number < 2 or {0, 6} <= set(chosen.tolist())
             assert (1 in chosen) == (number == 8)
+
+
+def test_a_difference_that_overflows_may_be_moderate_relative_to_the_scale():
+    words, draws, scores = generated(2), 2000, [1.7e308, -1.7e308]
+    lost = sum(race(scores, 1e308, 1, words).item() for _ in range(draws))
+    assert stats.binomtest(lost, draws, 1 / (1 + math.exp(3.4))).pvalue > CHANCE
 
 
 def test_a_dominating_score_leaves_the_choice_among_the_others_as_it_is():
