@@ -53,9 +53,9 @@ class Counting(NoiseSource):
         super().__init__(seed)
         self.stds = []
 
-    def gaussian(self, shape, std, dtype=np.float64):
+    def add_gaussian(self, values, std, *options):
         self.stds.append(std)
-        return super().gaussian(shape, std, dtype)
+        return super().add_gaussian(values, std, *options)
 
 
 class Watched(Logistic):
@@ -154,7 +154,7 @@ def test_the_steps_are_those_of_a_plain_loop(tools, sampler, form, clip_norm, di
     batches = list(sampler.batches(40, steps, source))  # a secret order is drawn first
     for t, batch in enumerate(batches):
         total = problem.objective.gradient_sum(weights, problem.rows.take(batch), y[batch], clip_norm)
-        noisy = total + source.gaussian(weights.shape, 0.2 * clip_norm)
+        noisy = source.add_gaussian(total, 0.2 * clip_norm)
         eta = etas[t] if isinstance(etas, tuple) else etas
         weights = weights - eta * (noisy / sampler.nominal_size(40) + 0.1 * weights)
         if diameter is not None:
