@@ -33,9 +33,9 @@ class Watched(NoiseSource):
         self.stds.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def gumbel(self, size, scale):
+    def top(self, scores, scale, *options):
         self.scales.append(scale)
-        return super().gumbel(size, scale)
+        return super().top(scores, scale, *options)
 
 
 def range_of(mu):

@@ -50,13 +50,17 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales, self.stds = [], []
 
-    def gumbel(self, size, scale):
-        self.scales.append((size, scale))
-        return super().gumbel(size, scale)
+    def top(self, scores, scale, *options):
+        self.scales.append((scores.size, scale))
+        return super().top(scores, scale, *options)
 
     def add_gaussian(self, values, std, *options):
         self.stds.append(std)
         return super().add_gaussian(values, std, *options)
+
+    def real_gaussian(self, shape, std):
+        self.stds.append(std)
+        return super().real_gaussian(shape, std)
 
 
 # ------------------------------------------------------------------------------------------------------ the votes
