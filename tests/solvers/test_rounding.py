@@ -58,9 +58,7 @@ def residual(objective, scores, y):
     slopes = {
         Logistic: lambda: 1 / (1 + mpmath.exp(-s)) - int(y),
         TamedLogistic: lambda: -sign * mpmath.exp(-max(sign * s, zero)) / 2,
-        SmoothedHinge: lambda: (
-            -sign * min(max((mp(1 + objective.width) - sign * s) / (2 * width), zero), mpmath.mpf(1))
-        ),
+        SmoothedHinge: lambda: -sign * min(max((corner - sign * s) / (2 * width), zero), mpmath.mpf(1)),
         GaussianHinge: lambda: -sign * mpmath.ncdf((1 - sign * s) / width),
         GaussianAbsolute: lambda: 2 * mpmath.ncdf((s - int(y)) / width) - 1,
         Huber: lambda: max(min(s - int(y), mp(objective.threshold)), -mp(objective.threshold)),
