@@ -178,9 +178,9 @@ def threshold_before_the_noise(monkeypatch):
 
 
 @planted(peeling)
-def gumbel_noise_halved(monkeypatch):
+def noise_of_choices_halved(monkeypatch):
     top = NoiseSource.top
-    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, *number: top(self, scores, scale / 2, *number))
+    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, number: top(self, scores, scale / 2, number))
 
 
 @planted(peeling)

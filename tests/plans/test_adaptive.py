@@ -35,9 +35,9 @@ class Watched(NoiseSource):
         self.scales.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def top(self, scores, scale, *options):
+    def top(self, scores, scale, number=1, copies=None):
         self.scales.append(scale)
-        return super().top(scores, scale, *options)
+        return super().top(scores, scale, number, copies)
 
 
 def purse_of(mu=1.0, seed=0):

@@ -1,6 +1,7 @@
 import math
 import pickle
 import re
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -236,9 +237,16 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(rows, monkeypatch, 
     assert scaler.center_ == pytest.approx(np.clip(rows, -4, 4).mean(axis=0), abs=1e-7)
 
 
-def test_every_quantile_is_drawn_once(rows, drawn):
+def test_every_quantile_is_drawn_once(rows, monkeypatch):
+    scales = []
+    top = NoiseSource.top
+    monkeypatch.setattr(
+        NoiseSource, "top", lambda self, scores, scale, **rest: scales.append(scale) or top(self, scores, scale, **rest)
+    )
     scaler = scaler_of(method="quantiles", delta=0.0).fit(rows)
-    assert drawn.count("top") == len(scaler.guarantee_.event.events)
+    events = scaler.guarantee_.event.events
+    assert scales == [pytest.approx(2 / event.epsilon, rel=1e-15) for event in events]
+    assert all(Fraction(scale) >= 2 / Fraction(event.epsilon) for scale, event in zip(scales, events, strict=True))
 
 
 @by_method

@@ -35,9 +35,9 @@ class Watched(NoiseSource):
         self.sums.append(super().add_gaussian(values, std))
         return self.sums[-1].copy()
 
-    def top(self, scores, scale, *options):
+    def top(self, scores, scale, number=1, copies=None):
         self.scales.append(scale)
-        return super().top(scores, scale, *options)
+        return super().top(scores, scale, number, copies)
 
 
 class Script:

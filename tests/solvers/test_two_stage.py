@@ -50,9 +50,9 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales, self.stds = [], []
 
-    def top(self, scores, scale, *options):
+    def top(self, scores, scale, number=1, copies=None):
         self.scales.append((scores.size, scale))
-        return super().top(scores, scale, *options)
+        return super().top(scores, scale, number, copies)
 
     def add_gaussian(self, values, std, *options):
         self.stds.append(std)

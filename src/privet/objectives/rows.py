@@ -87,6 +87,14 @@ class BoundedRows:
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
+    def reach(self) -> float:
+        """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
+
+        Rounding errors of scores and sums are relative to this bound.
+        """
+        return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
+
+    @property
     def largest_entry(self) -> float:
         """Largest absolute value of a feature before rows are scaled down; an upper bound on it for centred rows.
 
