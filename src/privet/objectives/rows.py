@@ -12,10 +12,12 @@ Floats = NDArray[Any]
 # Bounds outside this range are refused, because squares would underflow or steps would vanish.
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
+BLOCK = 32_768
+"""Number of rows that are summed at a time. ``BoundedRows.rounding`` allows for sums in such blocks."""
+
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
 _SLACK = 1e-14  # relative rounding error of scaling a row to a norm
-_BLOCK = 65_536  # number of rows that are summed at a time
 _UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -24,7 +26,7 @@ def rounding_of_sums(n: int, dimension: int) -> float:
 
     See the attribute ``rounding`` of :class:`BoundedRows`.
     """
-    return 8 * _UNIT_ROUNDOFF * (n * (_BLOCK + n / _BLOCK) + dimension)
+    return 8 * _UNIT_ROUNDOFF * (n * (min(n, BLOCK) + n / BLOCK) + dimension)
 
 
 class BoundedRows:
@@ -54,6 +56,9 @@ class BoundedRows:
         The relative size of this room. The rounding errors of two sums over n rows of contributions bounded by C, in
         blocks of B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, explains why four times that is
         allowed for. The computed norm of one row of d entries has a relative error of at most u d / 2.
+    longest_term : float
+        Upper bound on the norm of a row before the centre is subtracted plus that of the centre. Scores and sums of
+        centred rows are rounded relative to this length; otherwise it is ``largest_norm``.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
@@ -88,7 +93,7 @@ class BoundedRows:
         self._transposed: list[tuple[slice, Any]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
         self.row_norm = float(row_norm)
-        self.largest_norm = float(np.hypot(row_norm, intercept))
+        self.largest_norm = self.longest_term = float(np.hypot(row_norm, intercept))
         self.rounding = rounding_of_sums(self.n, self.dimension)
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
@@ -179,9 +184,22 @@ class BoundedRows:
         rows._norms.flags.writeable = False
         # Sums of x and of the centre are rounded before they are subtracted, so their errors are those of longer rows.
         rows.largest_norm = float(np.hypot(reach if row_norm is None else row_norm, self.intercept))
-        rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
+        rows.longest_term = float(np.hypot(reach, self.intercept))
+        rows.rounding = self.rounding * 2 * rows.longest_term / self.intercept
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
+
+    def sum_error(self, n: int, clip_norm: float, residual_bound: float) -> float:
+        """Return a bound on the l2 rounding error of one sum over at most ``n`` of these rows, by :meth:`combine`.
+
+        Each row times its coefficient must have norm at most ``clip_norm``, and each coefficient norm at most
+        ``residual_bound``. Only public numbers enter the bound, which holds for any order of additions.
+        """
+        summand = clip_norm
+        if self._centre is not None:  # A row and the centre are summed separately.
+            summand = min(residual_bound, clip_norm / self.intercept) * self.longest_term
+        additions = min(n, BLOCK) + -(-n // BLOCK) + 8
+        return _UNIT_ROUNDOFF * 1.01 * additions * n * summand
 
     @property
     def centred_norm_bound(self) -> float:
@@ -231,8 +249,8 @@ class BoundedRows:
         """Return blocks of consecutive rows, transposed. They are kept, as slicing a sparse matrix is not free."""
         if self._transposed is None:
             self._transposed = []
-            for start in range(0, self.n, _BLOCK):
-                block = slice(start, min(start + _BLOCK, self.n))
+            for start in range(0, self.n, BLOCK):
+                block = slice(start, min(start + BLOCK, self.n))
                 part = self._X
                 if not sparse.issparse(part):
                     part = part[block]

@@ -241,8 +241,18 @@ class Step:
         if self._is_open and self._noise is None:
             self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
 
-    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
+    def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
+        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
+
+        Parameters
+        ----------
+        total : array
+            The sum, or a vector that does not depend on the batch plus ``scale`` times the sum.
+        scale : float
+            Factor of the sum in ``total``, by which the noise is multiplied.
+        grid : float or None
+            The result is rounded to multiples of this power of two; None takes the default of the noise source.
+        """
         if not self._is_open:
             raise PlanError(
                 "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
@@ -250,14 +260,17 @@ class Step:
             )
         self._is_open = False
         drawn = self._noise
-        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
+        std = self._noise_std * abs(scale)
+        if drawn is not None and std != self._noise_std:
+            raise PlanError(f"the noise was prepared for a sum, and cannot be scaled by {scale!r} afterwards")
+        noise = self._source.gaussian(total.shape, std, total.dtype) if drawn is None else drawn.result()
         if noise.shape != total.shape or noise.dtype != total.dtype:
             raise PlanError(
                 f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
                 f"shape {total.shape} and type {total.dtype}"
             )
         noise += total
-        return noise
+        return noise if grid is None else np.asarray(np.rint(noise / grid) * grid)
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""
