@@ -206,12 +206,13 @@ def digits():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_with_several_classes(table, floor, epsilon):
-    """The accuracy on held-out rows is averaged over five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds. Floors were measured at delta = 1/n^1.1."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
     scores = []
     for seed in range(5):
-        model = PrivateLogisticRegression(epsilon, feature_norm=norm, random_state=seed).fit(X[split], y[split])
+        model = PrivateLogisticRegression(epsilon, split.sum() ** -1.1, feature_norm=norm, random_state=seed)
+        model.fit(X[split], y[split])
         scores.append(model.score(X[~split], y[~split]))
     assert np.mean(scores) > floor
 

@@ -84,12 +84,13 @@ def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, 
     centre = (bounded.sum(axis=0) + noises[0]) / len(X)
     centre *= min(1, row_norm / np.linalg.norm(centre))  # where a mean of rows must lie
     rows = np.column_stack([bounded - centre, np.full(len(X), intercept)])
+    room = 1 + BoundedRows(X, row_norm, intercept).centred(centre).rounding
     weights = np.zeros(rows.shape[1])
     for noise in noises[1 : steps + 1]:
         total = noise.copy()
         for row, label in zip(rows, y, strict=True):
             gradient = (expit(row @ weights) - label) * row
-            total += gradient * min(1, clip_norm / max(np.linalg.norm(gradient), 1e-300))
+            total += gradient * min(1, clip_norm / room / max(np.linalg.norm(gradient), 1e-300))
         weights = weights - step_size * (total / len(X) + alpha * weights)
     weights[-1] -= centre @ weights[:-1] / intercept
     return weights

@@ -233,7 +233,7 @@ class PrivateTraining:
     def _prepare(self, step: Step) -> None:
         """Start drawing the noise in another thread."""
         if self._processes.is_first:
-            step.prepare(sum(each.numel() for each in self._parameters), self._kind)
+            step.prepare(sum(each.numel() for each in self._parameters))
 
     def _noisy(self, step: Step, total: Tensor) -> Tensor:
         """Return the sum over all processes, with noise that is drawn once."""

@@ -137,9 +137,7 @@ class Purse:
         total = _finite("a sum", total)
         std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
         self._pay(mu)
-        noise = self._source.gaussian(total.shape, std, total.dtype)
-        noise += total
-        return noise
+        return self._source.add_gaussian(total, std)
 
     def noisy_min(self, sums: NDArray[Any], bound: float, epsilon: float) -> int:
         """Return the index of a small sum, by the exponential mechanism, at the price ``selection_mu(epsilon)``.

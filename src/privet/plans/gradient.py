@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.plans.contraction import Descent
@@ -15,6 +14,8 @@ from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.normals import Normals
+from privet.privacy.noise.release import in_words
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -198,7 +199,7 @@ class GradientPlan:
         sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
         return enforced(
             f"{prefix}{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on {sums} "
-            f"(noise multiplier {self.noise_multiplier:.6g})",
+            f"(noise multiplier {self.noise_multiplier:.6g}), {in_words(self.noise_std)}",
             detail=True,
         )
 
@@ -236,10 +237,13 @@ class Step:
         self._is_open = True
         self._noise: _Drawn | None = None
 
-    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
-        """Start to draw the noise in another thread, while the sum is computed. The noise does not depend on it."""
+    def prepare(self, size: int) -> None:
+        """Start to draw the noise of ``size`` numbers in another thread, while their sum is computed.
+
+        The noise does not depend on the sum.
+        """
         if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
+            self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
 
     def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
         """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
@@ -249,9 +253,9 @@ class Step:
         total : array
             The sum, or a vector that does not depend on the batch plus ``scale`` times the sum.
         scale : float
-            Factor of the sum in ``total``, by which the noise is multiplied.
+            Factor of the sum in ``total``, above 0, by which the noise is multiplied.
         grid : float or None
-            The result is rounded to multiples of this power of two; None takes the default of the noise source.
+            The result is rounded to multiples of this power of two; None for the default of the noise source.
         """
         if not self._is_open:
             raise PlanError(
@@ -259,18 +263,8 @@ class Step:
                 "per step."
             )
         self._is_open = False
-        drawn = self._noise
-        std = self._noise_std * abs(scale)
-        if drawn is not None and std != self._noise_std:
-            raise PlanError(f"the noise was prepared for a sum, and cannot be scaled by {scale!r} afterwards")
-        noise = self._source.gaussian(total.shape, std, total.dtype) if drawn is None else drawn.result()
-        if noise.shape != total.shape or noise.dtype != total.dtype:
-            raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
-                f"shape {total.shape} and type {total.dtype}"
-            )
-        noise += total
-        return noise if grid is None else np.asarray(np.rint(noise / grid) * grid)
+        prepared = None if self._noise is None else self._noise.result()
+        return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared)
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""
@@ -282,12 +276,12 @@ class Step:
 class _Drawn:
     """Noise that is being drawn in a separate thread."""
 
-    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
-        self._outcome: NDArray[Any] | BaseException | None = None
+    def __init__(self, draw: Callable[[], Normals]) -> None:
+        self._outcome: Normals | BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
         self._thread.start()
 
-    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
+    def _run(self, draw: Callable[[], Normals]) -> None:
         try:
             self._outcome = draw()
         except BaseException as error:
@@ -297,7 +291,7 @@ class _Drawn:
         """Wait until the noise is drawn."""
         self._thread.join()
 
-    def result(self) -> NDArray[Any]:
+    def result(self) -> Normals:
         """Return the noise, once. Raise here what was raised in the thread."""
         self.wait()
         outcome, self._outcome = self._outcome, None

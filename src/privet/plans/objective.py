@@ -217,8 +217,8 @@ class ObjectivePlan:
 
     def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> NDArray[Any]:
         """Return the random linear term b."""
-        draw = source.k_norm if self.is_pure else source.gaussian
-        return draw(shape, self.scale)
+        draw = source.real_k_norm if self.is_pure else source.real_gaussian
+        return draw(shape, self.scale)[0]
 
     def longest_term(self, size: int) -> float:
         """Return a norm that b, with ``size`` entries, exceeds with probability below 1e-300."""
@@ -226,10 +226,8 @@ class ObjectivePlan:
 
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the computed minimiser with its noise."""
-        draw = source.k_norm if self.is_pure else source.gaussian
-        noise: NDArray[Any] = draw(result.shape, self.output_scale)
-        noise += result
-        return noise
+        add = source.add_k_norm if self.is_pure else source.add_gaussian
+        return add(result, self.output_scale)
 
 
 def _check_modulus(modulus: float) -> None:

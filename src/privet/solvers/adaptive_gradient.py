@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.objectives.rows import BLOCK
+from privet.objectives.summation import total_of
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
 from privet.solvers.base.interface import Problem, Release, Run
@@ -173,7 +173,7 @@ class _LineSearch:
         sums = []
         for step in self._steps:
             parts = np.clip(self._losses(start, along, step) - middle, -width / 2, width / 2)
-            sums.append(np.add.reduceat(parts, np.arange(0, rows.n, BLOCK)).sum())
+            sums.append(total_of(parts))
         return np.array(sums)
 
     def _losses(self, start: NDArray[Any], along: NDArray[Any], step: float) -> NDArray[Any]:

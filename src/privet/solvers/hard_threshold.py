@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
-from privet.objectives.rows import BLOCK
+from privet.objectives.summation import total_of
 from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
 from privet.privacy.guarantees.guarantee import enforced
@@ -188,8 +188,7 @@ def _round(
     along = rows.scores(direction)
     reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
     # A square in [0, reach^2] differs from the middle of the interval by at most reach^2 / 2.
-    in_blocks = np.add.reduceat(along * along, np.arange(0, n, BLOCK)).sum(keepdims=True)
-    squares = purse.noisy(in_blocks, reach**2 / 2, prices[2])
+    squares = purse.noisy(np.array([total_of(along * along)]), reach**2 / 2, prices[2])
     curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, prices[2]))
     size = float(direction @ direction) / (curvature + problem.regulariser.smoothness * float(direction @ direction))
     moved = np.zeros_like(weights)

@@ -20,7 +20,7 @@ from privet.privacy.iteration import last_iterate_mu
 from privet.solvers.base.interface import Problem
 
 _UNIT_ROUNDOFF = 2.0**-53
-_GRID_SHARE, _FLOAT_SHARE = 0.5, 0.49  # of the charge; the rest covers the rounding of the noise's standard deviation
+_GRID_SHARE, _FLOAT_SHARE = 0.25, 0.49  # of the charge; the rest is for the rounding of the noise's standard deviation
 _COARSEST, _FINEST = 2.0**-20, 2.0**-41  # steps of the grid, divided by the standard deviation of the noise
 _LARGEST_RADIUS = 2.0**100
 _LEAST_STEPS = 32  # number of longest steps without noise for which the ball must have room
@@ -64,8 +64,10 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
     sizes, divisor = np.asarray(descent.step_sizes), plan.divisor(n)
     noise = sizes * (plan.noise_std / divisor)
     per_noise, per_length = _mus(noise, descent.contraction, plan.steps)
-    # Rounding moves each of the two iterates by half a step of the grid per coordinate.
-    share = min(_GRID_SHARE * charge / (math.sqrt(dimension) * per_noise), _COARSEST)
+    # Rounding moves each of the two iterates by half a step of the grid per coordinate. One share of the charge pays for
+    # grids in proportion to the noise, the other one for a least step, as rounding small steps finely takes long.
+    grid_mu = _GRID_SHARE * charge / math.sqrt(dimension)
+    share, least = min(grid_mu / per_noise, _COARSEST), grid_mu / per_length
     # All other errors of a step of size eta are at most eta (fixed + slope |w|) + still |w|.
     errors = [step_error(problem, plan.clip_norm, int(divisor)) for problem in problems]
     fixed, slope, still = (max(error[part] for error in errors) for part in range(3))
@@ -80,7 +82,7 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
             f"steps are rounded to {share:.3g} of their noise (possible: {_FINEST:.3g}). Make fewer steps, steps of "
             'more similar sizes, or smaller batches; or release all iterates (release="all", method="gradient").'
         )
-    return Rounding(tuple(_power_of_two(share * std) for std in noise.tolist()), min(radius, room))
+    return Rounding(tuple(_power_of_two(max(share * std, least)) for std in noise.tolist()), min(radius, room))
 
 
 def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, float, float]:
@@ -105,7 +107,7 @@ def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, f
     at_zero = float(np.linalg.norm(penalty.gradient(np.zeros_like(problem.start()))))
     fixed = residuals + sums + 8 * u * (bound + at_zero)
     slope = scores + 8 * u * penalty.smoothness
-    steeper = (d + 24) * u * problem.smoothness  # the norms of rows and the constants of steps are rounded, too
+    steeper = 24 * u * problem.smoothness  # step sizes and constants are rounded, too
     return 2.02 * fixed, 2.02 * (slope + steeper), 2.02 * 48 * u
 
 
