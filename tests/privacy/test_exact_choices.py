@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal
 
 import mpmath
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from randomgen import UserBitGenerator
 from scipy import stats
 
-from privet.privacy.noise import choices
+from privet.privacy.noise import choices, enclosures
 from privet.privacy.noise.choices import race
 
 CHANCE = 1e-6
@@ -39,9 +40,9 @@ def first_and_rest(drawn, rest):
     return lambda size: next(calls, np.full(size, rest, dtype=np.uint64))
 
 
-def key(score, scale, uniform):
+def key(score, scale, uniform, copies=1):
     """Return the ideal key, for a uniform number as an mpmath number."""
-    return mpmath.mpf(float(score)) / mpmath.mpf(float(scale)) - mpmath.log(-mpmath.log(uniform))
+    return mpmath.mpf(float(score)) / mpmath.mpf(float(scale)) - mpmath.log(-mpmath.log(uniform) / int(copies))
 
 
 @pytest.fixture
@@ -55,13 +56,13 @@ def slow_path(monkeypatch):
 @pytest.mark.parametrize(("gap", "bits"), [(0.0, 384), (2.5, 384), (60.0, 384), (800.0, 1536)])
 @pytest.mark.parametrize("first", [1, (1 << 63) + 12345, TOP - 1])
 def test_the_choice_turns_at_the_exact_point(gap, bits, first):
-    # Given U_0 of the better candidate, the other one wins if and only if U_1 > exp(log(U_0) e^-gap).
+    # Given U_0 of the better candidate, the other one wins if and only if U_1 > exp(log(U_0) e^-gap 3/7).
     given, least = (first << (bits - 64)) + (1 << 100), 1 << 70
     with mpmath.workprec(3 * bits):
-        point = int(mpmath.exp(mpmath.log(mpmath.mpf(given) / 2**bits) * mpmath.exp(-gap)) * 2**bits)
+        point = int(mpmath.exp(mpmath.log(mpmath.mpf(given) / 2**bits) * mpmath.exp(-gap) * 3 / 7) * 2**bits)
     for offset, winner in ((-least, 0), (least, 1), (-(1 << (bits - 66)), 0)):
         if point + offset > 0:
-            assert race([gap, 0.0], 1.0, 1, scripted([given, point + offset], bits)).tolist() == [winner]
+            assert race([gap, 0.0], 1.0, 1, scripted([given, point + offset], bits), [7, 3]).tolist() == [winner]
 
 
 SPECIAL = [0, 1, (1 << 63) + 9, TOP - (1 << 20), TOP]
@@ -89,28 +90,41 @@ def test_float_intervals_contain_the_ideal_keys(seed):
     drawn = generated(seed)(400) >> generator.integers(0, 50, 400).astype(np.uint64)
     drawn[::2] = ~drawn[::2]
     scores, scale = generator.normal(size=400) * 10.0 ** generator.integers(-3, 17, 400), 0.3
-    lower, upper = choices._float_bounds(scores, scale, drawn)
+    copies = generator.integers(1, 10 ** generator.integers(1, 18, 400))
+    lower, upper = choices._float_bounds(choices.Candidates(scores, copies, drawn), scale)
     assert np.mean(np.isfinite(lower)) > 0.6
     with mpmath.workprec(300):
         best = mpmath.mpf(scores.max()) / mpmath.mpf(scale)
         for i in range(400):
             for end in (mpmath.mpf(int(drawn[i])), mpmath.mpf(int(drawn[i]) + 1)):
-                ideal = key(scores[i], scale, end / 2**64) - best if 0 < end < 2**64 else None
+                ideal = key(scores[i], scale, end / 2**64, copies[i]) - best if 0 < end < 2**64 else None
                 assert ideal is None or lower[i] <= ideal <= upper[i]
 
 
 @pytest.mark.parametrize("bits", [64, 128, 640])
 def test_decimal_intervals_contain_the_ideal_keys_and_shrink(bits):
     for uniform in (1, 5 << (bits - 60), (1 << (bits - 1)) + 3, (1 << bits) - 2):
-        lower, upper = choices._decimal_bounds(-3.7, 11.5, 0.3, uniform, bits)
+        lower, upper = choices._decimal_bounds(-3.7, 11.5, 0.3, 7, uniform, bits)
         with mpmath.workprec(4 * bits + 200):
             relative = (mpmath.mpf(-3.7) - mpmath.mpf(11.5)) / mpmath.mpf(0.3)
-            low, high = (relative - mpmath.log(-mpmath.log(mpmath.mpf(u) / 2**bits)) for u in (uniform, uniform + 1))
+            low, high = (
+                relative - mpmath.log(-mpmath.log(mpmath.mpf(u) / 2**bits) / 7) for u in (uniform, uniform + 1)
+            )
             ends = mpmath.mpf(str(lower)), mpmath.mpf(str(upper))
             assert ends[0] < low < high < ends[1]
             assert ends[1] - ends[0] < (high - low) * (1 + mpmath.mpf(10) ** -8)
-    assert choices._decimal_bounds(0.0, 0.0, 1.0, 0, bits)[0] == -math.inf
-    assert choices._decimal_bounds(0.0, 0.0, 1.0, (1 << bits) - 1, bits)[1] == math.inf
+    assert choices._decimal_bounds(0.0, 0.0, 1.0, 1, 0, bits)[0] == -math.inf
+    assert choices._decimal_bounds(0.0, 0.0, 1.0, 1, (1 << bits) - 1, bits)[1] == math.inf
+
+
+@pytest.mark.parametrize("value", ["0.3", "0.7", "0.99999", "2", "3.5", "17"])
+def test_decimal_functions_are_rounded_outwards(value):
+    down, up = enclosures.directed(64)
+    with mpmath.workprec(500):
+        for bound, exact in ((enclosures.log, mpmath.log), (enclosures.exp, mpmath.exp)):
+            lower, upper = (mpmath.mpf(str(bound(Decimal(value), context))) for context in (down, up))
+            assert lower < exact(mpmath.mpf(value)) < upper
+            assert upper - lower < abs(upper) * mpmath.mpf(10) ** -45
 
 
 def test_the_logarithm_of_numpy_is_as_accurate_as_assumed():
@@ -176,6 +190,17 @@ def test_many_candidates_are_chosen_like_by_sorting_ideal_keys():
     np.testing.assert_array_equal(race(scores, 0.7, 25, words), np.sort(np.argsort(-keys)[:25]))
 
 
+def test_copies_multiply_the_weight():
+    words, copies, draws = generated(6), np.array([1, 3, 10**15]), 3000
+    scores = np.array([0.0, 0.5, -math.log(5e14)])
+    counts = np.bincount([race(scores, 1.0, 1, words, copies).item() for _ in range(draws)], minlength=3)
+    weights = copies * np.exp(scores)
+    assert stats.chisquare(counts, weights / weights.sum() * draws).pvalue > CHANCE
+    for wrong in ([1, 2], [1, 0, 1]):
+        with pytest.raises(ValueError, match="copies"):
+            race(scores, 1.0, 1, words, wrong)
+
+
 # --- extremes -------------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +213,12 @@ def test_extreme_scores_are_compared_without_overflow(scale):
         if scale <= 1.0:
             assert number < 2 or {0, 6} <= set(chosen.tolist())
             assert (1 in chosen) == (number == 8)
+
+
+def test_a_difference_that_overflows_may_be_moderate_relative_to_the_scale():
+    words, draws, scores = generated(2), 2000, [1.7e308, -1.7e308]
+    lost = sum(race(scores, 1e308, 1, words).item() for _ in range(draws))
+    assert stats.binomtest(lost, draws, 1 / (1 + math.exp(3.4))).pvalue > CHANCE
 
 
 def test_a_dominating_score_leaves_the_choice_among_the_others_as_it_is():

@@ -12,7 +12,7 @@ that numpy computes ``log`` with an error of at most 8 units in the last place.
 """
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,21 @@ BLOCK = 1 << 12
 LARGEST = float(np.finfo(np.float64).max)
 
 
-def race(scores: NDArray[Any], scale: float, number: int, words: Words) -> Indices:
+class Candidates(NamedTuple):
+    """Scores, numbers of copies, and the first word of the uniform number of each candidate."""
+
+    scores: Vector
+    copies: Indices
+    drawn: NDArray[np.uint64]
+
+    def only(self, kept: NDArray[np.bool_] | slice) -> "Candidates":
+        """Return some of the candidates."""
+        return Candidates(self.scores[kept], self.copies[kept], self.drawn[kept])
+
+
+def race(
+    scores: NDArray[Any], scale: float, number: int, words: Words, copies: NDArray[np.int64] | None = None
+) -> Indices:
     """Return the sorted indices of the ``number`` largest of scores plus ideal Gumbel noise of the given scale.
 
     Parameters
@@ -40,29 +54,33 @@ def race(scores: NDArray[Any], scale: float, number: int, words: Words) -> Indic
         How many indices to return, between 1 and d.
     words : callable
         ``words(size)`` returns that many independent, uniformly distributed 64-bit words.
+    copies : array of shape (d,) or None
+        How many candidates with the same score each index stands for. None means 1.
 
     Formal guarantees
     -----------------
     The indices are distributed as those that are chosen one after the other without replacement, each with probability
-    proportional to exp(score/scale) among the remaining ones. No probability is rounded, however small it is.
+    proportional to copies * exp(score/scale) among the remaining ones. No probability is rounded, however small it is.
     """
     scores, scale = np.asarray(scores, dtype=np.float64), positive("scale", scale)
     if scores.ndim != 1 or not np.isfinite(scores).all():
         raise ValueError(f"scores must be a list of finite numbers, got an array of shape {scores.shape}")
     if count("number", number) > scores.size:
         raise ValueError(f"{number} indices cannot be chosen from {scores.size} scores")
-    drawn = words(scores.size)
-    left = np.arange(scores.size)
+    copies = np.ones(scores.size, dtype=np.int64) if copies is None else np.asarray(copies, dtype=np.int64)
+    if copies.shape != scores.shape or copies.min() < 1:
+        raise ValueError(f"copies must be {scores.size} positive integers, one for each score")
+    left, field = np.arange(scores.size), Candidates(scores, copies, words(scores.size))
     chosen: list[Indices] = []
     while number:
         # The candidates that are left are compared relative to the best of them, which makes the intervals short.
-        are_winners, are_open = _compared(*_float_bounds(scores[left], scale, drawn[left]), number)
+        are_winners, are_open = _compared(*_float_bounds(field, scale), number)
         chosen.append(left[are_winners])
         number -= chosen[-1].size
         if are_open.all():
-            chosen.append(left[_decimal_race(scores[left], scale, drawn[left], number, words)])
+            chosen.append(left[_decimal_race(field, scale, number, words)])
             break
-        left = left[are_open]
+        left, field = left[are_open], field.only(are_open)
     return np.sort(np.concatenate(chosen))
 
 
@@ -85,24 +103,24 @@ def _compared(lower: NDArray[Any], upper: NDArray[Any], number: int) -> tuple[ND
     return are_winners, are_open
 
 
-def _float_bounds(scores: Vector, scale: float, drawn: NDArray[np.uint64]) -> tuple[Vector, Vector]:
+def _float_bounds(field: Candidates, scale: float) -> tuple[Vector, Vector]:
     """Return a lower and an upper bound on each key minus max(scores)/scale, given the first word of its uniform."""
-    best = scores.max()
-    lower, upper = np.empty((2, scores.size))
-    for start in range(0, scores.size, BLOCK):
+    best = field.scores.max()
+    lower, upper = np.empty((2, field.scores.size))
+    for start in range(0, lower.size, BLOCK):
         block = slice(start, start + BLOCK)
-        lower[block], upper[block] = _block_bounds(scores[block], best, scale, drawn[block])
+        lower[block], upper[block] = _block_bounds(field.only(block), best, scale)
     return lower, upper
 
 
-def _block_bounds(scores: Vector, best: float, scale: float, drawn: NDArray[np.uint64]) -> tuple[Vector, Vector]:
-    """Return bounds on (scores - best)/scale - log(-log U), for a block that is so small that it stays in the cache."""
+def _block_bounds(field: Candidates, best: float, scale: float) -> tuple[Vector, Vector]:
+    """Return bounds on (scores - best)/scale - log(-log(U)/copies), for a block so small that it stays in the cache."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        differences = scores - best
+        differences = field.scores - best
         relative = np.maximum(np.maximum(differences, -LARGEST) / scale, -LARGEST / 2)
-        uniform = (drawn.astype(np.float64) + 0.5) * 2.0**-64
+        uniform = (field.drawn.astype(np.float64) + 0.5) * 2.0**-64
         exponential = -np.log(uniform)
-        logs = np.log(exponential)
+        logs = np.log(exponential / field.copies)
         # Unseen bits and rounding move the uniform by less than this, which moves the logarithm by less than four
         # times its derivative, 1 / (uniform exponential), as long as neither end of [0, 1] is near.
         errors = (2.0**-51 * uniform + 2.0**-64) * 4.0 / (uniform * exponential)
@@ -115,16 +133,15 @@ def _block_bounds(scores: Vector, best: float, scale: float, drawn: NDArray[np.u
     return lower, upper
 
 
-def _decimal_race(scores: Vector, scale: float, drawn: NDArray[np.uint64], number: int, words: Words) -> Indices:
+def _decimal_race(field: Candidates, scale: float, number: int, words: Words) -> Indices:
     """Return the indices of the largest ``number`` keys, drawing as many further bits of the uniforms as it takes."""
-    left = np.arange(scores.size)
-    uniforms = [int(word) for word in drawn]  # the first `bits` bits of each, read as an integer
-    bits = 64
+    left, bits = np.arange(field.scores.size), 64
+    uniforms = field.drawn.astype(object)  # the first `bits` bits of each, read as an integer
     winners: list[Indices] = []
     while True:
-        best = scores.max()
+        best = field.scores[left].max()
         bounds = [
-            _decimal_bounds(score, best, scale, uniform, bits) for score, uniform in zip(scores, uniforms, strict=True)
+            _decimal_bounds(field.scores[i], best, scale, int(field.copies[i]), int(uniforms[i]), bits) for i in left
         ]
         lower, upper = (np.array(side, dtype=object) for side in zip(*bounds, strict=True))
         are_winners, are_open = _compared(lower, upper, number)
@@ -132,19 +149,19 @@ def _decimal_race(scores: Vector, scale: float, drawn: NDArray[np.uint64], numbe
         number -= winners[-1].size
         if not number:
             return np.concatenate(winners)
-        left, scores = left[are_open], scores[are_open]
-        kept = [uniform for uniform, is_open in zip(uniforms, are_open, strict=True) if is_open]
-        uniforms = [(uniform << 64) | int(word) for uniform, word in zip(kept, words(left.size), strict=True)]
-        bits += 64
+        left, bits = left[are_open], bits + 64
+        uniforms[left] = (uniforms[left] << 64) + words(left.size).astype(object)
 
 
-def _decimal_bounds(score: float, best: float, scale: float, uniform: int, bits: int) -> tuple[Decimal, Decimal]:
-    """Return bounds on (score - best)/scale - log(-log U) for U in [uniform, uniform + 1] / 2^bits."""
+def _decimal_bounds(
+    score: float, best: float, scale: float, copies: int, uniform: int, bits: int
+) -> tuple[Decimal, Decimal]:
+    """Return bounds on (score - best)/scale - log(-log(U)/copies) for U in [uniform, uniform + 1] / 2^bits."""
     down, up = directed(bits)
     keys = []
     for this, other, numerator in ((down, up, uniform), (up, down, uniform + 1)):
         fraction = this.divide(Decimal(numerator), Decimal(1 << bits))
         exponential = log(fraction, this).copy_negate() if fraction < 1 else Decimal(0)
         relative = this.divide(this.subtract(Decimal(score), Decimal(best)), Decimal(scale))
-        keys.append(this.subtract(relative, log(exponential, other)))
+        keys.append(this.subtract(relative, log(other.divide(exponential, Decimal(copies)), other)))
     return keys[0], keys[1]
