@@ -54,9 +54,9 @@ class Counting(NoiseSource):
         super().__init__(seed)
         self.stds = []
 
-    def gaussian(self, shape, std, dtype=np.float64):
+    def add_gaussian(self, values, std, *options):
         self.stds.append(std)
-        return super().gaussian(shape, std, dtype)
+        return super().add_gaussian(values, std, *options)
 
 
 class Watched(Logistic):
@@ -151,16 +151,16 @@ def test_the_steps_are_those_of_a_plain_loop(tools, sampler, form, clip_norm, di
     etas = tuple(np.linspace(2.0, 0.1, steps)) if sampler.__class__ is not SecretOrder else 0.7
     descent = descent_of(problem, etas, diameter)
     plan = last(sampler, descent, noise=0.2, clip_norm=clip_norm, steps=steps, public_n=40)
-    source, weights = NoiseSource(8), problem.start()
+    source, weights, grids = NoiseSource(8), problem.start(), rounding_of([problem], plan, 40).grids
     batches = list(sampler.batches(40, steps, source))  # a secret order is drawn first
     for t, batch in enumerate(batches):
         total = problem.objective.gradient_sum(weights, problem.rows.take(batch), y[batch], clip_norm)
         eta, divisor = etas[t] if isinstance(etas, tuple) else etas, sampler.nominal_size(40)
         weights = weights - eta * (total / divisor + 0.1 * weights)
-        weights = weights + source.gaussian(weights.shape, eta / divisor * 0.2 * clip_norm)
+        weights = source.add_gaussian(weights, eta / divisor * 0.2 * clip_norm, grids[t % len(grids)])
         if diameter is not None:
             weights = weights * min(1.0, diameter / 2 / np.linalg.norm(weights))
-    assert solve(problem, plan, 8).weights == pytest.approx(weights, abs=1e-5)  # rounded to a grid
+    assert solve(problem, plan, 8).weights == pytest.approx(weights, abs=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.01, 50.0])

@@ -46,9 +46,6 @@ class BoundedRows:
     rounding : float
         The relative size of this room, a public constant: it depends neither on n nor on the rows. The rounding errors
         of two sums of contributions bounded by C are together at most ``rounding`` * C (docs/proofs.md, section 7).
-    longest_term : float
-        Upper bound on the norm of a row before the centre is subtracted plus that of the centre. Scores and sums of
-        centred rows are rounded relative to this length; otherwise it is ``largest_norm``.
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
@@ -84,10 +81,18 @@ class BoundedRows:
         self._transposed: list[tuple[slice, Any]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
         self.row_norm = float(row_norm)
-        self.largest_norm = self.longest_term = float(np.hypot(row_norm, intercept))
+        self.largest_norm = float(np.hypot(row_norm, intercept))
         self._stretch = 1.0
         self.rounding = ROUNDING
         self.norm_bound = self.largest_norm * (1 + self.rounding)
+
+    @property
+    def reach(self) -> float:
+        """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
+
+        Rounding errors of scores and sums are relative to this bound.
+        """
+        return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
 
     @property
     def largest_entry(self) -> float:
@@ -181,7 +186,6 @@ class BoundedRows:
         rows._norms.flags.writeable = False
         rows.largest_norm = float(np.hypot(reach if row_norm is None else row_norm, self.intercept))
         # Sums of x and of the centre are rounded before they are subtracted, so their errors are those of longer rows.
-        rows.longest_term = float(np.hypot(reach, self.intercept))
         rows._stretch = _stretch(reach, self.intercept)
         rows._transposed = None
         rows.rounding = _rounding(rows._stretch)
@@ -194,7 +198,7 @@ class BoundedRows:
         Each row times its coefficient must have norm at most ``clip_norm``, and each coefficient norm at most
         ``residual_bound``. Only public numbers enter the bound, which holds for any order of additions within blocks.
         """
-        summand = min(self._stretch * clip_norm, max(clip_norm, residual_bound * self.longest_term))
+        summand = min(self._stretch * clip_norm, max(clip_norm, residual_bound * self.reach))
         return sum_error(n, block_length(n, self._stretch, self.rounding)) * summand
 
     @property

@@ -102,7 +102,7 @@ def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, f
     length, curvature = rows.largest_norm, loss.curvature_bound
     largest = loss.residual_bound * length if math.isfinite(loss.residual_bound) else bound
     residuals = (256 + size / d) * u * largest + 8 * u * curvature * length
-    scores = (d + 24) * u * curvature * length * rows.longest_term
+    scores = (d + 24) * u * curvature * length * rows.reach
     sums = rows.sum_error(batch, bound, loss.residual_bound) / batch
     at_zero = float(np.linalg.norm(penalty.gradient(np.zeros_like(problem.start()))))
     fixed = residuals + sums + 8 * u * (bound + at_zero)
