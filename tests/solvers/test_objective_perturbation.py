@@ -247,7 +247,7 @@ def test_it_releases_the_minimiser_of_the_tilted_objective(tools, separable, obj
     plan = objective_plan(problem, budget, added_alpha=0.1)
     weights = solve(problem, plan, NoiseSource(3)).weights
     source = NoiseSource(3)
-    tilt = plan.linear_term((4,), source)
+    tilt, _ = plan.linear_term((4,), source)
     minimiser = minimise(problem, tolerance=plan.tolerance, tilt=tilt / 200, ridge=0.1)
     assert np.array_equal(weights, plan.noisy(minimiser, source))
     total = objective.gradient_sum(minimiser, problem.rows, y, math.inf) + tilt

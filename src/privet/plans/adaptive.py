@@ -165,7 +165,7 @@ class Purse:
             raise ValueError(f"the sums must be a list of at least one number, got shape {sums.shape}")
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(price)
-        return int(np.argmin(sums - self._source.gumbel(sums.size, scale)))
+        return int(self._source.top(-sums, scale)[0])
 
     def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
         """Return the sorted indices of large scores, by peeling: one exponential mechanism after the other.
@@ -196,8 +196,7 @@ class Purse:
         epsilon = selection_epsilon(positive("mu", mu) / math.sqrt(number))
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(mu)
-        noisy = scores + self._source.gumbel(scores.size, scale)
-        return np.sort(np.argpartition(-noisy, number - 1)[:number])
+        return self._source.top(scores, scale, number)
 
     def close(self) -> None:
         """End the run: nothing more can be released."""

@@ -176,7 +176,7 @@ class QuantilePlan:
         """Draw a grid point with the exponential mechanism."""
         choices = self.choices(tally, q)
         log_weights = np.log(choices.sizes) + self.query_epsilon / 2 * choices.scores
-        run = int(np.argmax(log_weights + source.gumbel(log_weights.size, 1.0)))
+        run = int(source.top(log_weights, 1.0)[0])
         return int(choices.starts[run]) + source.below(int(choices.sizes[run]))
 
     def _places(self, u: Floats) -> NDArray[np.int64]:

@@ -24,7 +24,8 @@ from privet.privacy.noise.ziggurat import CHOICE_BITS, SHARES, Vector, ziggurat
 ERROR = 2.0**-47  # bound on the distance between an approximation and its ideal draw
 PIECE = 1 << 18  # numbers that are drawn at a time: their approximations and words fit into the cache
 
-_POOL = 1 << 13  # numbers that are drawn in advance, from which small requests are served
+_SMALL = 1 << 10  # requests up to this size are served from a pool of numbers that were drawn in advance
+_POOLS = 1 << 12, 1 << 15  # sizes of the first pool and of the largest
 _CLOSE = 2.0**-36  # distance to the density, or to the level, within which exact arithmetic decides
 _FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, or their logarithm would be imprecise
 
@@ -100,11 +101,11 @@ class NormalStream:
 
         Small requests are served from a pool. If too little of it is left, the rest is discarded.
         """
-        if size > _POOL // 8:
+        if size > _SMALL:
             return self._draw(size, scale)
         with self._lock:
             if self._taken + size > len(self._pool):
-                self._pool, self._taken = self._draw(_POOL), 0
+                self._pool, self._taken = self._draw(min(max(4 * len(self._pool), _POOLS[0]), _POOLS[1])), 0
             self._taken += size
             return self._pool.part(self._taken - size, size)
 

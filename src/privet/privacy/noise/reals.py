@@ -4,8 +4,8 @@ A real number that was drawn at random is known up to an interval: it is a monot
 which some leading bits are known. Whoever has to decide something about the number, for instance to which integer it is
 rounded, asks for the interval. If the interval does not decide, :meth:`~LazyReal.refine` draws further bits. The
 decision then has exactly the probability that it has for the ideal real number, because unseen bits are drawn as if the
-number had been complete from the start. Everything here is exact: fractions, and the functions of Python's decimal
-module, which are correctly rounded at any precision and whose last digits are not trusted.
+number had been complete from the start. Everything here is exact: fractions, integers, and decimal numbers that are
+rounded outwards (:mod:`~privet.privacy.noise.enclosures`).
 """
 
 import math
@@ -16,10 +16,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol
 
+from privet.privacy.noise import enclosures
+
 Interval = tuple[Fraction, Fraction]
 MoreBits = Callable[[], int]  # returns 64 random bits as an integer
-
-_SPARE_DIGITS = 5
 
 
 class LazyUniform:
@@ -126,15 +126,15 @@ def nearest_integer(shift: Fraction, factor: Fraction, *draws: LazyReal) -> int:
 
 
 def exponential(x: Fraction, bits: int) -> Interval:
-    """Return bounds of exp(x), for x <= 0, that are about 2^-bits apart."""
-    context = _context(bits)
-    return _widened(context.exp(_decimal(x, context)), bits)
+    """Return bounds of exp(x) that are about 2^-bits apart, for x <= 0."""
+    down, up = enclosures.directed(bits)
+    return Fraction(enclosures.exp(_decimal(x, down), down)), Fraction(enclosures.exp(_decimal(x, up), up))
 
 
 def logarithm(x: Fraction, bits: int) -> Interval:
-    """Return bounds of log(x), for 0 < x <= 1, that are about 2^-bits apart."""
-    context = _context(bits)
-    return _widened(context.ln(_decimal(x, context)), bits)
+    """Return bounds of log(x) that are about 2^-bits apart, for 0 < x <= 1."""
+    down, up = enclosures.directed(bits)
+    return Fraction(enclosures.log(_decimal(x, down), down)), Fraction(enclosures.log(_decimal(x, up), up))
 
 
 def square_root(x: Fraction, bits: int) -> Interval:
@@ -163,23 +163,8 @@ def _arctan_of_inverse(n: int, one: int) -> int:
     return total
 
 
-def _context(bits: int) -> Context:
-    return Context(prec=int(0.31 * bits) + 2 * _SPARE_DIGITS, Emin=-(10**9), Emax=10**9)
-
-
 def _decimal(x: Fraction, context: Context) -> Decimal:
     return context.divide(Decimal(x.numerator), Decimal(x.denominator))
-
-
-def _widened(value: Decimal, bits: int) -> Interval:
-    """Return an interval that contains the exact value of a function whose argument was rounded.
-
-    An argument x <= 1 is rounded by a relative 10^-prec, which changes exp(x) by at most |x| exp(x) times that and
-    log(x) by at most that.
-    """
-    middle = Fraction(value)
-    width = Fraction(1, 10 ** (int(0.31 * bits) + _SPARE_DIGITS)) * (1 + abs(middle))
-    return middle - width, middle + width
 
 
 def _absolute(low: Fraction, high: Fraction) -> Interval:

@@ -102,24 +102,22 @@ def _add_rounded(
     grid: float,
     decide: Callable[[int], int],
 ) -> None:
-    """Write ``values + grid * noise``, rounded to the grid, to ``result``.
+    """Write ``values + grid * noise``, rounded to the grid, to ``result``, and overwrite the noise.
 
     Sums are computed in steps of the grid. Their errors are at most ``margin``, that of the noise with room for the
     rounding of its size, plus the rounding of the values' size, for which 2^-51 times their norm is more than enough.
     The multiples of the grid next to sums that lie closer than that to a rounding boundary are found by ``decide``.
     """
-    totals, rounded = np.empty((2, min(values.size, CHUNK)))
     for start in range(0, values.size, CHUNK):
-        given = values[start : start + CHUNK]
-        total, nearest = totals[: given.size], rounded[: given.size]
-        np.multiply(given, 1 / grid, out=total)  # exact, unless it overflows
-        limit = 0.5 - margin - 2.0**-51 * math.sqrt(np.dot(total, total))
-        np.add(total, noise[start : start + CHUNK], out=total)
-        np.rint(total, out=nearest)
-        np.subtract(total, nearest, out=total)
-        if not (np.maximum.reduce(total) < limit and np.minimum.reduce(total) > -limit):
+        given, drawn = values[start : start + CHUNK], noise[start : start + CHUNK]
+        total = np.multiply(given, 1 / grid, dtype=np.float64)  # exact, unless it overflows
+        limit = 0.5 - margin - 2.0**-51 * math.sqrt(total.dot(total))
+        total += drawn
+        nearest = np.rint(total, out=drawn)
+        total -= nearest
+        if not np.maximum.reduce(np.abs(total, out=total)) < limit:
             _check_finite(given)
-            for position in np.flatnonzero(~(np.abs(total) < limit)).tolist():
+            for position in np.flatnonzero(~(total < limit)).tolist():
                 nearest[position] = decide(start + position)
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
 

@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive, probability, whole
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
-from privet.privacy.noise import release
+from privet.privacy.noise import choices, release, sampling
 from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.lattice import LatticeLaw
 from privet.privacy.noise.normals import ERROR, PIECE, Normals, NormalStream
@@ -71,6 +72,7 @@ class NoiseSource:
         self._process = os.getpid()
         self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
+        self._bits: Keystream | None = None
         self._stream: NormalStream | None = None
 
     @property
@@ -163,24 +165,24 @@ class NoiseSource:
 
     def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
         """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
-        generator, step = self._live(), 1 << law.bits
-        coarse = generator.binomial(law.coarse, 0.5, count("size", size)).astype(np.int64)
-        fine = generator.integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
+        step = 1 << law.bits
+        coarse = sampling.binomial_half(law.coarse, count("size", size), self._words())
+        fine = self._live().integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
         drawn: NDArray[np.int64] = step * coarse + fine - law.reach
         return drawn
 
-    def gumbel(self, size: int, scale: float) -> NDArray[np.float64]:
-        """Return independent Gumbel draws. Scores plus Gumbel noise have the argmax of the exponential mechanism."""
-        return self._live().gumbel(0.0, positive("scale", scale), count("size", size))
+    def top(
+        self, scores: NDArray[Any], scale: float, number: int = 1, copies: NDArray[np.int64] | None = None
+    ) -> Indices:
+        """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
+
+        See :func:`privet.privacy.noise.choices.race`.
+        """
+        return choices.race(scores, scale, number, self._words(), copies)
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return an index drawn with probability proportional to its weight, for instance of a random stop."""
-        weights = np.asarray(weights, dtype=np.float64)
-        shares = np.cumsum(weights)
-        if weights.ndim != 1 or not shares.size or weights.min() < 0 or not 0 < shares[-1] < np.inf:
-            raise ValueError("weights must be a nonempty list of finite, nonnegative numbers that are not all 0")
-        place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
-        return min(place, int(np.flatnonzero(weights)[-1]))  # rounding may carry the product up to the total
+        return sampling.weighted_index(weights, self._words())
 
     def below(self, bound: int) -> int:
         """Return one of the integers 0, ..., bound - 1, all equally likely."""
@@ -189,13 +191,10 @@ class NoiseSource:
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
 
-        The number of units is drawn from a binomial law, then a uniform set of that size. The law is the same, and the
-        time is proportional to the batch rather than to n.
+        The law is exact. If the batch is a small part of many units, the time is proportional to the batch.
         """
         n, rate = count("n", n, at_least=0), probability("rate", rate)
-        if n == 0:
-            return np.empty(0, dtype=np.int64)
-        return self._subset(n, int(self._live().binomial(n, rate)))
+        return sampling.poisson_sample(n, rate, self._words(), self._subset)
 
     def fixed_batch(self, n: int, size: int) -> Indices:
         """Return the sorted indices of a uniformly random set of ``size`` of n units, without replacement."""
@@ -210,6 +209,13 @@ class NoiseSource:
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int64, copy=False)
+
+    def _words(self) -> Callable[[int], NDArray[np.uint64]]:
+        """Return a function that returns random words, from a keystream with a key of its own."""
+        generator = self._live()
+        if self._bits is None:
+            self._bits = Keystream(generator.bytes(32))
+        return self._bits.words
 
     def _normals(self) -> NormalStream:
         """Return the stream of normal numbers, which has a key of its own."""
