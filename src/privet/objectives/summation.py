@@ -51,7 +51,7 @@ def block_length(n: int, stretch: float = 1.0, allowance: float = ROUNDING) -> i
 
 
 def sum_error(n: int, length: int) -> float:
-    """Return a bound on the rounding error of a sum over at most n rows in blocks, relative to the norm of its terms."""
+    """Return a bound on the rounding error of a sum over at most n rows in blocks, relative to the largest term."""
     return 1.01 * _UNIT_ROUNDOFF * n * (min(n, length) + _OTHER_ROUNDINGS)
 
 

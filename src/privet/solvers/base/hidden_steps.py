@@ -18,8 +18,8 @@ from privet.plans import GradientPlan
 from privet.privacy.events import LastIterate
 from privet.privacy.iteration import last_iterate_mu
 from privet.solvers.base.interface import Problem
+from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 
-_UNIT_ROUNDOFF = 2.0**-53
 _GRID_SHARE, _FLOAT_SHARE = 0.25, 0.49  # of the charge; the rest is for the rounding of the noise's standard deviation
 _COARSEST, _FINEST = 2.0**-20, 2.0**-41  # steps of the grid, divided by the standard deviation of the noise
 _LARGEST_RADIUS = 2.0**100
@@ -54,9 +54,8 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
 
     Formal guarantees
     -----------------
-    The rounding errors of all steps together increase the mu of a run by at most ``plan.event.rounding_mu()``, for
-    losses and regularisers that are as accurate as :func:`step_error` says. All of privet's are. Raise ValueError if
-    the charge does not suffice, before any noise is drawn.
+    The rounding errors of all steps together increase the mu of a run by at most ``plan.event.rounding_mu()``. Raise
+    ValueError if that is not certain, before any noise is drawn.
     """
     event, descent = plan.event, plan.descent
     assert isinstance(event, LastIterate) and descent is not None
@@ -64,8 +63,8 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
     sizes, divisor = np.asarray(descent.step_sizes), plan.divisor(n)
     noise = sizes * (plan.noise_std / divisor)
     per_noise, per_length = _mus(noise, descent.contraction, plan.steps)
-    # Rounding moves each of the two iterates by half a step of the grid per coordinate. One share of the charge pays for
-    # grids in proportion to the noise, the other one for a least step, as rounding small steps finely takes long.
+    # Rounding moves each of the two iterates by half a step of the grid per coordinate. One share of the charge is for
+    # grids in proportion to the noise, the other one for a least step, because exact noise on a fine grid takes longer.
     grid_mu = _GRID_SHARE * charge / math.sqrt(dimension)
     share, least = min(grid_mu / per_noise, _COARSEST), grid_mu / per_length
     # All other errors of a step of size eta are at most eta (fixed + slope |w|) + still |w|.
@@ -91,24 +90,14 @@ def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, f
     A step of size eta on the mean gradient of ``batch`` records, from weights in a ball of radius r onto which they
     were projected, errs by at most eta (fixed + slope r) + still r. This includes the errors of the projection, and
     constants by which steps contract a little less than computed. It does not include the grid.
-
-    The residuals of a loss must be accurate to (256 + outputs) u relative to their bound (to themselves, if they are
-    unbounded), apart from what a change of the score s by 8 u (1 + |s|) explains. The gradient of a regulariser must be
-    accurate to 4 u relative to the largest norm that its smoothness allows.
     """
-    u, rows, loss, penalty = _UNIT_ROUNDOFF, problem.rows, problem.objective, problem.regulariser
-    d, size = rows.dimension, problem.start().size
-    bound = min(clip_norm, problem.lipschitz)
-    length, curvature = rows.largest_norm, loss.curvature_bound
-    largest = loss.residual_bound * length if math.isfinite(loss.residual_bound) else bound
-    residuals = (256 + size / d) * u * largest + 8 * u * curvature * length
-    scores = (d + 24) * u * curvature * length * rows.reach
-    sums = rows.sum_error(batch, bound, loss.residual_bound) / batch
-    at_zero = float(np.linalg.norm(penalty.gradient(np.zeros_like(problem.start()))))
-    fixed = residuals + sums + 8 * u * (bound + at_zero)
-    slope = scores + 8 * u * penalty.smoothness
-    steeper = 24 * u * problem.smoothness  # step sizes and constants are rounded, too
-    return 2.02 * fixed, 2.02 * (slope + steeper), 2.02 * 48 * u
+    bound, smoothness = min(clip_norm, problem.lipschitz), problem.smoothness
+    fixed = rounding_besides_sums(problem, bound, 0.0)
+    slope = rounding_besides_sums(problem, bound, 1.0) - fixed
+    sums = problem.rows.sum_error(batch, bound, problem.objective.residual_bound) / batch
+    # Errors occur in both runs. That of a constant is multiplied by the distance of the weights, which is at most 2 r.
+    doubled = 2.02 * UNIT_ROUNDOFF
+    return 2.02 * (fixed + sums) + 8 * doubled * bound, 2.02 * slope + 32 * doubled * smoothness, 48 * doubled
 
 
 def _mus(noise: NDArray[Any], contraction: float | tuple[float, ...], steps: int) -> tuple[float, float]:
