@@ -35,9 +35,9 @@ class Watched(NoiseSource):
         self.scales.append(std)
         return super().gaussian(shape, std, dtype)
 
-    def gumbel(self, size, scale):
+    def top(self, scores, scale, number=1, copies=None):
         self.scales.append(scale)
-        return super().gumbel(size, scale)
+        return super().top(scores, scale, number, copies)
 
 
 def purse_of(mu=1.0, seed=0):

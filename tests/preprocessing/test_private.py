@@ -1,6 +1,7 @@
 import math
 import pickle
 import re
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -238,12 +239,14 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(rows, monkeypatch, 
 
 def test_every_quantile_is_drawn_once(rows, monkeypatch):
     scales = []
-    gumbel = NoiseSource.gumbel
+    top = NoiseSource.top
     monkeypatch.setattr(
-        NoiseSource, "gumbel", lambda self, size, scale: scales.append(scale) or gumbel(self, size, scale)
+        NoiseSource, "top", lambda self, scores, scale, **rest: scales.append(scale) or top(self, scores, scale, **rest)
     )
     scaler = scaler_of(method="quantiles", delta=0.0).fit(rows)
-    assert scales == [1.0] * len(scaler.guarantee_.event.events)
+    events = scaler.guarantee_.event.events
+    assert scales == [pytest.approx(2 / event.epsilon, rel=1e-15) for event in events]
+    assert all(Fraction(scale) >= 2 / Fraction(event.epsilon) for scale, event in zip(scales, events, strict=True))
 
 
 @by_method

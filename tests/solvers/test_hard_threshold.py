@@ -33,9 +33,9 @@ class Watched(NoiseSource):
         self.stds.append(std)
         return super().gaussian(shape, std, dtype)
 
-    def gumbel(self, size, scale):
+    def top(self, scores, scale, number=1, copies=None):
         self.scales.append(scale)
-        return super().gumbel(size, scale)
+        return super().top(scores, scale, number, copies)
 
 
 def range_of(mu):

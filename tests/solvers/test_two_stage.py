@@ -50,9 +50,9 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales, self.stds = [], []
 
-    def gumbel(self, size, scale):
-        self.scales.append((size, scale))
-        return super().gumbel(size, scale)
+    def top(self, scores, scale, number=1, copies=None):
+        self.scales.append((scores.size, scale))
+        return super().top(scores, scale, number, copies)
 
     def gaussian(self, shape, std, dtype=np.float64):
         self.stds.append(std)
