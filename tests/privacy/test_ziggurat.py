@@ -1,3 +1,4 @@
+import itertools
 import math
 from fractions import Fraction
 
@@ -49,7 +50,7 @@ def tops():
 
 def test_rectangles_become_narrower_and_lie_under_the_density(tops):
     assert TABLE.boxes == 1021
-    assert all(one > other for one, other in zip(EDGES[:-1], EDGES[1:], strict=True))
+    assert all(one > other for one, other in itertools.pairwise(EDGES))
     assert EDGES[-1] == 0
     assert all(top[1] < density[0] for top, density in zip(tops, DENSITY[:-1], strict=True))
     low, high = TABLE.top(7, BITS)
@@ -208,7 +209,7 @@ def test_acceptance_at_the_boundary_is_decided_by_further_bits():
     for seed in range(40):
         bits = Scripted(trials(choice, 1 << 63, math.floor(level * 2**64)), trials(0, 0, 0))
         bits._begin(seed.to_bytes(32, "little"))
-        draws, found = NormalStream(bits)._draw_outside(np.arange(1))
+        _, found = NormalStream(bits)._draw_outside(np.arange(1))
         outcomes.add(int(found.boxes[0]))
         if found.boxes[0] == 9:
             assert found.refined[0].bits > 64

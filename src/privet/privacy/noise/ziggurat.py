@@ -122,7 +122,7 @@ class Ziggurat:
 
 @lru_cache(maxsize=8)
 def _inverse_sums(bits: int) -> list[int]:
-    """Return the sum of 1/half-width over the rectangles up to each one, each term rounded down, in units of 2^-bits."""
+    """Return the sums of 1/half-width over the rectangles up to each one, rounded down, in units of 2^-bits."""
     edges = [float(edge).as_integer_ratio() for edge in ziggurat().edges[:-1]]
     return list(accumulate((denominator << bits) // numerator for numerator, denominator in edges))
 
