@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows
+from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
 
@@ -85,6 +85,14 @@ class BoundedRows:
         self._stretch = 1.0
         self.rounding = ROUNDING
         self.norm_bound = self.largest_norm * (1 + self.rounding)
+
+    @property
+    def reach(self) -> float:
+        """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
+
+        Rounding errors of scores and sums are relative to this bound.
+        """
+        return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
 
     @property
     def largest_entry(self) -> float:
@@ -183,6 +191,15 @@ class BoundedRows:
         rows.rounding = _rounding(rows._stretch)
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
+
+    def sum_error(self, n: int, clip_norm: float, residual_bound: float) -> float:
+        """Return a bound on the rounding error of one sum over at most ``n`` of these rows, by :meth:`combine`.
+
+        Each row times its coefficient must have norm at most ``clip_norm``, and each coefficient norm at most
+        ``residual_bound``. Only public numbers enter the bound, which holds for any order of additions within blocks.
+        """
+        summand = min(self._stretch * clip_norm, max(clip_norm, residual_bound * self.reach))
+        return sum_error(n, block_length(n, self._stretch, self.rounding)) * summand
 
     @property
     def centred_norm_bound(self) -> float:

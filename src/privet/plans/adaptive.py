@@ -16,6 +16,7 @@ from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.release import checked_grid
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -72,8 +73,8 @@ class AdaptivePlan:
         """
         bound = bound or assumed(f"each {unit} contributes to a sum at most the bound stated for that sum")
         spent = enforced(
-            f"every unit takes part in every sum; each Gaussian noise on a sum and each Gumbel noise on a choice has a "
-            f"price, and the squared prices add up to at most {self.mu:.6g}^2",
+            f"every unit takes part in every sum; each Gaussian noise on a sum and each choice, drawn exactly by the "
+            f"exponential mechanism, has a price, and the squared prices add up to at most {self.mu:.6g}^2",
             detail=True,
         )
         return Guarantee.of(
@@ -136,6 +137,7 @@ class Purse:
         bound, mu = positive("bound", bound), positive("mu", mu)
         total = _finite("a sum", total)
         std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
+        checked_grid(std)  # before the price is paid
         self._pay(mu)
         return self._source.add_gaussian(total, std)
 
@@ -154,8 +156,8 @@ class Purse:
 
         Formal guarantees
         -----------------
-        epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so index i
-        is returned with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every
+        epsilon-DP and ``selection_mu(epsilon)``-GDP. Index i is returned with probability proportional to
+        exp(-epsilon sums[i] / (4 bound)), drawn exactly (docs/proofs.md, section 27). Replacing a record moves every
         sum by at most 2 ``bound``, up or down, so the odds of any two indices change by a factor of at most
         exp(epsilon). This epsilon is called the range of the mechanism.
         """
@@ -183,12 +185,12 @@ class Purse:
 
         Formal guarantees
         -----------------
-        mu-GDP. Let epsilon = ``selection_epsilon(mu / sqrt(number))``. Gumbel noise of scale 4 ``bound`` / epsilon is
-        added to each score once, and the indices of the largest noisy scores are returned. They have the same
-        distribution as indices that are chosen one after the other by exponential mechanisms of range epsilon, each
-        among the indices not chosen before (Durfee and Rogers, "Practical Differentially Private Top-k Selection with
-        Pay-what-you-get Composition", Lemma 4.2). Each of these choices is ``selection_mu(epsilon)``-GDP, and their
-        squared prices add up to at most mu^2.
+        mu-GDP. Let epsilon = ``selection_epsilon(mu / sqrt(number))``. Ideal Gumbel noise of scale 4 ``bound`` /
+        epsilon is added to each score once, and the indices of the largest noisy scores are returned, drawn exactly
+        (docs/proofs.md, section 27). They have the same distribution as indices that are chosen one after the other by
+        exponential mechanisms of range epsilon, each among the indices not chosen before (Durfee and Rogers, "Practical
+        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2). Each of these choices is
+        ``selection_mu(epsilon)``-GDP, and their squared prices add up to at most mu^2.
         """
         bound, scores = positive("bound", bound), _finite("the scores", scores)
         if scores.ndim != 1 or not 1 <= number <= scores.size:
