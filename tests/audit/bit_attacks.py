@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import NoiseSource
+from privet.privacy.noise import release
 from privet.privacy.noise.release import grid_step
 
 # ----------------------------------------------------------------------------------------------------- the attack
@@ -374,3 +375,13 @@ def plant_float_noise(monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
 
     for planted in (add_gaussian, add_k_norm, top, lattice):
         monkeypatch.setattr(NoiseSource, planted.__name__, planted)
+
+
+def force_exact_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first pass in floats decide nothing, so that exact arithmetic rounds every number."""
+    add_rounded = release._add_rounded
+
+    def add(values: Any, result: Any, noise: Any, margin: float, *others: Any) -> None:
+        add_rounded(values, result, noise, 1.0, *others)
+
+    monkeypatch.setattr(release, "_add_rounded", add)

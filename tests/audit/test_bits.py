@@ -22,7 +22,6 @@ from privet.audit import pairs
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans import AdaptivePlan, FullBatch, GradientPlan, OutputPlan
 from privet.privacy import Budget, NoiseSource
-from privet.privacy.noise import release
 from privet.privacy.noise.release import grid_step
 from privet.solvers import Problem, Run, noisy_gradient_descent
 
@@ -33,6 +32,7 @@ from bit_attacks import (
     Heard,
     attacked,
     could_have_come_from,
+    force_exact_arithmetic,
     overheard,
     plant_float_noise,
     ziggurat_units,
@@ -73,8 +73,7 @@ def test_releases_lie_on_a_public_grid_whatever_the_data():
 
 
 def test_exact_arithmetic_alone_stays_on_the_same_grid(monkeypatch):
-    """The first pass in floats may decide nothing, so that every number takes the slow path."""
-    monkeypatch.setattr(release, "ERROR", 1.0)
+    force_exact_arithmetic(monkeypatch)
     assert not outside({path.name: heard_on(path, 2) for path in paths(12)})
 
 
@@ -275,7 +274,7 @@ def test_low_bits_do_not_depend_on_the_value(add):
 
 @pytest.mark.parametrize(("add", "size"), [("add_gaussian", 1000), ("add_k_norm", 40)])
 def test_low_bits_from_exact_arithmetic_do_not_depend_on_the_value(add, size, monkeypatch):
-    monkeypatch.setattr(release, "ERROR", 1.0)
+    force_exact_arithmetic(monkeypatch)
     assert all(has_fair_low_bits(add, place, size=size) for place in (*PLACES[:4], PLACES[-1]))
 
 
@@ -292,7 +291,7 @@ def test_noise_on_a_coarser_grid_than_the_values_is_noticed(monkeypatch):
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_values_whose_unit_is_as_large_as_the_noise_are_rounded_from_the_ideal_sum(is_slow, monkeypatch):
     if is_slow:
-        monkeypatch.setattr(release, "ERROR", 1.0)
+        force_exact_arithmetic(monkeypatch)
     size, value = 2000, 2.0**52 + 8
     moved = NoiseSource(3).add_gaussian(np.full(size, value), 1.0) - value
     cells = np.arange(-3, 4)
@@ -306,7 +305,7 @@ def test_values_whose_unit_is_as_large_as_the_noise_are_rounded_from_the_ideal_s
 def test_zero_has_one_sign(is_slow, monkeypatch):
     """The sign of a float zero would be that of a float sum, not that of the ideal sum."""
     if is_slow:
-        monkeypatch.setattr(release, "ERROR", 1.0)
+        force_exact_arithmetic(monkeypatch)
     for kind in (np.float32, np.float64):
         released = NoiseSource(0).add_gaussian(np.zeros(200, dtype=kind), 1.0, grid=4.0)
         assert (released == 0).sum() > 150
