@@ -366,18 +366,20 @@ def seed_fixed(monkeypatch):
 
 @planted(pure_output)
 def tails_cut_off(monkeypatch):
-    k_norm = NoiseSource.k_norm
-    monkeypatch.setattr(
-        NoiseSource,
-        "k_norm",
-        lambda self, shape, scale, dtype: np.clip(k_norm(self, shape, scale, dtype), -3 * scale, 3 * scale),
-    )
+    add_k_norm = NoiseSource.add_k_norm
+
+    def clipped(self, values, scale):
+        return values + np.clip(add_k_norm(self, np.zeros_like(values), scale), -3 * scale, 3 * scale)
+
+    monkeypatch.setattr(NoiseSource, "add_k_norm", clipped)
 
 
 @planted(pure_output_wide)
 def laplace_in_each_coordinate(monkeypatch):
     monkeypatch.setattr(
-        NoiseSource, "k_norm", lambda self, shape, scale, dtype: self._live().laplace(0.0, scale, shape)
+        NoiseSource,
+        "add_k_norm",
+        lambda self, values, scale: values + self._live().laplace(0.0, scale, values.shape),
     )
 
 
@@ -483,7 +485,7 @@ def output_sensitivity_halved(monkeypatch):
 def smoothing_taken_to_lower_the_sensitivity(monkeypatch):
     def noisy(step, total):
         spared = math.sqrt(beta(total.size, 3.0))
-        return laplacian_smoothing(total, 3.0) + step._source.gaussian(total.shape, spared * step._noise_std)
+        return step._source.add_gaussian(laplacian_smoothing(total, 3.0), spared * step._noise_std)
 
     monkeypatch.setattr(Step, "noisy", noisy)
 

@@ -1,4 +1,5 @@
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -419,7 +420,7 @@ def test_a_failed_fit_never_leaves_a_partial_model(binary, monkeypatch):
         before, guarantee = model.predict(X), model.guarantee_
         with monkeypatch.context() as patch, pytest.raises((ValueError, RuntimeError)):
             if broken_noise:
-                patch.setattr(NoiseSource, "gaussian", lambda *args: (_ for _ in ()).throw(RuntimeError("no entropy")))
+                patch.setattr(NoiseSource, "add_gaussian", Mock(side_effect=RuntimeError("no entropy")))
             model.fit(bad_X, bad_y)
         try:
             after = model.predict(X)

@@ -68,15 +68,15 @@ def test_the_errors_of_two_sums_stay_within_the_allowance_for_every_number_of_ro
     allowance = ROUNDING * max(1.0, stretch / 4)
     for n in [1, 2, 3, *(2**k + j for k in range(2, 30) for j in (-1, 0, 1)), 10**6, 10**9, MOST_ROWS]:
         length = block_length(n, stretch, allowance)
-        assert 1 <= length <= 65_536
+        assert 1 <= length <= 32_768
         levels = math.floor(math.log2(-(-n // length))) + 1
         roundings = length + levels + 8
         per_term = roundings * U / (1 - roundings * U)
         assert 2 * n * per_term * Fraction(stretch) <= Fraction(allowance) * Fraction(995, 1000)
 
 
-def test_up_to_eight_million_rows_blocks_are_as_long_as_before():
-    assert block_length(8_000_000) == 65_536
+def test_up_to_sixteen_million_rows_blocks_have_their_full_length():
+    assert block_length(16_000_000) == 32_768
     assert 400 < block_length(MOST_ROWS) < 500
 
 

@@ -223,16 +223,16 @@ def test_the_guarantee_is_conditional_on_a_seed_only(rows, method, seed):
 @pytest.mark.parametrize("delta", [1e-5, 0.0])
 def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(rows, monkeypatch, delta):
     drawn = []
-    for name in ("gaussian", "k_norm"):
+    for name in ("add_gaussian", "add_k_norm"):
         monkeypatch.setattr(
             NoiseSource,
             name,
-            lambda self, shape, scale, dtype, name=name: drawn.append((name, shape, scale)) or np.zeros(shape),
+            lambda self, values, scale, name=name: drawn.append((name, values.shape, scale)) or values,
         )
     scaler = scaler_of(0.7, delta=delta).fit(rows)
     sensitivity = 2 * math.sqrt(3) / 400
     scale = gaussian_sigma(sensitivity, Budget(0.7, delta)) if delta else sensitivity / 0.7
-    assert drawn == [("gaussian" if delta else "k_norm", (6,), pytest.approx(scale, rel=1e-6))]
+    assert drawn == [("add_gaussian" if delta else "add_k_norm", (6,), pytest.approx(scale, rel=1e-6))]
     assert f"{drawn[0][2]:.6g}" in scaler.guarantee_.statement(verbose=True)
     assert scaler.center_ == pytest.approx(np.clip(rows, -4, 4).mean(axis=0), abs=1e-7)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privet.objectives.matrices import divided, products_alone, row_norms, stored_once
-from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows
+from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
 
@@ -193,6 +193,15 @@ class BoundedRows:
         rows.rounding = _rounding(rows._stretch)
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
+
+    def sum_error(self, n: int, clip_norm: float, residual_bound: float) -> float:
+        """Return a bound on the rounding error of one sum over at most ``n`` of these rows, by :meth:`combine`.
+
+        Each row times its coefficient must have norm at most ``clip_norm``, and each coefficient norm at most
+        ``residual_bound``. Only public numbers enter the bound, which holds for any order of additions within blocks.
+        """
+        summand = min(self._stretch * clip_norm, max(clip_norm, residual_bound * self.reach))
+        return sum_error(n, block_length(n, self._stretch, self.rounding)) * summand
 
     @property
     def centred_norm_bound(self) -> float:

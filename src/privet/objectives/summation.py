@@ -18,7 +18,7 @@ MOST_ROWS = 2**30
 ROUNDING = 2.0**-13
 
 _UNIT_ROUNDOFF = 2.0**-53
-_LONGEST_BLOCK = 65_536
+_LONGEST_BLOCK = 32_768
 _OTHER_ROUNDINGS = 40  # per term, besides those of its block: of products and factors, and of adding blocks in pairs
 _SHARE = 0.99  # of the allowance for sums. The rest is for the norms and factors by which contributions are clipped.
 
@@ -48,6 +48,11 @@ def block_length(n: int, stretch: float = 1.0, allowance: float = ROUNDING) -> i
     # Two sums of n terms, each term rounded `length + other` times, to first order, plus 1 % for higher orders.
     error_per_rounding = 2.02 * _UNIT_ROUNDOFF * max(n, 1) * stretch
     return int(min(_SHARE * allowance / error_per_rounding - _OTHER_ROUNDINGS, _LONGEST_BLOCK))
+
+
+def sum_error(n: int, length: int) -> float:
+    """Return a bound on the rounding error of a sum over at most n rows in blocks, relative to the largest term."""
+    return 1.01 * _UNIT_ROUNDOFF * n * (min(n, length) + _OTHER_ROUNDINGS)
 
 
 def total_of(values: NDArray[np.float64]) -> float:

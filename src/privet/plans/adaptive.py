@@ -16,6 +16,7 @@ from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.release import checked_grid
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -136,6 +137,7 @@ class Purse:
         bound, mu = positive("bound", bound), positive("mu", mu)
         total = _finite("a sum", total)
         std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
+        checked_grid(std)  # before the price is paid
         self._pay(mu)
         return self._source.add_gaussian(total, std)
 

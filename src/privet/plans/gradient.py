@@ -230,11 +230,10 @@ class GradientPlan:
 class Step:
     """One step of a run: a batch, and noise for one sum over it."""
 
-    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource, grid: float | None = None) -> None:
+    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
         self.batch = batch
         self._noise_std = noise_std
         self._source = source
-        self._grid = grid
         self._is_open = True
         self._noise: _Drawn | None = None
 
@@ -244,10 +243,20 @@ class Step:
         The noise does not depend on the sum.
         """
         if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std, self._grid))
+            self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
 
-    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
+    def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
+        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
+
+        Parameters
+        ----------
+        total : array
+            The sum, or a vector that does not depend on the batch plus ``scale`` times the sum.
+        scale : float
+            Factor of the sum in ``total``, above 0, by which the noise is multiplied.
+        grid : float or None
+            The result is rounded to multiples of this power of two; None for the default of the noise source.
+        """
         if not self._is_open:
             raise PlanError(
                 "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
@@ -255,7 +264,7 @@ class Step:
             )
         self._is_open = False
         prepared = None if self._noise is None else self._noise.result()
-        return self._source.add_gaussian(total, self._noise_std, self._grid, prepared)
+        return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared)
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""

@@ -19,6 +19,7 @@ from privet.denoise import Denoiser
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import (
     ALL_ITERATES,
     Problem,
@@ -188,9 +189,13 @@ def _check_centred(problem: Problem, public: Problem | None, descent: GradientPl
     # Centred rows have a larger allowance for rounding, which is the same for every centre in the ball.
     anywhere = np.zeros(problem.rows.n_features)
     anywhere[0] = problem.rows.row_norm
-    for part in filter(None, (problem, public)):
-        centred = part.rows.centred(anywhere, problem.rows.row_norm)
-        check_last_iterate(replace(part, rows=centred), descent, n=n)
+    parts = [
+        replace(part, rows=part.rows.centred(anywhere, problem.rows.row_norm))
+        for part in filter(None, (problem, public))
+    ]
+    for part in parts:
+        check_last_iterate(part, descent, n=n)
+    rounding_of(parts, descent, n)
 
 
 def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

@@ -47,6 +47,10 @@ class LastIterate(Event):
     secret : Secret
     runs : int
         How many such runs were made, each with its own noise and secrets.
+    rounding : float
+        What a run in floating-point arithmetic is charged for its rounding errors, relative to the mu of the worst
+        place. It is added to the mu of every place: docs/proofs.md, section 16. Plans set it, and solvers keep the
+        errors below it. 0 stands for steps in real numbers.
     """
 
     noise_multiplier: float
@@ -59,6 +63,7 @@ class LastIterate(Event):
     diameter: float | None = None
     secret: Secret = Secret.NOTHING
     runs: int = 1
+    rounding: float = 0.0
 
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     is_repeatable: ClassVar[bool] = True
@@ -67,6 +72,7 @@ class LastIterate(Event):
         counts = {name: count(name, getattr(self, name)) for name in ("n", "passes", "size", "runs")}
         counts["public"] = count("public", self.public, at_least=0)
         self._keep(noise_multiplier=checked_noise_multiplier(self.noise_multiplier), **counts)
+        self._keep(rounding=nonnegative("rounding", self.rounding))
         if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be taken from n = {self.n} units")
         if self.diameter is not None:
@@ -174,7 +180,11 @@ class LastIterate(Event):
 
     def place_mus(self) -> Floats:
         """Return the mu of the units of each place in the order, for one run whose order and length are known."""
-        return place_mus(self._schedule()) / self.noise_multiplier
+        return place_mus(self._schedule()) / self.noise_multiplier + self.rounding_mu()
+
+    def rounding_mu(self) -> float:
+        """Return the part of every mu of one run that pays for rounding errors."""
+        return self.rounding * self._ideal_mu() if self.rounding else 0.0
 
     def mixture(self) -> tuple[Floats, Floats]:
         """Return mus and their probabilities: the profile of one run is at most the average of these profiles.
@@ -189,6 +199,10 @@ class LastIterate(Event):
         return mus, self._place_chances() if self.secret is Secret.ORDER else np.full(mus.size, 1 / mus.size)
 
     def _worst_mu(self) -> float:
+        return self._ideal_mu() * (1 + self.rounding)
+
+    def _ideal_mu(self) -> float:
+        """Return the mu of the worst place if steps are made in real numbers."""
         return worst_place_mu(self._schedule()) / self.noise_multiplier
 
     def _schedule(self) -> VisitSchedule:

@@ -33,15 +33,17 @@ def rounding_besides_sums(problem: Problem, lipschitz: float, weights_norm: floa
     Notes
     -----
     The score of a row of d entries errs by at most (d + 8) roundoffs times the norms of the row and the weights. This
-    changes a residual by up to the curvature times as much, and the residual itself is rounded. Division by the number
-    of records, the gradients of penalties and the final additions take at most 8 roundings.
+    changes a residual by up to the curvature times as much, as does the rounding of margins near 1. The residual itself
+    is rounded relative to its bound, before it is clipped. Division by the number of records, the gradients of
+    penalties and the final additions take at most 8 roundings.
     """
     rows, start = problem.rows, problem.start()
     n_scores = start.size // max(rows.dimension, 1)
     slope_at_start = float(np.linalg.norm(problem.regulariser.gradient(start)))
-    curvature = problem.objective.curvature_bound * rows.norm_bound * rows.reach
+    curvature = problem.objective.curvature_bound * rows.norm_bound
     penalty = problem.regulariser.smoothness + ridge
-    in_residuals = (_ROUNDINGS_OF_A_RESIDUAL + n_scores + 8) * lipschitz
-    in_scores = (rows.dimension + 8) * curvature * weights_norm
+    largest = max(lipschitz, problem.lipschitz) if problem.objective.has_bounded_gradient else lipschitz
+    in_residuals = (_ROUNDINGS_OF_A_RESIDUAL + n_scores + 8) * largest
+    in_scores = curvature * ((rows.dimension + 8) * rows.reach * weights_norm + 8)
     in_penalties = 16 * penalty * weights_norm + 8 * slope_at_start
     return 1.01 * UNIT_ROUNDOFF * (in_residuals + in_scores + in_penalties)
