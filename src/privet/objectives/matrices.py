@@ -54,6 +54,8 @@ def _squares(X: NDArray[Any]) -> NDArray[Any]:
 
 def products_alone(X: Any, weights: Floats) -> Floats:
     """Return X @ weights, where the product of each row is the same number wherever the row stands."""
+    if weights.shape[:1] != X.shape[1:]:
+        raise ValueError(f"rows of {X.shape[1]} entries cannot be multiplied by an array of shape {weights.shape}")
     if sparse.issparse(X):
         return np.asarray(X @ weights)  # row by row
     products = np.empty((len(X), *weights.shape[1:]))
