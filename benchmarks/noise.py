@@ -147,9 +147,7 @@ def network_step(batch: int, *sizes: int) -> Callable[[], Any]:
     from privet.deep import make_private
 
     torch.manual_seed(0)
-    layers = [
-        layer for one, other in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(one, other), nn.ReLU())
-    ]
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
     model = nn.Sequential(*layers[:-1])
     data = TensorDataset(torch.randn(60_000, sizes[0]), torch.randint(sizes[-1], (60_000,)))
     private = make_private(
