@@ -9,7 +9,7 @@ from scipy import stats
 from privet.privacy.noise import normals, ziggurat
 from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.normals import ERROR, NormalStream
-from privet.privacy.noise.reals import exponential, pi, square_root
+from privet.privacy.noise.reals import LazyUniform, exponential, pi, square_root
 from privet.privacy.noise.ziggurat import CHOICE_BITS, SHARES
 
 CHANCE = 1e-6  # a right sampler fails one such test in a million
@@ -223,3 +223,16 @@ def test_requests_of_any_size_continue_the_stream():
     assert np.unique(np.concatenate(parts)).size == sum(part.size for part in parts)
     again = stream(4)
     np.testing.assert_array_equal(parts[0], again.take(1).values)
+
+
+@pytest.mark.parametrize("zeros", [5, 12])
+def test_bits_that_begin_with_too_many_zeros_are_noticed(zeros):
+    place = LazyUniform(0, 64, iter([0] * zeros + [1] * 9).__next__)
+    level = LazyUniform(0, 64, iter([0] * 9).__next__)
+    if zeros > 9:
+        with pytest.raises(RuntimeError, match="not random"):
+            normals._decided(TABLE.boxes, place, level)
+    else:
+        x, is_accepted = normals._decided(TABLE.boxes, place, level)
+        assert is_accepted
+        assert 20 < x < 30
