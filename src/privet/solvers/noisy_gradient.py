@@ -81,7 +81,7 @@ def noisy_gradient_descent(
     n_tail = max(1, math.ceil(averaged * plan.steps))
     iterates = []
     for done, step in enumerate(run.steps(n), start=1):
-        rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
+        rows, targets = problem.batch(step.batch, plan.adjacency)
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         size = choose(gradient)
