@@ -35,9 +35,10 @@ EVENTS = [
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
 def test_every_place_is_charged_a_share_of_the_worst_mu(event):
     charged, ideal = replace(event, rounding=0.01), event.place_mus()
-    assert charged.place_mus() == pytest.approx(ideal + 0.01 * ideal.max(), rel=1e-12)
-    assert charged.rounding_mu() == pytest.approx(0.01 * ideal.max(), rel=1e-12)
-    assert charged.unsampled(REPLACE).mu == pytest.approx(1.01 * event.unsampled(REPLACE).mu, rel=1e-12)
+    charge = 0.01 * (ideal.max() + 2.0**-13 * 2 / 4.0)
+    assert charged.place_mus() == pytest.approx(ideal + charge, rel=1e-12)
+    assert charged.rounding_mu() == pytest.approx(charge, rel=1e-12)
+    assert charged.unsampled(REPLACE).mu == pytest.approx(event.unsampled(REPLACE).mu + charge, rel=1e-12)
     assert event.rounding_mu() == 0
 
 
@@ -62,6 +63,12 @@ def test_every_plan_for_the_last_iterate_pays_the_charge_with_a_little_more_nois
     more = epsilon(plan.event, REPLACE, DELTA) / epsilon(replace(plan.event, rounding=0.0), REPLACE, DELTA)
     assert 1 + 1e-5 < more < 1 + 2 * ROUNDING
     assert "0.05% of mu is charged" in plan.guarantee().statement(verbose=True)
+
+
+def test_steps_that_hide_everything_before_them_are_charged_for_their_own_rounding():
+    forgotten = LastIterate(0.5, n=1, public=10_000, contraction=0.5, rounding=ROUNDING)
+    assert forgotten.unsampled(REPLACE).mu == pytest.approx(2.0**-24 * 2 / 0.5)
+    assert forgotten.rounding_mu() * 2 == replace(forgotten, noise_multiplier=0.25).rounding_mu()
 
 
 def test_events_of_older_files_have_no_charge_and_keep_their_epsilon():
