@@ -1,7 +1,7 @@
 """The last iterate of noisy contractive steps over units in a fixed order: privacy amplification by iteration."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -83,7 +83,7 @@ class LastIterate(Event):
             if isinstance(value, Sequence):
                 if len(value) != self.steps:
                     raise ValueError(f"{name} needs one number for each of {self.steps} steps, got {len(value)}")
-                object.__setattr__(self, name, tuple(check(name, number) for number in value))
+                object.__setattr__(self, name, _checked_all(name, value, check))
             else:
                 self._keep(**{name: check(name, value)})
         if np.max(self.contraction) > 1:
@@ -214,6 +214,15 @@ class LastIterate(Event):
         sizes = np.full(self.places, self.size, dtype=np.float64)
         sizes[-1] = self.n - self.size * (self.places - 1)
         return sizes / self.n
+
+
+def _checked_all(name: str, values: Sequence[float], check: Callable[[str, float], float]) -> tuple[float, ...]:
+    """Return the numbers as a tuple. Of plain floats only the extremes are checked, because schedules are long."""
+    if all(type(value) is float for value in values) and not any(map(math.isnan, values)):
+        check(name, min(values))
+        check(name, max(values))
+        return tuple(values)
+    return tuple(check(name, value) for value in values)
 
 
 def _stopped_epsilons(mus: Floats, delta: float) -> Floats:
