@@ -120,6 +120,7 @@ def _add_rounded(
             _check_finite(given)
             for position in np.flatnonzero(~(np.abs(total) < limit)).tolist():
                 nearest[position] = decide(start + position)
+        nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
 
 
