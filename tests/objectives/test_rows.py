@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
 
 from privet.objectives import BoundedRows
-from privet.objectives.rows import stored_once
+from privet.objectives.matrices import stored_once
 
 # By how much rounding may carry a norm above the bound, which is far less than the margins of any calibration.
 EXCESS = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}

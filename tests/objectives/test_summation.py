@@ -9,9 +9,16 @@ from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, Squared, summation
 from privet.objectives.summation import MOST_ROWS, ROUNDING, PairwiseSum, block_length, total_of
-from privet.plans import GradientPlan, Poisson
+from privet.plans import FullBatch, GradientPlan, Poisson, RecursivePlan
 from privet.privacy import Adjacency, NoiseSource
-from privet.solvers import Problem, Run, noisy_gradient_descent
+from privet.solvers import (
+    Problem,
+    Run,
+    hard_threshold,
+    noisy_gradient_descent,
+    random_round,
+    recursive_momentum,
+)
 
 U = Fraction(1, 2**53)
 FORMS = [np.ascontiguousarray, np.asfortranarray, sparse.csr_array]
@@ -198,3 +205,77 @@ def test_no_rounding_makes_a_scaled_row_longer_than_the_bound():
             for row, factor in zip(kept, factors, strict=True):
                 square = sum(Fraction(float(x)) ** 2 for x in row) * Fraction(float(factor)) ** 2
                 assert square <= Fraction(0.7) ** 2
+
+
+# ---------------------------------------------------------------------------- records that move to another place
+
+
+def placed(form, X, y, objective, weights, intercept, centre, clip_norm):
+    """Return what each record contributes to a sum: its coefficients, factor and limit."""
+    rows = BoundedRows(form(X), 1.0, intercept)
+    if centre is not None:
+        rows = rows.centred(centre, 1.0)
+    rows = rows.take(slice(None), alone=True)
+    coefficients = objective.bounded(objective.residuals(rows.scores(weights), y), rows, clip_norm)
+    factors = np.ones(rows.n) if rows._factors is None else rows._factors
+    shrinks = np.ones(rows.n) if rows._shrinks is None else rows._shrinks
+    return coefficients, factors, shrinks, rows.residual_limits(clip_norm)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["C", "F", "csr"])
+@pytest.mark.parametrize("objective", [Logistic(), Squared(), Multinomial(3)], ids=["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_a_record_that_is_removed_changes_no_number_of_another_record(form, objective, is_centred):
+    """Matrix products round the last rows in their own way, so that a plain product would change their scores."""
+    rng = np.random.default_rng(3)
+    for n, d in ((2, 3), (5, 1), (6, 2), (41, 20), (42, 50), (43, 101), (5000, 7)):
+        X = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-2, 3, (n, 1))
+        y = rng.integers(0, 2, n)
+        weights = 10 * rng.standard_normal(objective.start(d + 1).shape)
+        centre = rng.standard_normal(d) / (2 * math.sqrt(d)) if is_centred else None
+        fields = (objective, weights, 0.3, centre, 0.4)
+        whole = placed(form, X, y, *fields)
+        for removed in (1, 2, 3):
+            fewer = placed(form, X[removed:], y[removed:], *fields)
+            for before, after in zip(whole, fewer, strict=True):
+                assert np.array_equal(before[removed:], after)
+
+
+def test_scores_are_computed_alone_in_batches_of_every_size():
+    rng = np.random.default_rng(4)
+    rows = BoundedRows(rng.standard_normal((50, 20)), 1.0, 0.2)
+    weights = rng.standard_normal((21, 3))
+    whole = rows.take(slice(None), alone=True).scores(weights)
+    assert whole == pytest.approx(rows.scores(weights), rel=1e-12, abs=1e-12)
+    for size in (1, 2, 7, 49):
+        batch = np.sort(rng.choice(50, size, replace=False))
+        assert np.array_equal(rows.take(batch, alone=True).scores(weights), whole[batch])
+
+
+@pytest.mark.parametrize("solver", ["noisy", "threshold", "round", "recursive"])
+def test_solvers_compute_records_alone_under_add_or_remove_adjacency(monkeypatch, solver):
+    asked, take = [], BoundedRows.take
+
+    def watched(self, batch, *, alone=False):
+        asked.append(alone)
+        return take(self, batch, alone=alone)
+
+    monkeypatch.setattr(BoundedRows, "take", watched)
+    problem = Problem(Logistic(), L2(0.1), BoundedRows(np.ones((6, 2)), 1.0, 0.2), np.zeros(6))
+    for sampler, adjacency, expected in ((Poisson(1.0), None, True), (FullBatch(), Adjacency.REPLACE_ONE, False)):
+        asked.clear()
+        gradient = GradientPlan(sampler, 3, 1.0, 3.0, adjacency, public_n=6, delta=1e-6)
+        recursive = RecursivePlan(
+            sampler, 3, 1.0, 0.5, refresh=0.5, noise_multiplier=3.0, adjacency=adjacency, public_n=6, delta=1e-6
+        )
+        source = NoiseSource(5)
+        if solver == "noisy":
+            noisy_gradient_descent(problem, Run(gradient, source), step_size=0.1)
+        elif solver == "threshold":
+            hard_threshold(problem, Run(gradient, source), n_nonzero=1, step_size=0.1)
+        elif solver == "round":
+            random_round(problem, Run(gradient, source), step_size=0.1)
+        else:
+            recursive_momentum(problem, Run(recursive, source))
+        assert asked
+        assert set(asked) == {expected}

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from privet.objectives.matrices import divided, products_alone, row_norms, stored_once
 from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
@@ -58,13 +59,13 @@ class BoundedRows:
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         check_number_of_rows(X.shape[0])
-        norms = _row_norms(X)
+        norms = row_norms(X)
         if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
             raise ValueError("The rows contain NaN or infinity. Drop these rows, or fill them with a public constant.")
         limit = row_norm * (1 - _slack(X.shape[1]))
         huge = norms > _HUGE
         if huge.any():
-            X = _divided(X, norms, huge, limit)
+            X = divided(X, norms, huge, limit)
             norms = np.where(huge, limit, norms)
         with np.errstate(divide="ignore"):
             factors = np.where(norms > limit, limit / norms, 1.0)
@@ -80,6 +81,7 @@ class BoundedRows:
         self._shrinks: Floats | None = None
         self._transposed: list[tuple[slice, Any]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
+        self._is_alone = False
         self.row_norm = float(row_norm)
         self.largest_norm = float(np.hypot(row_norm, intercept))
         self._stretch = 1.0
@@ -107,7 +109,7 @@ class BoundedRows:
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features
-        scores = np.asarray(self._X @ weights[:d])
+        scores = products_alone(self._X, weights[:d]) if self._is_alone else np.asarray(self._X @ weights[:d])
         by_output = scores.T  # a view with rows last, so that their factors broadcast for one output or several
         if self._factors is not None:
             by_output *= self._factors
@@ -172,7 +174,7 @@ class BoundedRows:
         rows._centre = np.array(centre, dtype=np.float64)
         reach = self.row_norm + length
         features = self._norms**2 - self.intercept**2
-        inner = np.asarray(self._X @ rows._centre)
+        inner = products_alone(self._X, rows._centre)
         if self._factors is not None:
             inner = inner * self._factors
         # |x|^2 - 2<x,c> + |c|^2 suffers from cancellation where x is near c, so the largest possible error is added.
@@ -232,11 +234,26 @@ class BoundedRows:
             self._limits = clip_norm, limits
         return self._limits[1]
 
-    def take(self, batch: NDArray[np.int64] | slice) -> "BoundedRows":
-        """Return the rows of a batch, without a copy if the batch is all rows."""
-        if isinstance(batch, slice) and batch == slice(None):
+    def take(self, batch: NDArray[np.int64] | slice, *, alone: bool = False) -> "BoundedRows":
+        """Return the rows of a batch, without a copy of the matrix if the batch is all rows.
+
+        Parameters
+        ----------
+        batch : array of int, or slice
+            Which rows.
+        alone : bool
+            Whether the score of each row must be the same number in every batch. The rounding errors of a fast matrix
+            product depend on the place of a row, and so on how many rows there are.
+        """
+        is_whole = isinstance(batch, slice) and batch == slice(None)
+        if is_whole and self._is_alone == alone:
             return self
+        if is_whole:
+            self._transposed_blocks()  # for this copy and for those of later steps
         part = copy(self)
+        part._is_alone = alone
+        if is_whole:
+            return part
         part._transposed = part._limits = None
         part._X, part._norms = self._X[batch], self._norms[batch]
         part.n = int(part._X.shape[0])
@@ -276,42 +293,3 @@ def _stretch(reach: float, intercept: float) -> float:
 def _rounding(stretch: float) -> float:
     """Return the allowance for rounding. Short blocks make up for a small stretch, and a large one needs more room."""
     return ROUNDING * max(1.0, stretch / _SPARE_STRETCH)
-
-
-def stored_once(X: Any) -> Any:
-    """Return a CSR matrix in which every entry is stored once. A bound on stored values would miss repeated entries."""
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    if not np.isfinite(X.data).all():
-        raise ValueError("Entries that the sparse matrix stores more than once add up to infinity.")
-    return X
-
-
-def _row_norms(X: Any) -> NDArray[np.float64]:
-    """Return the Euclidean norms of rows in float64, also for entries near the largest float."""
-    with np.errstate(over="ignore"):
-        if sparse.issparse(X):
-            squares = sparse.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
-        else:
-            squares = np.einsum("ij,ij->i", X, X)
-    norms: NDArray[np.float64] = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
-    for place in np.flatnonzero(~np.isfinite(norms)):  # rare: their squares overflowed
-        row = X[[place]].data if sparse.issparse(X) else X[place]
-        largest = float(np.max(np.abs(row)))
-        norms[place] = largest * float(np.linalg.norm(row / largest))
-    return norms
-
-
-def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit: float) -> Any:
-    """Return a copy in which the huge rows are scaled to norm ``limit``, so that their products do not overflow."""
-    # The division comes first, because the factor limit / norm may underflow.
-    if sparse.issparse(X):
-        X = X.copy()
-        stored = np.repeat(huge, np.diff(X.indptr))
-        X.data[stored] = X.data[stored] / np.repeat(norms, np.diff(X.indptr))[stored] * limit
-        return X
-    X = X.copy(order="K")
-    X[huge] = X[huge] / norms[huge, None] * limit
-    return X

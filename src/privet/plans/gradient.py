@@ -55,7 +55,8 @@ class GradientPlan:
     noise: it yields at most ``steps`` steps, each of which adds noise to exactly one sum. With ``release="all"`` all
     noisy sums may be released, by composition. With ``release="last"`` they must not be released: amplification by
     iteration (:mod:`privet.privacy.iteration`) then covers only the last iterate of the steps that ``descent``
-    describes.
+    describes, if noise is added to each next point, and rounding errors stay below ``event.rounding_mu()``, as in
+    :func:`~privet.solvers.projected_sgd.projected_sgd`.
     """
 
     sampler: Sampler

@@ -80,7 +80,7 @@ def hard_threshold(
     choose = as_step_size(step_size).start(plan.noise_std / divisor)
     weights, iterates = problem.start(), []
     for step in run.steps(n):
-        batch, targets = rows.take(step.batch), problem.targets[step.batch]
+        batch, targets = problem.batch(step.batch, plan.adjacency)
         total = problem.objective.gradient_sum(weights, batch, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         weights = thresholded(weights - choose(gradient) * gradient, n_nonzero, rows.n_features)

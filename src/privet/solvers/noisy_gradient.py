@@ -81,7 +81,7 @@ def noisy_gradient_descent(
     n_tail = max(1, math.ceil(averaged * plan.steps))
     iterates = []
     for done, step in enumerate(run.steps(n), start=1):
-        rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
+        rows, targets = problem.batch(step.batch, plan.adjacency)
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         size = choose(gradient)
@@ -159,7 +159,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     else:
         check_run(rows.n, plan.gradients, **options)
     bounds = (
-        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
+        enforced(f"each row has l2 norm at most {rows.row_norm:.6g}"),
         enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())

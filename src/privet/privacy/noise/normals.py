@@ -27,6 +27,7 @@ PIECE = 1 << 18  # numbers that are drawn at a time: their approximations and wo
 _SMALL = 1 << 10  # requests up to this size are served from a pool of numbers that were drawn in advance
 _POOLS = 1 << 12, 1 << 15  # sizes of the first pool and of the largest
 _CLOSE = 2.0**-36  # distance to the density, or to the level, within which exact arithmetic decides
+_FARTHEST = 30  # the errors of approximations are bounded up to here; beyond lies a normal number once in 10^197
 _FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, or their logarithm would be imprecise
 
 
@@ -193,4 +194,6 @@ def _decided(box: int, place: LazyUniform, level: LazyUniform) -> tuple[float, b
         draw = TailDraw(1, Fraction(float(table.edges[0])), place)
         is_accepted = table.is_in_reach(draw, level)
     low, high = draw.bounds()
+    if high > _FARTHEST:
+        raise RuntimeError("the random bits are not random: they began with more than 600 zeros")
     return float((low + high) / 2), is_accepted

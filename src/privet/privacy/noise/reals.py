@@ -133,6 +133,8 @@ def exponential(x: Fraction, bits: int) -> Interval:
 
 def logarithm(x: Fraction, bits: int) -> Interval:
     """Return bounds of log(x) that are about 2^-bits apart, for 0 < x <= 1."""
+    if x == 1:
+        return Fraction(0), Fraction(0)
     down, up = enclosures.directed(bits)
     return Fraction(enclosures.log(_decimal(x, down), down)), Fraction(enclosures.log(_decimal(x, up), up))
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from privet.privacy.noise.bits import CHUNK
 from privet.privacy.noise.normals import ERROR, Normals, NormalStream
@@ -111,14 +112,15 @@ def _add_rounded(
     for start in range(0, values.size, CHUNK):
         given, drawn = values[start : start + CHUNK], noise[start : start + CHUNK]
         total = np.multiply(given, 1 / grid, dtype=np.float64)  # exact, unless it overflows
-        limit = 0.5 - margin - 2.0**-51 * math.sqrt(total.dot(total))
+        limit = 0.5 - margin - 2.0**-51 * math.sqrt(blas.ddot(total, total))
         total += drawn
         nearest = np.rint(total, out=drawn)
         total -= nearest
-        if not np.maximum.reduce(np.abs(total, out=total)) < limit:
+        if not abs(total[blas.idamax(total)]) < limit:  # also if a value is NaN, because the limit is then NaN, too
             _check_finite(given)
-            for position in np.flatnonzero(~(total < limit)).tolist():
+            for position in np.flatnonzero(~(np.abs(total) < limit)).tolist():
                 nearest[position] = decide(start + position)
+        nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
 
 

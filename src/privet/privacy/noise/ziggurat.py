@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,9 +71,9 @@ class Ziggurat:
 
     def top(self, box: int, bits: int) -> Interval:
         """Return bounds of the height of the stack below a box: the area of a share, times the sum of 1/half-width."""
-        total = sum((1 / Fraction(float(edge)) for edge in self.edges[: box + 1]), Fraction(0)) / SHARES
-        roots = [square_root(end / 2, bits) for end in pi(bits)]
-        return roots[0][0] * total, roots[1][1] * total
+        least, most = (square_root(end / 2, bits)[side] / SHARES for side, end in enumerate(pi(bits)))
+        low, unit = _inverse_sums(bits)[box], Fraction(1, 1 << bits)
+        return least * low * unit, most * (low + box + 1) * unit
 
     def height(self, box: int) -> Fraction:
         """Return the height of a box, exactly: its probability over its width, in proposals per area."""
@@ -117,6 +118,13 @@ class Ziggurat:
                 return False
             x.refine()
             level.refine()
+
+
+@lru_cache(maxsize=8)
+def _inverse_sums(bits: int) -> list[int]:
+    """Return the sums of 1/half-width over the rectangles up to each one, rounded down, in units of 2^-bits."""
+    edges = [float(edge).as_integer_ratio() for edge in ziggurat().edges[:-1]]
+    return list(accumulate((denominator << bits) // numerator for numerator, denominator in edges))
 
 
 @lru_cache(maxsize=1)
