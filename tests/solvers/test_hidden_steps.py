@@ -35,6 +35,7 @@ SCHEDULES = {
     "falling": (FixedOrder(40, 3, 4), falling(30), None),
     "rising": (FixedOrder(40, 3, 4), falling(30)[::-1], None),
     "up and down": (FixedOrder(40, 3, 4), (2.0, 0.01, 0.5) * 10, None),
+    "a sharp fall": (FixedOrder(40, 3, 4), (2.0,) * 15 + (0.001,) * 15, None),
     "a ball": (FixedOrder(40, 3, 4), falling(30), 3.0),
     "a huge ball": (FixedOrder(40, 3, 4), 0.5, 1e30),
     "a stop": (RandomStop(40), 0.5, None),
