@@ -197,10 +197,10 @@ def local_objective(deal: Deal, budget: Budget, knobs: Knobs, source: NoiseSourc
     """Simulate Local Obj-P, where each party tilts its objective by its own noise."""
     party = deal.party(knobs.alpha)
     plan = objective_plan(party, budget, added_alpha=afforded_alpha(party, budget))
-    tilts = source.gaussian((deal.parties, deal.d), plan.scale / deal.rows_each)
+    tilts, _ = source.real_gaussian((deal.parties, deal.d), plan.scale / deal.rows_each)
     mean = deal.solved(plan.modulus, plan.tolerance, tilts).mean(axis=0)
-    quiet = source.gaussian(deal.d, plan.output_scale / math.sqrt(deal.parties))
-    return Trained({1: mean + quiet}, plan.epsilon_at(budget.delta), plan.scale / deal.rows_each)
+    noisy = source.add_gaussian(mean, plan.output_scale / math.sqrt(deal.parties))
+    return Trained({1: noisy}, plan.epsilon_at(budget.delta), plan.scale / deal.rows_each)
 
 
 def train(
@@ -228,7 +228,7 @@ def _descent_plan(deal: Deal, budget: Budget, steps: int) -> GradientPlan:
 
 def _noised_once(deal: Deal, knobs: Knobs, std: float, epsilon: float, source: NoiseSource) -> Trained:
     mean = deal.minimisers(knobs.alpha).mean(axis=0)
-    return Trained({1: mean + source.gaussian(deal.d, std)}, epsilon, std)
+    return Trained({1: source.add_gaussian(mean, std)}, epsilon, std)
 
 
 def _noisy_path(deal: Deal, knobs: Knobs, std: float, source: NoiseSource, kept: Sequence[int]) -> dict[int, Floats]:
@@ -236,7 +236,7 @@ def _noisy_path(deal: Deal, knobs: Knobs, std: float, source: NoiseSource, kept:
 
     def mean(weights: Floats) -> Floats:
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, problem.lipschitz)
-        return total / deal.n + source.gaussian(deal.d, std)
+        return source.add_gaussian(total / deal.n, std)
 
     return _descend(mean, deal, knobs, kept)
 

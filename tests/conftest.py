@@ -3,6 +3,7 @@
 import functools
 import gc
 import hashlib
+import inspect
 import itertools
 import os
 import sys
@@ -150,3 +151,36 @@ def repeatable_keys(name: str) -> Callable[[], bytes]:
         return hashlib.sha256(f"{name} {next(numbers)}".encode()).digest()
 
     return key
+
+
+def draws() -> list[str]:
+    """Return the names of all methods of a noise source that draw."""
+    methods = inspect.getmembers(noise.NoiseSource, inspect.isfunction)
+    return [name for name, _ in methods if not name.startswith("_") and name != "assumption"]
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every draw from a noise source raise an error other than ValueError."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("noise was drawn")
+
+    for name in draws():
+        monkeypatch.setattr(noise.NoiseSource, name, refuse)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which every draw from a noise source adds the name of its method."""
+    names: list[str] = []
+    for name in draws():
+        draw = getattr(noise.NoiseSource, name)
+
+        def record(*args: Any, name: str = name, draw: Callable[..., Any] = draw, **options: Any) -> Any:
+            result = draw(*args, **options)
+            names.append(name)  # not if the draw was refused
+            return result
+
+        monkeypatch.setattr(noise.NoiseSource, name, record)
+    return names

@@ -1,4 +1,4 @@
-"""Imports point down the layers, and only one file draws randomness or talks to dp-accounting."""
+"""Imports point down the layers, only one file draws randomness, and only plans request noise from it."""
 
 import ast
 import functools
@@ -27,6 +27,18 @@ BUILT_ON_HEAVY = {"networks", "deep", "multiparty", "federated"}
 RANDOM = {"random", "secrets", "randomgen", "numpy.random", "torch.random", "scipy.stats", "sklearn.utils.random"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "manual_seed"}
 TORCH_DRAWS |= {"normal_", "uniform_", "exponential_", "bernoulli_", "rand_like", "randn_like", "randint_like"}
+
+# What a NoiseSource does with noise, and the plans that may ask for it: each accounts for every number it releases.
+NOISE = {"add_gaussian", "add_k_norm", "top", "real_gaussian", "real_k_norm", "lattice", "normals"}
+DOORS = {
+    "plans/adaptive.py": {"add_gaussian", "top"},
+    "plans/gradient.py": {"add_gaussian", "normals"},
+    "plans/objective.py": {"add_gaussian", "add_k_norm", "real_gaussian", "real_k_norm"},
+    "plans/output.py": {"add_gaussian", "add_k_norm"},
+    "preprocessing/quantiles.py": {"top"},
+    "multiparty/protocol/aggregation.py": {"lattice"},
+}
+DRAWING = {"_generator", "_live", "_normals"}  # of a NoiseSource, from which raw noise could be drawn
 
 
 def part_of(name: str) -> str:
@@ -91,6 +103,33 @@ def draws(tree: ast.Module) -> set[str]:
     return found
 
 
+def noise_requests(tree: ast.Module) -> set[str]:
+    """Return the requests for noise: attributes and strings with the name of such a method of a NoiseSource.
+
+    Attributes of modules do not count.
+    """
+    modules = {
+        alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in modules:
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found & NOISE
+
+
+def noise_internals(tree: ast.Module) -> set[str]:
+    """Return the uses of what lies behind a NoiseSource, where noise is drawn."""
+    within = "privet.privacy.noise."
+    public = {f"{within}source.{name}" for name in ("NoiseSource", "OrderSource")}
+    public |= {f"{within}release.{name}" for name in ("in_words", "grid_step", "checked_grid")}
+    found = {name for name in imports(tree) if name.startswith(within) and not name.startswith(f"{within}lattice.")}
+    found -= public
+    return found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in DRAWING}
+
+
 @functools.cache
 def parse(name: str) -> ast.Module:
     return ast.parse(FILES[name].read_text(encoding="utf-8"))
@@ -130,6 +169,17 @@ def test_imports_point_down():
 
 def test_only_the_noise_source_draws_randomness():
     assert not violations(lambda name, tree: draws(tree), exempt={"privacy/noise/source.py"})
+
+
+def test_only_plans_request_noise_and_only_the_noise_that_they_account_for():
+    found = {name: noise_requests(parse(name)) for name in FILES if not name.startswith("privacy/noise/")}
+    assert {name: requests for name, requests in found.items() if requests} == DOORS
+
+
+def test_nobody_reaches_behind_the_noise_source():
+    inside = {name for name in FILES if name.startswith("privacy/noise/")}
+    found = violations(lambda name, tree: noise_internals(tree), exempt=inside)
+    assert found == {"plans/gradient.py": {"privet.privacy.noise.normals.Normals"}}  # draws made in advance
 
 
 def test_dp_accounting_is_used_only_by_the_two_analyses_built_on_it():
@@ -188,6 +238,49 @@ def test_an_upward_import_is_caught(name, code, caught):
 )
 def test_code_that_draws_is_caught(code):
     assert draws(ast.parse(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(source, total):\n    return source.add_gaussian(total, 1.0)",
+        "def f(run, total):\n    add = run.source.add_k_norm\n    return add(total, 1.0)",
+        "def f(run, total):\n    return getattr(run.source, 'add_gaussian')(total, 1.0)",
+        "def f(source, total):\n    return total + source.real_gaussian(total.shape, 1.0)[0]",
+        "def f(source, total):\n    return total + source.normals(3, 1.0).values",
+        "def f(source, total):\n    return total + source.lattice(3, law)",
+        "from privet.privacy import NoiseSource\nadd = NoiseSource.add_gaussian",
+        "def f(source, scores):\n    return source.top(scores, 1.0)",
+    ],
+)
+def test_a_request_for_noise_is_caught(code):
+    assert noise_requests(ast.parse(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(source, total):\n    return total + source._live().standard_normal(3)",
+        "def f(source):\n    return source._normals().take(3).values",
+        "from privet.privacy.noise.normals import NormalStream",
+        "from privet.privacy.noise import release\nrelease.add_gaussian",
+        "from privet.privacy.noise.release import add_gaussian",
+        "from privet.privacy.noise.bits import Keystream",
+        "import privet.privacy.noise.choices",
+    ],
+)
+def test_reaching_behind_the_noise_source_is_caught(code):
+    assert noise_internals(ast.parse(code))
+
+
+def test_a_plan_that_only_forms_sums_requests_no_noise():
+    tree = ast.parse(
+        "from privet.privacy.noise.lattice import LatticeLaw\n"
+        "from privet.privacy.noise.source import NoiseSource\n"
+        "def f(step, total, law: LatticeLaw):\n    return step.noisy(total)"
+    )
+    assert not noise_requests(tree)
+    assert not noise_internals(tree)
 
 
 @pytest.mark.parametrize("module", ["privet", "privet.privacy", "privet.plans"])

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
 from privet.audit import Distinguished, distinguish, from_outputs
@@ -70,13 +69,13 @@ class Bugs(dict[str, Bug]):
 
 
 def scaled_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    """Scale all Gaussian noise by ``factor``."""
-    gaussian = NoiseSource.gaussian
+    """Scale the Gaussian noise of all releases by ``factor``."""
+    add_gaussian = NoiseSource.add_gaussian
 
-    def less(self: NoiseSource, shape: Any, std: float, dtype: Any = np.float64) -> Any:
-        return gaussian(self, shape, factor * std, dtype)
+    def less(self: NoiseSource, values: Any, std: float, *options: Any) -> Any:
+        return add_gaussian(self, values, factor * std, *options) if factor else values.copy()
 
-    monkeypatch.setattr(NoiseSource, "gaussian", less)
+    monkeypatch.setattr(NoiseSource, "add_gaussian", less)
 
 
 def fixed_seed(monkeypatch: pytest.MonkeyPatch) -> None:

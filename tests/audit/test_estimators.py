@@ -35,7 +35,7 @@ def test_an_estimator_is_consistent_and_missing_noise_is_found(monkeypatch):
     )
     assert not right["label flip"].is_violation
     assert done[-1] == (300, 300)
-    monkeypatch.setattr(Step, "noisy", lambda self, total: total + 1e-3 * self._source.gaussian(total.shape, 1.0))
+    monkeypatch.setattr(Step, "noisy", lambda self, total: self._source.add_gaussian(total, 1e-3))
     wrong = audit_estimator(model, pairs=[label_flip()], runs=300, confidence=0.999)
     assert wrong["label flip"].is_violation
     assert "VIOLATION" in wrong["label flip"].verdict

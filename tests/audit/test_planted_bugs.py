@@ -38,6 +38,7 @@ from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian
 from privet.solvers import Problem, Run, noisy_gradient_descent, output_perturbation
+from privet.solvers.base.hidden_steps import Rounding
 from privet.solvers.noisy_gradient import centred_gradient_descent
 from privet.solvers.output_perturbation import descent_stability
 from privet.solvers.recursive_momentum import recursive_momentum
@@ -366,18 +367,20 @@ def seed_fixed(monkeypatch):
 
 @planted(pure_output)
 def tails_cut_off(monkeypatch):
-    k_norm = NoiseSource.k_norm
-    monkeypatch.setattr(
-        NoiseSource,
-        "k_norm",
-        lambda self, shape, scale, dtype: np.clip(k_norm(self, shape, scale, dtype), -3 * scale, 3 * scale),
-    )
+    add_k_norm = NoiseSource.add_k_norm
+
+    def clipped(self, values, scale):
+        return values + np.clip(add_k_norm(self, np.zeros_like(values), scale), -3 * scale, 3 * scale)
+
+    monkeypatch.setattr(NoiseSource, "add_k_norm", clipped)
 
 
 @planted(pure_output_wide)
 def laplace_in_each_coordinate(monkeypatch):
     monkeypatch.setattr(
-        NoiseSource, "k_norm", lambda self, shape, scale, dtype: self._live().laplace(0.0, scale, shape)
+        NoiseSource,
+        "add_k_norm",
+        lambda self, values, scale: values + self._live().laplace(0.0, scale, values.shape),
     )
 
 
@@ -483,7 +486,7 @@ def output_sensitivity_halved(monkeypatch):
 def smoothing_taken_to_lower_the_sensitivity(monkeypatch):
     def noisy(step, total):
         spared = math.sqrt(beta(total.size, 3.0))
-        return laplacian_smoothing(total, 3.0) + step._source.gaussian(total.shape, spared * step._noise_std)
+        return step._source.add_gaussian(laplacian_smoothing(total, 3.0), spared * step._noise_std)
 
     monkeypatch.setattr(Step, "noisy", noisy)
 
@@ -576,10 +579,10 @@ def delta_off_by_n(monkeypatch):
 
 def leaky_solver(monkeypatch: pytest.MonkeyPatch, leak: Callable[[Any, list[Any]], Any]) -> None:
     """Make projected_sgd return more than its last iterate."""
-    solve, projected, seen = hidden_steps.projected_sgd, hidden_steps._projected, []
+    solve, projected, seen = hidden_steps.projected_sgd, Rounding.projected, []
 
-    def remembered(weights, radius):
-        seen.append(projected(weights, radius))
+    def remembered(rounding, weights):
+        seen.append(projected(rounding, weights))
         return seen[-1]
 
     def leaking(*args, **options):
@@ -587,7 +590,7 @@ def leaky_solver(monkeypatch: pytest.MonkeyPatch, leak: Callable[[Any, list[Any]
         release = solve(*args, **options)
         return leak(release, seen[1:])  # without the start
 
-    monkeypatch.setattr(hidden_steps, "_projected", remembered)
+    monkeypatch.setattr(Rounding, "projected", remembered)
     monkeypatch.setattr(hidden_steps, "projected_sgd", leaking)
 
 

@@ -329,7 +329,7 @@ def test_the_noise_of_table_6_1_for_gradients_fails(monkeypatch):
 
     def of_the_table(self: NoiseSource, size: int, law: Any) -> Any:
         std = math.sqrt(2 * joint.plan.steps) * CLIP / EPSILON
-        return np.rint(self.gaussian(size, std * joint.plan.scale)).astype(np.int64)
+        return np.rint(self.add_gaussian(np.zeros(size), std * joint.plan.scale)).astype(np.int64)
 
     source = NoiseSource(2, purpose="noise of a table")
     with monkeypatch.context() as patched:

@@ -178,14 +178,14 @@ def threshold_before_the_noise(monkeypatch):
 
 
 @planted(peeling)
-def gumbel_noise_halved(monkeypatch):
-    gumbel = NoiseSource.gumbel
-    monkeypatch.setattr(NoiseSource, "gumbel", lambda self, size, scale: gumbel(self, size, scale / 2))
+def noise_of_choices_halved(monkeypatch):
+    top = NoiseSource.top
+    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, number: top(self, scores, scale / 2, number))
 
 
 @planted(peeling)
 def choice_without_noise(monkeypatch):
-    monkeypatch.setattr(NoiseSource, "gumbel", lambda self, size, scale: np.zeros(size))
+    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, number: np.sort(np.argsort(-scores)[:number]))
 
 
 @planted(peeling)

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from privet.commands import fit
 from privet.linear import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, TableModel
-from privet.privacy import NoiseSource
 from privet.tables import Numeric, NumericTarget, TableSchema, Target
 
 CLASSES = TableSchema((Numeric("x", 0, 1),), Target("y", ("no", "yes")))
@@ -59,8 +58,7 @@ def test_impossible_settings_are_refused(model, threshold, cause):
         fit.make_estimator(model, NUMBERS, threshold=threshold)
 
 
-def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(NoiseSource, "gaussian", None)
+def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, no_noise):
     with pytest.raises(ValueError, match="predicts numbers"):
         fit.run(
             tmp_path / "none.csv",

@@ -213,6 +213,12 @@ def test_a_budget_without_delta_gets_the_default_for_n(given):
     assert prepared(**given).guarantee.delta == default_delta(200)
 
 
+def test_with_a_public_n_the_default_delta_and_the_guarantee_do_not_reveal_the_number_of_examples():
+    one, other = (prepared(problem(n), budget=8.0, public_n=50_000, batch_size=500).guarantee for n in (200, 300))
+    assert one.to_json() == other.to_json()
+    assert one.delta == default_delta(50_000) < default_delta(200)
+
+
 @pytest.mark.parametrize(
     ("given", "cause"),
     [

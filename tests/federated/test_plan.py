@@ -31,6 +31,12 @@ def test_the_divisor_does_not_depend_on_the_clients_that_take_part():
     assert plan.divisor(3) == plan.divisor(5000) == 50
 
 
+@pytest.mark.parametrize("n_clients", [1000, 100_000])
+def test_the_default_delta_is_computed_from_the_declared_number_of_clients(n_clients):
+    plan = client_plan(6.0, **TABLE_2 | {"n_clients": n_clients})
+    assert plan.delta == min(1e-6, 0.01 / n_clients)
+
+
 @pytest.mark.parametrize(("sampling", "constant", "n"), [("uniform", 14, 1000), ("poisson", 2, 500)])
 @pytest.mark.parametrize("epsilon", [6.0, 7.0, 8.0, 9.0])
 def test_paper_plan_has_the_least_noise_of_the_theorem_and_a_smaller_epsilon(sampling, constant, n, epsilon):

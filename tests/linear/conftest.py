@@ -1,19 +1,6 @@
 import numpy as np
 import pytest
 
-from privet.privacy import NoiseSource
-
-
-@pytest.fixture
-def no_noise(monkeypatch):
-    """Make every draw of noise and every new noise source raise an error other than ValueError."""
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("noise was drawn")
-
-    for draw in ("gaussian", "k_norm", "gumbel", "poisson_batch", "fixed_batch", "permutation"):
-        monkeypatch.setattr(NoiseSource, draw, refuse)
-
 
 @pytest.fixture(scope="session")
 def binary():

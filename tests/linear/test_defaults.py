@@ -9,7 +9,6 @@ from privet.linear.methods.gradient import gradient_steps, longest_step, precisi
 from privet.linear.methods.output import output_steps
 from privet.objectives import L2, BoundedRows, Squared
 from privet.privacy import Budget
-from privet.privacy.budget import default_delta
 from privet.solvers import Problem
 
 
@@ -40,13 +39,6 @@ def test_an_unknown_method_is_refused_by_name(method):
     *names, last = PrivateLogisticRegression.offered_methods()
     with pytest.raises(ValueError, match=f"method must be auto, {', '.join(names)} or {last}"):
         PrivateLogisticRegression(method=method)._choose_method(is_pure=False)
-
-
-@pytest.mark.parametrize("n", [1, 2, 100, 10**9])
-def test_the_default_delta_lies_below_one_over_n(n):
-    delta = default_delta(n)
-    assert delta == pytest.approx(max(n, 2) ** -1.1)
-    assert 0 < delta < 1 / n
 
 
 @pytest.mark.parametrize("n", [1, 2, 1000, 10**9])

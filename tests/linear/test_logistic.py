@@ -1,4 +1,5 @@
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -228,7 +229,9 @@ def cancer():
 
 
 def mean_score(X, y, seeds=5, **fields):
+    """Return the mean accuracy on held-out rows. Floors were measured at delta = 1/n^1.1."""
     split = np.arange(len(y)) % 3 > 0
+    fields.setdefault("delta", split.sum() ** -1.1)
     scores = []
     for seed in range(seeds):
         model = PrivateLogisticRegression(random_state=seed, **fields).fit(X[split], y[split])
@@ -269,7 +272,7 @@ def test_accuracy_on_iris():
 def test_the_guarantee_keeps_within_the_budget(binary, fields, epsilon):
     guarantee = PrivateLogisticRegression(epsilon, **fields).fit(*binary).guarantee_
     assert 0.999 * epsilon < guarantee.epsilon <= epsilon
-    assert guarantee.delta == pytest.approx(fields.get("delta", 60**-1.1))
+    assert guarantee.delta == fields.get("delta", 1e-6)
     assert str(guarantee.adjacency) == "replace-one"
 
 
@@ -417,7 +420,7 @@ def test_a_failed_fit_never_leaves_a_partial_model(binary, monkeypatch):
         before, guarantee = model.predict(X), model.guarantee_
         with monkeypatch.context() as patch, pytest.raises((ValueError, RuntimeError)):
             if broken_noise:
-                patch.setattr(NoiseSource, "gaussian", lambda *args: (_ for _ in ()).throw(RuntimeError("no entropy")))
+                patch.setattr(NoiseSource, "add_gaussian", Mock(side_effect=RuntimeError("no entropy")))
             model.fit(bad_X, bad_y)
         try:
             after = model.predict(X)

@@ -182,9 +182,13 @@ def diabetes():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy_on_diabetes(diabetes, kind, floor, fields):
-    """The explained variance of held-out rows is averaged over five seeds. Without privacy it is 0.55."""
+    """The explained variance of held-out rows is averaged over five seeds. Without privacy it is 0.55.
+
+    Floors were measured at delta = 1/n^1.1.
+    """
     X, y = diabetes
     split = np.arange(len(y)) % 3 > 0
+    fields = {"delta": split.sum() ** -1.1, **fields}
     scores = []
     for seed in range(5):
         model = kind(feature_norm=np.sqrt(10), target_bound=175.0, random_state=seed, **fields)

@@ -129,9 +129,10 @@ def first_wine():
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_accuracy(table, floor, fields):
-    """The accuracy on held-out rows is averaged over five seeds."""
+    """The accuracy on held-out rows is averaged over five seeds. Floors were measured at delta = 1/n^1.1."""
     X, y, norm = table()
     split = np.arange(len(y)) % 3 > 0
+    fields = {"delta": split.sum() ** -1.1, **fields}
     scores = []
     for seed in range(5):
         model = PrivateLinearSVC(feature_norm=norm, random_state=seed, **fields).fit(X[split], y[split])

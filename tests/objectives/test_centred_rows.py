@@ -223,7 +223,7 @@ def test_norms_of_rows_with_many_entries_are_never_below_the_exact_norms(form):
 
 def test_no_row_is_longer_than_the_bound_and_the_farthest_attains_it():
     rng = np.random.default_rng(9)
-    for length in (0.0, 0.5, 3.0, 1e6):
+    for length in (0.0, 0.5, 3.0):
         direction = np.array([0.6, 0.8])
         X = np.vstack([-100 * direction, 100 * direction, 0 * direction, rng.standard_normal((40, 2))])
         rows = BoundedRows(X, 2.0, 0.4).centred(length * direction)

@@ -121,7 +121,7 @@ def test_a_clip_that_nothing_reaches_changes_nothing(tools, objective, clip_norm
 def test_the_clipped_gradient_is_the_derivative_of_the_flattened_loss(tools, scalar, kind, dtype, intercept, clip_norm):
     weights, rows, targets = tools.problem(scalar, kind=kind, dtype=dtype, intercept=intercept)
     weights = weights.astype(np.float64)
-    loss = flattened(scalar, targets, clip_norm / np.maximum(rows.norms(), 1e-3))
+    loss = flattened(scalar, targets, clip_norm / (1 + rows.rounding) / np.maximum(rows.norms(), 1e-3))
     gradient, width = scalar.gradient_sum(weights, rows, targets, clip_norm), 1e-6
     assert np.linalg.norm(gradient - scalar.gradient_sum(weights, rows, targets, math.inf)) > 0.1
     for place in range(rows.dimension):
@@ -135,7 +135,7 @@ def test_the_flattened_square_is_huber():
     scores, targets = np.linspace(-4, 4, 33), np.zeros(33)
     assert flattened(Squared(), targets, np.full(33, 0.7))(scores) == pytest.approx(Huber(0.7).loss(scores, targets))
     rows = BoundedRows(np.ones((33, 1)), 1.0)
-    assert clipped(scores, rows, 0.7) == pytest.approx(Huber(0.7).residuals(scores, targets))
+    assert clipped(scores, rows, 0.7 * (1 + rows.rounding)) == pytest.approx(Huber(0.7).residuals(scores, targets))
 
 
 def test_clipped_gradients_of_one_score_are_those_of_a_convex_and_smooth_loss(tools, scalar):

@@ -303,9 +303,3 @@ def test_an_additional_record_that_shifts_every_block_moves_the_sum_by_at_most_i
     X = np.full((n, 4), 0.3, dtype=np.float32)
     longer = np.concatenate([np.full((1, 4), 0.5, dtype=np.float32), X])
     assert moved(X, longer, (np.zeros(n), np.zeros(n + 1))) <= 1.0
-
-
-def test_the_room_for_rounding_grows_with_the_number_of_rows_and_stays_small():
-    rooms = [BoundedRows(np.zeros((n, 1)), 1.0).rounding for n in (10, 10**4, 10**6)]
-    assert rooms == sorted(rooms)
-    assert 0 < rooms[0] < rooms[-1] < 1e-4

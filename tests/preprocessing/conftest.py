@@ -3,19 +3,6 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from privet.privacy import NoiseSource
-
-
-@pytest.fixture
-def no_noise(monkeypatch):
-    """Make every draw of noise raise an error other than ValueError."""
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("noise was drawn")
-
-    for draw in ("gaussian", "k_norm", "gumbel", "below", "index", "poisson_batch", "fixed_batch"):
-        monkeypatch.setattr(NoiseSource, draw, refuse)
-
 
 @pytest.fixture(scope="session")
 def cancer():

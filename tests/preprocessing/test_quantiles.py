@@ -1,5 +1,6 @@
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from scipy.special import expit
 
 from privet.plans import PlanError
 from privet.preprocessing.bounds import Bounds
-from privet.preprocessing.quantiles import QuantilePlan, Tally, quantile_pair
+from privet.preprocessing.quantiles import QuantilePlan, Tally, _rank, quantile_pair
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses.accounting import epsilon
 
@@ -78,15 +79,37 @@ def test_the_epsilon_of_a_query_is_attained(query_epsilon):
 @pytest.mark.parametrize("places", [[0, 0, 9], [3], [2, 7], [5, 5, 5, 5], [0, 9], [1, 4, 4, 8, 9, 9]], ids=str)
 @pytest.mark.parametrize("q", [0.25, 0.5])
 def test_draws_follow_the_computed_probabilities(places, q):
-    """Gaps, ties and ends alike: a right sampler fails once in a million times, one with another epsilon always."""
+    """Gaps, ties and ends alike: a right sampler fails once in a million times, one with twice the epsilon always."""
     plan = plan_of(9, 2.0)
     tally, source = tally_of(places), NoiseSource(3)
-    drawn = np.bincount([plan._draw(tally, q, source) for _ in range(6000)], minlength=10)
+    drawn = np.bincount([plan._draw(tally, q, source) for _ in range(8000)], minlength=10)
     assert drawn.size == 10
     expected = by_definition(plan, places, q)
-    assert stats.chisquare(drawn, 6000 * expected).pvalue > 1e-6
+    assert stats.chisquare(drawn, 8000 * expected).pvalue > 1e-6
     if np.ptp(expected):
-        assert stats.chisquare(drawn, 6000 * by_definition(plan_of(9, 3.0), places, q)).pvalue < 1e-6
+        assert stats.chisquare(drawn, 8000 * by_definition(plan_of(9, 4.0), places, q)).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("q", [0.05, 0.1, 1 / 3, 0.7, 1 - 1e-9])
+@pytest.mark.parametrize("n", [1, 3, 1000, 10**6, 10**9 + 7])
+def test_scores_are_exact_and_move_by_one(q, n):
+    """A score is minus the distance of a number from an interval of integers, without any rounding."""
+    half = n // 2
+    target = Fraction(_rank(q, n))
+    assert abs(target - Fraction(q) * n) <= Fraction(n, 2**50)
+    for split in ([n], [half, n - half], [half + 1, n - half - 1], [1, n - 1]):
+        counts = np.array([count for count in split if count])
+        starts, _, scores = plan_of(9).choices(Tally(np.arange(counts.size), counts), q)
+        for start, score in zip(starts.tolist(), scores, strict=True):
+            below = int(counts[:start].sum())
+            upto = int(counts[: start + 1].sum())
+            assert Fraction(score) == -max(0, below - target, target - upto)
+
+
+@pytest.mark.parametrize("query_epsilon", [1e-9, 0.1, 0.3, 1.0, 7.0, 1e6])
+def test_the_scale_is_rounded_up(query_epsilon):
+    scale = plan_of(9, query_epsilon).scale
+    assert 2 <= Fraction(scale) * Fraction(query_epsilon) < 2 * (1 + Fraction(1, 2**51))
 
 
 def test_the_runs_cover_the_grid_once():

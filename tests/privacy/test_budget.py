@@ -53,7 +53,16 @@ def test_a_budget_can_be_a_budget_an_epsilon_or_a_pair():
     budget = Budget(2.0, 1e-6)
     assert as_budget(budget) is budget
     assert as_budget((2.0, 1e-6)) == as_budget([2, 1e-6]) == budget
-    assert as_budget(2, n=500) == as_budget(np.float64(2.0), n=500) == Budget(2.0, default_delta(500))
+    assert as_budget(2, n=500) == as_budget(np.float64(2.0), n=500) == budget
+    assert as_budget(2, n=10**8) == Budget(2.0, 1e-10)
+
+
+@pytest.mark.parametrize("n", [*range(1, 20), *(k * 10**power for power in range(1, 12) for k in (2, 5, 7, 10))])
+def test_at_the_default_delta_any_record_is_published_with_a_chance_of_at_most_one_percent(n):
+    delta = default_delta(n)
+    assert 0 < delta <= 1e-6
+    assert n * delta <= 0.01 * (1 + 2**-52)  # up to the rounding of the quotient and the product
+    assert delta == 1e-6 or n > 10_000  # small tables all have the same delta
 
 
 def test_an_epsilon_without_a_number_of_records_is_refused_with_a_remedy():

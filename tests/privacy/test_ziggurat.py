@@ -1,198 +1,238 @@
+import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy.noise.ziggurat import CHUNK, SHARES, fill_normals, ziggurat
+from privet.privacy.noise import normals, ziggurat
+from privet.privacy.noise.bits import Keystream
+from privet.privacy.noise.normals import ERROR, NormalStream
+from privet.privacy.noise.reals import LazyUniform, exponential, pi, square_root
+from privet.privacy.noise.ziggurat import CHOICE_BITS, SHARES
 
 CHANCE = 1e-6  # a right sampler fails one such test in a million
-TABLE = ziggurat()
-COUNT = TABLE.inner.size
-HALF_WIDTHS = TABLE.units[:COUNT] * 2.0**63
-HALF_AREA = math.sqrt(math.pi / 2)
+TABLE = ziggurat.ziggurat()
+BITS = 128
+EDGES = [Fraction(float(edge)) for edge in TABLE.edges]
+DENSITY = [exponential(-(edge**2) / 2, BITS) for edge in EDGES]
 
 
-def random_words(seed):
-    """Return a function that fills arrays with random words of numpy's generator, which suffices for these tests."""
-    generator = np.random.default_rng(seed)
-
-    def fill(words):
-        words[:] = generator.integers(-(2**63), 2**63, words.size, dtype=np.int64)
-
-    return fill
+def stream(seed=0):
+    return NormalStream(Keystream(seed.to_bytes(32, "little")))
 
 
-def given_words(*pieces):
-    """Return a function that fills arrays with the given words."""
-    left = [np.asarray(piece, dtype=np.uint64).view(np.int64) for piece in pieces]
+class Scripted(Keystream):
+    """Words that are given in advance, and random ones after these."""
 
-    def fill(words):
-        words[:] = left.pop(0)
+    def __init__(self, *given):
+        super().__init__(bytes(32))
+        self.given = [np.asarray(words, dtype=np.uint64).view(np.int64) for words in given]
 
-    return fill
-
-
-def normals(size, seed=0, dtype=np.float64, std=1.0):
-    result = np.empty(size, dtype)
-    fill_normals(result, std, random_words(seed))
-    return result
+    def fill(self, words):
+        if self.given and self.given[0].size == words.size:
+            words[:] = self.given.pop(0)
+        else:
+            super().fill(words)
 
 
-def density(x):
-    return np.exp(-0.5 * np.asarray(x) ** 2)
+# What the proof requires of the tables, in exact arithmetic
 
 
-def area(low, high):
-    """Return the area under exp(-x^2/2) between two points."""
-    return 2 * HALF_AREA * (stats.norm.sf(low) - stats.norm.sf(high))
+@pytest.fixture(scope="module")
+def tops():
+    """Return bounds of the height of the stack of rectangles below each box."""
+    low, high = (square_root(end / 2, BITS)[side] / SHARES for side, end in enumerate(pi(BITS)))
+    sums = np.cumsum([1 / edge for edge in EDGES[:-1]])
+    return [(low * total, high * total) for total in sums]
 
 
-# The tables
+def test_rectangles_become_narrower_and_lie_under_the_density(tops):
+    assert TABLE.boxes == 1021
+    assert all(one > other for one, other in itertools.pairwise(EDGES))
+    assert EDGES[-1] == 0
+    assert all(top[1] < density[0] for top, density in zip(tops, DENSITY[:-1], strict=True))
+    low, high = TABLE.top(7, BITS)
+    assert low <= tops[7][0] < tops[7][1] <= high
 
 
-def test_rectangles_have_one_share_each_and_touch_the_density_from_below():
-    assert COUNT == 1021
-    assert np.all(np.diff(HALF_WIDTHS) < 0)
-    bottoms = np.concatenate([[0.0], TABLE.tops[:-1]])
-    np.testing.assert_allclose(HALF_WIDTHS * (TABLE.tops - bottoms), HALF_AREA / SHARES, rtol=1e-10)
-    np.testing.assert_allclose(TABLE.tops, density(HALF_WIDTHS), rtol=0, atol=2e-16)
+def test_boxes_cover_the_density(tops):
+    for box, top in enumerate(tops):
+        assert top[0] + TABLE.height(box) > DENSITY[box + 1][1]
 
 
-def test_boxes_hold_all_that_rectangles_leave_but_the_tail():
-    np.testing.assert_array_equal(TABLE.inner + TABLE.widths, HALF_WIDTHS)
-    np.testing.assert_array_equal(TABLE.inner, np.append(HALF_WIDTHS[1:], 0.0))
-    np.testing.assert_allclose(TABLE.tops + TABLE.heights, density(TABLE.inner), rtol=1e-15)
-    assert TABLE.edge == HALF_WIDTHS[0]
+def test_the_tail_is_covered_and_all_proposals_have_a_probability():
+    assert TABLE.tail_reach(BITS)[1] < EDGES[0]
+    chances = np.diff(TABLE.choices.astype(object), prepend=0)
+    assert min(chances) > 0
+    assert TABLE.choices[-1] < 1 << CHOICE_BITS
 
 
-def test_the_area_outside_the_rectangles_has_the_probability_of_its_shares():
-    corners = area(TABLE.inner, HALF_WIDTHS) - TABLE.tops * TABLE.widths
-    assert corners.min() > 0
-    left = corners.sum() + area(TABLE.edge, math.inf)
-    assert left / HALF_AREA == pytest.approx((SHARES - COUNT) / SHARES, rel=1e-10)
-
-
-def test_trials_fall_into_boxes_by_their_areas_and_into_the_tail_by_its_envelope():
-    tail = density(TABLE.edge) / TABLE.edge  # the integral of density(edge) / edge * x exp((edge^2 - x^2) / 2)
-    areas = np.append(TABLE.widths * TABLE.heights, tail)
-    np.testing.assert_allclose(np.diff(TABLE.chances, prepend=0.0), areas / areas.sum(), rtol=1e-9)
-    assert TABLE.chances[-1] == 1.0
+def test_approximate_tables_are_close_to_the_exact_ones(tops):
+    for box, top in enumerate(tops):
+        assert abs(TABLE.tops[box] - float(top[0])) < 1e-12
+        assert TABLE.heights[box] == pytest.approx(float(TABLE.height(box)), rel=1e-14)
+        assert TABLE.widths[box] == pytest.approx(float(TABLE.width(box)), rel=1e-14)
+    np.testing.assert_array_equal(TABLE.units[: TABLE.boxes] * 2.0**63, TABLE.edges[:-1])
+    assert not TABLE.units[TABLE.boxes :].any()
+    assert TABLE.reach == pytest.approx(float(TABLE.tail_reach(BITS)[0]), rel=1e-14)
 
 
 # The law
 
 
-def test_a_million_draws_are_normal():
-    draws = normals(3_000_000)
+def test_millions_of_draws_are_normal():
+    draws = stream().take(5_000_000).values
     assert stats.kstest(draws, "norm").pvalue > CHANCE
-    assert stats.kstest(draws[-100_000:], "norm").pvalue > CHANCE
     assert abs(draws.mean()) * math.sqrt(draws.size) < 5
     assert abs(draws.var() - 1) * math.sqrt(draws.size / 2) < 5
     assert abs((draws**4).mean() - 3) * math.sqrt(draws.size / 96) < 5
+    for tail in (2.0, 3.0, 4.0, TABLE.edges[0], 4.5, 5.0):
+        for number in (int(np.sum(draws > tail)), int(np.sum(draws < -tail))):
+            assert stats.binomtest(number, draws.size, stats.norm.sf(tail)).pvalue > CHANCE
+    joints = np.concatenate([[0.0], TABLE.edges[:-1][::-1][::50], [np.inf]])
+    counts = np.histogram(np.abs(draws), joints)[0]
+    expected = 2 * (stats.norm.sf(joints[:-1]) - stats.norm.sf(joints[1:]))
+    assert stats.chisquare(counts, expected * draws.size).pvalue > CHANCE
+    for values in (draws, draws**2):
+        for lag in (1, 2, 1 << 15):
+            assert abs(np.corrcoef(values[:-lag], values[lag:])[0, 1]) * math.sqrt(draws.size) < 6
 
 
-def test_tails_hold_as_many_as_they_should():
-    draws = normals(10_000_000, seed=1)
-    for tail in (2.0, 3.0, 4.0, TABLE.edge, 4.5, 5.0):
-        for count in (int(np.sum(draws > tail)), int(np.sum(draws < -tail))):
-            assert stats.binomtest(count, draws.size, stats.norm.sf(tail)).pvalue > CHANCE
+def rest_beyond(x):
+    """Return the area between rectangles and density beyond x, on the right side."""
+    x = np.asarray(x, dtype=np.float64)
+    boxes = np.concatenate(
+        [[0.0], np.cumsum((TABLE.edges[:-1] - TABLE.edges[1:]) * TABLE.tops)]
+    )  # from the edge inwards
+    box = np.clip(np.searchsorted(-TABLE.edges, -x, side="right") - 1, 0, TABLE.boxes - 1)
+    stacked = boxes[box] + np.maximum(TABLE.edges[box] - x, 0) * TABLE.tops[box]
+    return math.sqrt(2 * math.pi) * stats.norm.sf(x) - np.where(x < TABLE.edges[0], stacked, 0.0)
 
 
-def test_draws_near_the_middle_and_at_the_joints_of_rectangles_are_as_likely_as_they_should_be():
-    edges = np.concatenate([[0.0], HALF_WIDTHS[::-1][::50], [np.inf]])
-    counts = np.histogram(np.abs(normals(4_000_000, seed=2)), edges)[0]
-    expected = 2 * (stats.norm.sf(edges[:-1]) - stats.norm.sf(edges[1:]))
-    assert stats.chisquare(counts, expected * counts.sum()).pvalue > CHANCE
+@pytest.mark.parametrize(("close", "number"), [(normals._CLOSE, 500_000), (9.0, 2000)], ids=["float", "exact"])
+def test_draws_outside_the_rectangles_have_the_law_of_what_is_left(monkeypatch, close, number):
+    monkeypatch.setattr(normals, "_CLOSE", close)
+    draws, outside = stream(1)._draw_outside(np.arange(number))
+    assert draws.size == outside.boxes.size == outside.places.size == number
+    assert (len(outside.refined) == number) == (close == 9.0)
+    total = rest_beyond(0.0)
+    assert total == pytest.approx(math.sqrt(math.pi / 2) * (SHARES - TABLE.boxes) / SHARES, rel=1e-9)
+    assert stats.kstest(draws, lambda x: 1 - rest_beyond(x) / total).pvalue > CHANCE
 
 
-def test_what_is_drawn_outside_the_rectangles_has_the_law_of_what_they_leave():
-    draws = TABLE.outside(2_000_000, random_words(3))
-    assert draws.size == 2_000_000
-    corners = (area(TABLE.inner, HALF_WIDTHS) - TABLE.tops * TABLE.widths)[::-1]
-    counts = np.histogram(draws, np.concatenate([TABLE.inner[::-1], [TABLE.edge, np.inf]]))[0]
-    areas = np.append(corners, area(TABLE.edge, math.inf))
-    assert stats.chisquare(counts, areas / areas.sum() * draws.size).pvalue > CHANCE
-    tail = draws[draws > TABLE.edge]
-    assert stats.binomtest(tail.size, draws.size, areas[-1] / areas.sum()).pvalue > CHANCE
-    assert stats.kstest(tail, lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(TABLE.edge)).pvalue > CHANCE
-    cap = draws[draws < HALF_WIDTHS[-1]]
-    assert stats.kstest(cap, lambda x: (area(0.0, x) - TABLE.tops[-1] * x) / corners[0]).pvalue > CHANCE
-
-
-def test_neighbours_and_their_sizes_are_not_correlated():
-    draws = normals(2_000_000, seed=4)
-    for values in (draws, np.abs(draws), draws**2):
-        for lag in (1, 2, 3, CHUNK):
-            correlation = np.corrcoef(values[:-lag], values[lag:])[0, 1]
-            assert abs(correlation) * math.sqrt(draws.size) < 6
-
-
-def test_the_sign_of_rare_draws_is_fair():
-    draws = normals(8_000_000, seed=5)
-    beyond = draws[np.abs(draws) > TABLE.edge]
+def test_draws_beyond_the_edge_have_fair_signs():
+    draws = stream(5).take(4_000_000).values
+    beyond = draws[np.abs(draws) > TABLE.edges[0]]
     assert stats.binomtest(int(np.sum(beyond > 0)), beyond.size).pvalue > CHANCE
 
 
-@pytest.mark.parametrize("std", [0.0, 1e-300, 0.3, 1e300])
-def test_draws_scale_with_the_standard_deviation(std):
-    np.testing.assert_array_equal(normals(70_000, seed=6, std=std), std * normals(70_000, seed=6))
+# Approximations, and the real numbers that they stand for
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
-def test_any_size_is_filled_and_single_precision_is_rounded(size):
-    drawn = normals(size, seed=7)
-    assert np.unique(drawn).size == size
-    np.testing.assert_array_equal(normals(size, seed=7), drawn)
-    np.testing.assert_array_equal(normals(size, seed=7, dtype=np.float32), drawn.astype(np.float32))
+def test_approximations_are_close_to_their_real_numbers():
+    drawn = stream(2).take(300_000, 7.0)
+    outside = drawn._outside.positions
+    tails = outside[drawn._outside.boxes == TABLE.boxes]
+    assert tails.size > 5
+    for position in [*range(500), *outside[:300], *tails]:
+        real = drawn.real(int(position))
+        for _ in range(2):
+            low, high = real.bounds()
+            approximation = Fraction(float(drawn.values[position])) / 7
+            assert max(abs(approximation - low), abs(approximation - high)) < Fraction(ERROR)
+            real.refine()
+        assert real.bounds()[1] - real.bounds()[0] < Fraction(1, 1 << 100)
 
 
-# The extremes
+def test_refining_narrows_the_same_interval():
+    drawn = stream(3).take(2000)
+    for position in range(2000):
+        real = drawn.real(position)
+        low, high = real.bounds()
+        real.refine()
+        assert low <= real.bounds()[0] < real.bounds()[1] <= high
 
 
-def test_the_least_and_the_largest_words_give_the_ends_of_their_rectangle():
-    for share in (0, 1, COUNT - 1):
-        words = np.array([share, 2**63 - SHARES + share, 2**63 + share, 2**64 - SHARES + share], dtype=np.uint64)
-        result = np.empty(4)
-        fill_normals(result, 1.0, given_words(words))
-        half = HALF_WIDTHS[share]
-        np.testing.assert_allclose(result, [0.0, half, -half, 0.0], rtol=1e-15, atol=half * 2.0**-53)
-        assert np.abs(result).max() <= half
+@pytest.mark.parametrize("share", [0, 1, TABLE.boxes - 1])
+def test_the_least_and_the_largest_words_give_the_ends_of_their_rectangle(share):
+    words = [share, 2**63 - SHARES + share, 2**63 + share, 2**64 - SHARES + share]
+    drawn = NormalStream(Scripted(words))._draw(4)
+    half = EDGES[share]
+    ends = [0, half, -half, 0]
+    for position, end in enumerate(ends):
+        low, high = drawn.real(position).bounds()
+        assert low <= end <= high
+        assert high - low == half / 2**53
+        assert abs(drawn.values[position] - float(end)) <= float(half) * 2.0**-52
 
 
 LAST = 2**64 - 1
+TAIL = int(TABLE.choices[-1] - 1) << 2
 
 
-def trial(choice, place, level):
+def trials(choice, place, level):
     """Return the words of trials that are all the same."""
-    return [np.full(18, word, dtype=np.uint64) for word in (choice, place, level)]
+    return np.repeat(np.array([choice, place, level], dtype=np.uint64), 18)
 
 
-def test_the_tail_begins_at_its_edge_and_reaches_beyond_nine_deviations():
-    for place, expected in ((0, TABLE.edge), (LAST, math.sqrt(TABLE.edge**2 + 2 * 53 * math.log(2)))):
-        draw = TABLE.outside(1, given_words(*trial(LAST, place, 0)))
-        assert draw == pytest.approx(expected, rel=1e-12)
-    assert 9.4 < draw[0] < 9.5
+def outside(*script):
+    draws, found = NormalStream(Scripted(*script))._draw_outside(np.arange(1))
+    return float(draws[0]), found
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, LAST >> 1), (-1, LAST)])
-def test_the_farthest_draw_on_either_side(sign, word):
-    result = np.empty(1)
-    fill_normals(result, 2.0, given_words([word], *trial(LAST, LAST, 0)))
-    assert 18.8 < sign * result[0] < 19.0
+@pytest.mark.parametrize(("place", "expected"), [(LAST, TABLE.edges[0]), (1, None), (0, None)])
+def test_the_tail_begins_at_its_edge_and_has_no_end(place, expected):
+    draw, found = outside(trials(TAIL, place, 0))
+    if expected is None:  # further bits were drawn
+        place = next(iter(found.refined.values()))
+        assert place.bits >= 128
+        expected = math.sqrt(TABLE.edges[0] ** 2 - 2 * (math.log(place.known + 0.5) - place.bits * math.log(2)))
+        assert draw > 10
+    assert draw == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_words_of_zeros_give_finite_draws_outside_the_rectangles():
-    draw = TABLE.outside(1, given_words(*trial(0, 0, 0)))
-    assert draw == TABLE.inner[0]
+def test_a_proposal_above_the_density_or_of_nothing_is_made_again():
+    inner = float(TABLE.edges[1])
+    accepted = trials(0, 0, 0)
+    for rejected in (trials(0, LAST, LAST), trials(LAST, 0, 0), trials(TAIL, 1 << 40, LAST)):
+        assert outside(rejected, accepted)[0] == inner
 
 
-def test_a_trial_above_the_density_is_made_again():
-    corner = trial(0, LAST, LAST)  # the upper outer one of the first box
-    np.testing.assert_array_equal(TABLE.outside(1, given_words(*corner, *trial(0, 0, 0))), TABLE.inner[0])
-    far = trial(LAST, LAST, 1 << 63)  # 9.5 deviations out a trial is kept with probability edge / 9.5 = 0.42
-    np.testing.assert_array_equal(TABLE.outside(1, given_words(*far, *trial(0, 0, 0))), TABLE.inner[0])
+def test_acceptance_at_the_boundary_is_decided_by_further_bits():
+    # The level is that at which a point in the middle of box 9 lies on the density, up to 64 bits.
+    middle = EDGES[10] + TABLE.width(9) / 2
+    level = (exponential(-(middle**2) / 2, 256)[0] - TABLE.top(9, 256)[0]) / TABLE.height(9)
+    choice = int(TABLE.choices[9] - 1) << 2
+    outcomes = set()
+    for seed in range(40):
+        bits = Scripted(trials(choice, 1 << 63, math.floor(level * 2**64)), trials(0, 0, 0))
+        bits._begin(seed.to_bytes(32, "little"))
+        _, found = NormalStream(bits)._draw_outside(np.arange(1))
+        outcomes.add(int(found.boxes[0]))
+        if found.boxes[0] == 9:
+            assert found.refined[0].bits > 64
+    assert outcomes == {0, 9}
 
 
-def test_many_draws_outside_take_more_than_one_round():
-    assert TABLE.outside(3 * CHUNK, random_words(8)).size == 3 * CHUNK
+def test_requests_of_any_size_continue_the_stream():
+    one = stream(4)
+    parts = [one.take(size).values.copy() for size in (1, 1000, 1024, 1025, 3, 5000)]
+    assert [part.size for part in parts] == [1, 1000, 1024, 1025, 3, 5000]
+    assert np.unique(np.concatenate(parts)).size == sum(part.size for part in parts)
+    again = stream(4)
+    np.testing.assert_array_equal(parts[0], again.take(1).values)
+
+
+@pytest.mark.parametrize("zeros", [5, 12])
+def test_bits_that_begin_with_too_many_zeros_are_noticed(zeros):
+    place = LazyUniform(0, 64, iter([0] * zeros + [1] * 9).__next__)
+    level = LazyUniform(0, 64, iter([0] * 9).__next__)
+    if zeros > 9:
+        with pytest.raises(RuntimeError, match="not random"):
+            normals._decided(TABLE.boxes, place, level)
+    else:
+        x, is_accepted = normals._decided(TABLE.boxes, place, level)
+        assert is_accepted
+        assert 20 < x < 30

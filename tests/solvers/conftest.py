@@ -13,11 +13,17 @@ from privet.solvers import Problem
 class Silent(NoiseSource):
     """A source without noise, so that a test sees the values to which noise would be added."""
 
-    def gaussian(self, shape, std, dtype=np.float64):
-        return np.zeros(shape, dtype)
+    def add_gaussian(self, values, std, *_):
+        return values.copy()
 
-    def k_norm(self, shape, scale, dtype=np.float64):
-        return np.zeros(shape, dtype)
+    def add_k_norm(self, values, scale):
+        return values.copy()
+
+    def real_gaussian(self, shape, std):
+        return np.zeros(shape), 0.0
+
+    def real_k_norm(self, shape, scale):
+        return np.zeros(shape), 0.0
 
 
 class Linear(GeneralisedLinear):

@@ -70,26 +70,28 @@ class Counting(NoiseSource):
         super().__init__(seed)
         self.shapes = []
 
-    def gaussian(self, shape, std, dtype=np.float64):
-        self.shapes.append((shape, std))
-        return super().gaussian(shape, std, dtype)
+    def add_gaussian(self, values, std, *options):
+        self.shapes.append((values.shape, std))
+        return super().add_gaussian(values, std, *options)
 
 
 # --------------------------------------------------------------------------------------------------- what it computes
 
 
-def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, noises):
+def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, stds, source):
     """Return the result by definition, record by record: noisy mean, differences, clipped gradients, intercept."""
     bounded = X / np.maximum(1, np.linalg.norm(X, axis=1) / row_norm)[:, None]
-    centre = (bounded.sum(axis=0) + noises[0]) / len(X)
+    centre = source.add_gaussian(bounded.sum(axis=0), stds[0]) / len(X)
     centre *= min(1, row_norm / np.linalg.norm(centre))  # where a mean of rows must lie
     rows = np.column_stack([bounded - centre, np.full(len(X), intercept)])
+    room = 1 + BoundedRows(X, row_norm, intercept).centred(centre).rounding
     weights = np.zeros(rows.shape[1])
-    for noise in noises[1 : steps + 1]:
-        total = noise.copy()
+    for _ in range(steps):
+        total = np.zeros_like(weights)
         for row, label in zip(rows, y, strict=True):
             gradient = (expit(row @ weights) - label) * row
-            total += gradient * min(1, clip_norm / max(np.linalg.norm(gradient), 1e-300))
+            total += gradient * min(1, clip_norm / room / max(np.linalg.norm(gradient), 1e-300))
+        total = source.add_gaussian(total, stds[1])
         weights = weights - step_size * (total / len(X) + alpha * weights)
     weights[-1] -= centre @ weights[:-1] / intercept
     return weights
@@ -102,11 +104,9 @@ def test_it_is_descent_on_differences_from_a_noisy_mean(tools, form, clip_norm):
     X, y = rng.standard_normal((12, 4)) + 1, rng.integers(0, 2, 12)
     problem = tools.make_problem(form(X), y, alpha=0.1, row_norm=1.5, intercept=0.4)
     plan = plan_for(problem, clip_norm=clip_norm)
-    source = NoiseSource(8)
-    noises = [source.gaussian(4, plan.mean.noise_std)]
-    noises += [source.gaussian(5, plan.gradients.noise_std) for _ in range(5)]
+    stds = plan.mean.noise_std, plan.gradients.noise_std
     fields = {"row_norm": 1.5, "intercept": 0.4, "clip_norm": clip_norm, "steps": 5, "step_size": 0.5, "alpha": 0.1}
-    expected = reference(X, y, **fields, noises=noises)
+    expected = reference(X, y, **fields, stds=stds, source=NoiseSource(8))
     assert solve(problem, plan, NoiseSource(8)).weights == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
@@ -132,7 +132,7 @@ def test_weights_are_mapped_back_to_the_same_scores(tools, objective, form, rele
     rows = problem.rows.centred(centre)
     centred = Problem(objective, L2(0.0), rows, problem.targets)
     source = NoiseSource(0)
-    source.gaussian(3, 1.0)  # the noise of the mean comes first
+    source.add_gaussian(np.zeros(3), 1.0)  # the noise of the mean comes first
     inner = noisy_gradient_descent(
         centred, Run(replace(plan.gradients, delta=DELTA), source), step_size=0.5, keep_iterates=True, averaged=0.5
     )

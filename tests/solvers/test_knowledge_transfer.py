@@ -271,12 +271,6 @@ def test_the_convex_teacher_of_the_same_tables_stays_within_the_sensitivity(tool
 # ---------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.fixture
-def no_noise(monkeypatch):
-    for kind in ("gaussian", "k_norm"):
-        monkeypatch.setattr(NoiseSource, kind, lambda *_: pytest.fail("noise was drawn"))
-
-
 def test_a_plan_for_another_problem_or_other_rows_is_refused(tools, separable, no_noise):
     X, y = separable
     problem, features = tools.make_problem(X, y, alpha=0.1), public(9, 3)

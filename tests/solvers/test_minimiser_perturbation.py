@@ -153,8 +153,7 @@ def test_noise_is_added_once_to_the_minimiser(tools, separable, form):
     plan = planned(problem)
     quiet = solve(problem, plan, tools.Silent()).weights
     assert problem.gradient_norm(quiet) <= plan.stability.tolerance
-    noise = NoiseSource(4).gaussian(quiet.shape, plan.scale)
-    assert np.array_equal(solve(problem, plan, NoiseSource(4)).weights, quiet + noise)
+    assert np.array_equal(solve(problem, plan, NoiseSource(4)).weights, NoiseSource(4).add_gaussian(quiet, plan.scale))
 
 
 def test_the_release_approaches_the_minimiser_as_the_noise_vanishes(tools, separable):

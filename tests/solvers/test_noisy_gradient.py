@@ -98,12 +98,12 @@ def test_the_steps_are_those_of_a_plain_loop(tools, sampler):
     room = 0.4 / (1 + problem.rows.rounding)
     divisor = plan.sampler.nominal_size(20 if isinstance(sampler, Poisson) else 12)
     for batch in sampler.batches(12, plan.steps, source) if isinstance(sampler, FullBatch | FixedOrder) else ():
-        total = clipped_sum(rows[batch], y[batch], weights, room) + source.gaussian(5, 0.48)
+        total = source.add_gaussian(clipped_sum(rows[batch], y[batch], weights, room), 0.48)
         weights = weights - 0.5 * (total / divisor + 0.1 * weights)
     if isinstance(sampler, FixedSize | Poisson):  # batches and noise come from one stream, step by step
         for _ in range(plan.steps):
             batch = next(iter(sampler.batches(12, 1, source)))
-            total = clipped_sum(rows[batch], y[batch], weights, room) + source.gaussian(5, 0.48)
+            total = source.add_gaussian(clipped_sum(rows[batch], y[batch], weights, room), 0.48)
             weights = weights - 0.5 * (total / divisor + 0.1 * weights)
     assert solve(problem, plan, 8).weights == pytest.approx(weights, abs=1e-9)
 
@@ -123,7 +123,7 @@ def test_smoothing_is_applied_to_the_features_of_each_class_by_itself(tools, n_c
     second_difference = np.roll(np.eye(6), 1, axis=0) - 2 * np.eye(6) + np.roll(np.eye(6), -1, axis=0)
     smoothing = np.linalg.inv(np.eye(6) - 1.5 * second_difference)
     for _ in range(4):
-        gradient = source.gaussian(weights.shape, 1.0) / 10 + 0.2 * weights
+        gradient = source.add_gaussian(np.zeros(weights.shape), 1.0) / 10 + 0.2 * weights
         gradient[:6] = smoothing @ gradient[:6]
         weights = weights - 0.5 * gradient
     release = solve(problem, plan, 3, denoiser=LaplacianSmoothing(1.5))
@@ -132,9 +132,8 @@ def test_smoothing_is_applied_to_the_features_of_each_class_by_itself(tools, n_c
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
-def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, monkeypatch):
+def test_a_bad_delta_is_refused_before_any_noise_is_drawn(tools, delta, no_noise):
     problem, plan = tools.silence(10, 6), GradientPlan(FullBatch(), 2, 1.0, 1.0)
-    monkeypatch.setattr(NoiseSource, "gaussian", lambda *args: pytest.fail("noise was drawn"))
     with pytest.raises(ValueError, match="delta"):
         noisy_gradient_descent(problem, Run(replace(plan, delta=delta), NoiseSource()), step_size=0.5)
 

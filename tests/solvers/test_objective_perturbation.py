@@ -247,7 +247,7 @@ def test_it_releases_the_minimiser_of_the_tilted_objective(tools, separable, obj
     plan = objective_plan(problem, budget, added_alpha=0.1)
     weights = solve(problem, plan, NoiseSource(3)).weights
     source = NoiseSource(3)
-    tilt = plan.linear_term((4,), source)
+    tilt, _ = plan.linear_term((4,), source)
     minimiser = minimise(problem, tolerance=plan.tolerance, tilt=tilt / 200, ridge=0.1)
     assert np.array_equal(weights, plan.noisy(minimiser, source))
     total = objective.gradient_sum(minimiser, problem.rows, y, math.inf) + tilt
@@ -368,29 +368,20 @@ def test_too_little_alpha_is_refused_with_the_least_that_works(tools, separable)
     assert "an additional penalty" in release.guarantee.statement(verbose=True)
 
 
-class Noiseless(NoiseSource):
-    """A source from which no noise may be drawn."""
-
-    def gaussian(self, shape, std, dtype=np.float64):
-        raise AssertionError("noise was drawn")
-
-    k_norm = gaussian
-
-
-def test_a_tolerance_that_could_be_out_of_reach_is_refused_before_noise_is_drawn(tools, separable):
+def test_a_tolerance_that_could_be_out_of_reach_is_refused_before_noise_is_drawn(tools, separable, no_noise):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.1)
     plan = objective_plan(problem, Budget(1.0, DELTA), tolerance=1e-16)
     with pytest.raises(ValueError, match="cannot be certified"):
-        solve(problem, plan, Noiseless())
+        solve(problem, plan, NoiseSource())
 
 
-def test_gaussian_noise_at_delta_zero_is_refused(tools, separable):
+def test_gaussian_noise_at_delta_zero_is_refused(tools, separable, no_noise):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.1)
     plan = objective_plan(problem, Budget(1.0, DELTA))
     with pytest.raises(ValueError, match="delta > 0"):
-        objective_perturbation(problem, Run(replace(plan, delta=0.0), Noiseless()))
+        objective_perturbation(problem, Run(replace(plan, delta=0.0), NoiseSource()))
 
 
 # ------------------------------------------------------------------------------------------- the returned values

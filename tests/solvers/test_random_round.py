@@ -35,9 +35,9 @@ class Counting(NoiseSource):
         super().__init__(seed)
         self.stds = []
 
-    def gaussian(self, shape, std, dtype=np.float64):
+    def add_gaussian(self, values, std, *options):
         self.stds.append(std)
-        return super().gaussian(shape, std, dtype)
+        return super().add_gaussian(values, std, *options)
 
 
 # ----------------------------------------------------------------------------------------------- the random round
@@ -149,7 +149,7 @@ def test_the_steps_are_those_of_a_plain_loop(tools, sampler, form, clip_norm, ob
     for t in range(rounds):
         batch = next(batches)
         total = objective.gradient_sum(weights, problem.rows.take(batch), y[batch], clip_norm)
-        noisy = total + source.gaussian(weights.shape, 0.2 * clip_norm)
+        noisy = source.add_gaussian(total, 0.2 * clip_norm)
         divisor = sampler.nominal_size(90)
         weights = weights - etas[t] * (noisy / divisor + 0.1 * weights)
     release = solve(problem, plan, 8, etas)

@@ -38,9 +38,9 @@ class Counting(NoiseSource):
         super().__init__(seed)
         self.stds = []
 
-    def gaussian(self, shape, std, dtype=np.float64):
+    def add_gaussian(self, values, std, *options):
         self.stds.append(std)
-        return super().gaussian(shape, std, dtype)
+        return super().add_gaussian(values, std, *options)
 
 
 # ----------------------------------------------------------------------------------------------------- the noise
@@ -142,7 +142,7 @@ def test_the_bound_is_attained_by_two_records_that_turn_into_sure_mistakes(tools
         X[0], y[0] = [side, 1.0], label
         sums.append(later_sum(tools, (X, y), plan, weights, -weights, objective=objective))
     distance = np.linalg.norm(sums[0] - sums[1])
-    share = 0.9999 if isinstance(objective, Logistic) else 0.85  # the third class takes part of a mistake
+    share = 0.9998 if isinstance(objective, Logistic) else 0.85  # the third class takes part of a mistake
     assert share * 0.74 < distance <= 0.74
 
 
@@ -222,19 +222,19 @@ def test_the_steps_are_those_of_a_plain_loop_over_records(tools, sampler, first,
     problem = tools.make_problem(form(X), y, objective=objective, alpha=0.1, intercept=0.5)
     plan = plan_of(sampler, 7, *clips, 0.25, first=first, public_n=20)
     rows = np.column_stack([X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None], np.full(12, 0.5)])
-    source, weights = NoiseSource(8), problem.start()
+    source, weights, room = NoiseSource(8), problem.start(), 1 + problem.rows.rounding
     moves = []
     for t in range(7):
         chooser = (first or sampler) if t == 0 else sampler
         batch = next(iter(chooser.batches(12, 1, source)))
         now = naive(rows[batch], y[batch], n_classes, weights)
         if t == 0:
-            total, std = clip(now, clips[0]), 2.5 * clips[0]
+            total, std = clip(now, clips[0] / room), 2.5 * clips[0]
         else:
             change = now - naive(rows[batch], y[batch], n_classes, before)  # noqa: F821
-            total = 0.25 * clip(now, clips[0]) + 0.75 * clip(change, clips[1])
+            total = 0.25 * clip(now, clips[0] / room) + 0.75 * clip(change, clips[1] / room)
             std = 1.5 * (0.25 * clips[0] + 0.75 * clips[1])
-        noisy = total + source.gaussian(weights.shape, std)
+        noisy = source.add_gaussian(total + np.zeros_like(weights), std)  # a batch may be empty
         estimate = noisy / chooser.nominal_size(20 if isinstance(sampler, Poisson) else 12)
         v = estimate if t == 0 else estimate + 0.75 * v  # noqa: F821
         direction = v + 0.1 * weights

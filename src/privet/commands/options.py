@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
-Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="1/n^1.1")]
+Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="min(1e-6, 0.01/n)")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]

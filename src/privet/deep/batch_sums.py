@@ -21,9 +21,6 @@ ROUNDS_ALONE = assumed(
     "examples in a batch"
 )
 
-_LARGE = 10_000
-"""Expected batch size above which sums are released in double precision."""
-
 
 class BatchSums:
     """Sums the contributions of the examples of batches.
@@ -36,8 +33,6 @@ class BatchSums:
         Determines what an example contributes.
     parameters : sequence of nn.Parameter
         The trained parameters.
-    largest : float
-        The largest expected size of a batch, which is public.
     processes : int
         Number of processes whose sums are added.
     max_batch : int or None
@@ -46,8 +41,8 @@ class BatchSums:
     Attributes
     ----------
     dtype : torch.dtype
-        The format of the sum that is released: single precision, or double if a parameter is or if batches are so
-        large that the rounding to single precision would not fit.
+        The format of private gradients: single precision, or double if a parameter is. Sums of large batches are in
+        double precision until noise is added.
     layout : callable or None
         The memory format of the inputs; None until the first batch was checked.
 
@@ -65,7 +60,6 @@ class BatchSums:
         loss: Loss,
         estimator: GradientEstimator,
         parameters: Sequence[nn.Parameter],
-        largest: float,
         processes: int = 1,
         max_batch: int | None = None,
     ) -> None:
@@ -73,7 +67,7 @@ class BatchSums:
         self._parameters, self._processes = list(parameters), processes
         self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         doubles = [each.dtype is torch.float64 for each in parameters]
-        self.dtype = torch.float64 if any(doubles) or largest > _LARGE else torch.float32
+        self.dtype = torch.float64 if any(doubles) else torch.float32
         self._narrowest = torch.float64 if all(doubles) else torch.float32
         self.layout: selfcheck.Layout | None = None
         for name in ("clip_norm", "difference_norm"):
@@ -95,11 +89,6 @@ class BatchSums:
         error = reserved_share(expected, self._narrowest) / 2 / self._processes
         summation = Summation.within(error, size, self._narrowest)
         left = room(expected, self._narrowest)
-        if self.dtype is torch.float32 and 2.0**-23 * size > error:
-            raise ValueError(
-                f"A batch has {size} examples, but its expected size, from which the room for rounding errors is "
-                f"computed, is {expected:.4g}. Set public_n to about the number of examples."
-            )
         kind = summation.slot_dtype(self.dtype, -(-size // part))
         if self._estimator.mixes_sums:
             kind = torch.float64

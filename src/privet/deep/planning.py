@@ -62,7 +62,7 @@ def make_private(
         ``'none'``.
     budget : Budget, float, or pair of floats
         The budget of the whole training under add-or-remove adjacency: a ``Budget``, an epsilon, or a pair
-        (epsilon, delta). The default delta is :func:`~privet.privacy.budget.default_delta` of the number of examples.
+        (epsilon, delta). The default delta is min(1e-6, 0.01/n), where n is ``public_n`` or the number of examples.
     epochs, batch_size : float, int
         Expected number of passes over the data, and expected batch size. Batches are drawn by Poisson sampling.
     clip_norm : float
@@ -77,8 +77,8 @@ def make_private(
     max_batch : int or None
         The largest number of examples in memory at once. Larger batches are processed in parts.
     public_n : int or None
-        A public guess of the number of examples, from which the sampling rate is computed. None uses the true number,
-        and the guarantee then assumes that this number is public.
+        A public guess of the number of examples, from which the sampling rate and the default delta are computed. None
+        uses the true number, and the guarantee then assumes that this number is public.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while the integer is secret.
     momentum : RecursiveMomentum or None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -88,9 +87,8 @@ class PrivateTraining:
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
-        largest = max(self._estimator.at(spent).divisor(len(dataset)) for spent in (0, 1))
         self._sums = BatchSums(
-            self.model, self._loss, self._estimator, self._parameters, largest, self._processes.size, max_batch
+            self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
         )
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
@@ -214,15 +212,14 @@ class PrivateTraining:
     def _prepare(self, step: Step) -> None:
         """Start drawing the noise in another thread."""
         if self._processes.is_first:
-            kind = np.float64 if self._sums.dtype is torch.float64 else np.float32
-            step.prepare(sum(each.numel() for each in self._parameters), kind)
+            step.prepare(sum(each.numel() for each in self._parameters))
 
     def _noisy(self, step: Step, total: Tensor) -> Tensor:
         """Return the sum over all processes, with noise that is drawn once."""
-        total = self._processes.gathered(total).to(self._sums.dtype)
+        total = self._processes.gathered(total)
         if self._processes.is_first:
             total = torch.from_numpy(step.noisy(total.numpy()))
-        return self._processes.from_first(total)
+        return self._processes.from_first(total.to(self._sums.dtype))
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""

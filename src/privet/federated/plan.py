@@ -33,10 +33,10 @@ def client_plan(
     budget : Budget, float, or pair of floats
         Budget of each client for the whole run. A number is an epsilon, a pair is (epsilon, delta).
     epsilon, delta : float
-        An alternative to ``budget``. The default delta is that for ``n_clients``.
+        An alternative to ``budget``. The default delta is min(1e-6, 0.01/n_clients).
     n_clients : int
-        The number of clients. With Poisson sampling it determines only the sampling rate and the divisor, and it must
-        be public. A rough number that does not depend on who takes part works as well.
+        The number of clients. With Poisson sampling it determines only the sampling rate, the divisor and the default
+        delta, and it must be public. A rough number that does not depend on who takes part works as well.
     clients_per_round : int
         How many clients take part in a round: on average (Poisson sampling), or exactly (uniform sampling).
     rounds : int
@@ -73,9 +73,10 @@ def paper_plan(
 
     The noise follows the closed forms of "Differentially Private Federated Learning with Laplacian Smoothing",
     Theorem 1 (uniform sampling) and Theorem 2 (Poisson sampling), with the best split from a grid. If no split meets
-    their side conditions, ``SideConditionError`` is raised. ``rounded_order=False`` uses the noise as printed, which
-    is proved only for integer orders (:mod:`privet.privacy.analyses.closed_forms`). In either case, the guarantee
-    of the plan is computed by an accountant, and its epsilon is usually far below that of the budget.
+    their side conditions, ``SideConditionError`` is raised. The paper has delta = 1/n_clients^1.1, which is larger than
+    privet's default, so give it with the budget. ``rounded_order=False`` uses the noise as printed, which is proved
+    only for integer orders (:mod:`privet.privacy.analyses.closed_forms`). In either case, the guarantee of the plan is
+    computed by an accountant, and its epsilon is usually far below that of the budget.
     """
     target = as_budget(budget, n_clients)
     sampler = _sampler(sampling, n_clients, clients_per_round)

@@ -111,7 +111,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     epsilon : float, default=1.0
         Privacy budget, above zero.
     delta : float or None, default=None
-        None means 1/n^1.1; 0 asks for pure epsilon.
+        None means min(1e-6, 0.01/n); 0 asks for pure epsilon.
     method : str, default="auto"
         {methods}
         ``auto`` chooses one of them from public numbers alone; ``method_`` and ``method_reason_`` report the choice and

@@ -20,7 +20,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
     epsilon : float, default=1.0
         Privacy budget, above zero.
     delta : float or None, default=None
-        None means 1/n^1.1. Pure epsilon (delta = 0) is not supported.
+        None means min(1e-6, 0.01/n). Pure epsilon (delta = 0) is not supported.
     n_nonzero : int or None, default=None
         Number of features that keep a weight. None chooses n mu q / (16 log(2 d)), where mu is the Gaussian privacy
         parameter of the budget, d the number of features, and q = min(1, sqrt(3/d) feature_norm / entry_bound): about

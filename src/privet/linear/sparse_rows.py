@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from privet.objectives.rows import stored_once
+from privet.objectives.matrices import stored_once
 
 
 def bounded_entries(X: Any, feature_norm: float, entry_bound: float | None) -> Any:

@@ -4,7 +4,7 @@
 
     name = "stroke"
     epsilon = 1.0
-    delta = 1e-6                    # default: 1/n^1.1
+    delta = 1e-6                    # default: min(1e-6, 0.01/n)
     model = "logistic"              # or ridge, huber
     method = "gradient"             # or output
     steps = 100
@@ -50,9 +50,10 @@ from privet.tables import NumericTarget, TableError, TableSchema, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-# Part of every digest. Parties sign the guarantee in words, so it changes whenever these words change: otherwise two
-# versions would open all sums, and then disagree on what to sign. Version 0.1.0 has "privet study 1".
-PROTOCOL = "privet study 2"
+# Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
+# state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
+# "privet study 1".
+PROTOCOL = "privet study 3"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # all models but the SVM
 METHODS = ("gradient", "output")
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
@@ -84,7 +85,7 @@ class Study:
     table : TableSchema
         Columns with public bounds and levels, and the target with declared levels or bounds.
     epsilon, delta : float, float or None
-        The budget. A delta of None means 1/n^1.1, where n is the number of rows of all parties.
+        The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties.
     model : {"logistic", "ridge", "huber"}
         The model to train.
     method : {"gradient", "output"}

@@ -152,5 +152,8 @@ def clipped(residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
     largest = rows.residual_limits(clip_norm)
     if residuals.ndim == 1:
         return np.clip(residuals, -largest, largest)  # a product would lose digits where the factor underflows
-    sizes = np.sqrt(np.einsum("ij,ij->i", residuals, residuals)) + _TINY  # squares may underflow to zero
+    squares = np.zeros(len(residuals))
+    for column in residuals.T:  # unlike a product of matrices, this rounds every record in the same way
+        squares += column * column
+    sizes = np.sqrt(squares) + _TINY  # squares may underflow to zero
     return np.asarray(residuals * (largest / np.maximum(sizes, largest))[:, None])

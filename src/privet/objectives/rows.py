@@ -7,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from privet.objectives.matrices import divided, products_alone, row_norms, stored_once
+from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
+
 Floats = NDArray[Any]
 
 # Bounds outside this range are refused, because squares would underflow or steps would vanish.
@@ -14,17 +17,8 @@ SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
-_SLACK = 1e-14  # relative rounding error of scaling a row to a norm
-_BLOCK = 65_536  # number of rows that are summed at a time
 _UNIT_ROUNDOFF = 2.0**-53
-
-
-def rounding_of_sums(n: int, dimension: int) -> float:
-    """Return a bound on the rounding error of sums over n rows, relative to the bound of a row.
-
-    See the attribute ``rounding`` of :class:`BoundedRows`.
-    """
-    return 8 * _UNIT_ROUNDOFF * (n * (_BLOCK + n / _BLOCK) + dimension)
+_SPARE_STRETCH = 4.0  # ratio of added terms to a contribution that shorter blocks make up for, up to the most rows
 
 
 class BoundedRows:
@@ -51,9 +45,8 @@ class BoundedRows:
     norm_bound : float
         Enforced bound on the contribution of one row to a sum: ``largest_norm``, with room for rounding.
     rounding : float
-        The relative size of this room. The rounding errors of two sums over n rows of contributions bounded by C, in
-        blocks of B, are together at most 2 u n (B + n/B) C. docs/proofs.md, section 7, explains why four times that is
-        allowed for. The computed norm of one row of d entries has a relative error of at most u d / 2.
+        The relative size of this room, a public constant: it depends neither on n nor on the rows. The rounding errors
+        of two sums of contributions bounded by C are together at most ``rounding`` * C (docs/proofs.md, section 7).
     """
 
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
@@ -65,13 +58,14 @@ class BoundedRows:
             X = X.astype(np.float64, copy=False)
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
-        norms = _row_norms(X)
+        check_number_of_rows(X.shape[0])
+        norms = row_norms(X)
         if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
             raise ValueError("The rows contain NaN or infinity. Drop these rows, or fill them with a public constant.")
-        limit = row_norm * (1 - _SLACK)
+        limit = row_norm * (1 - _slack(X.shape[1]))
         huge = norms > _HUGE
         if huge.any():
-            X = _divided(X, norms, huge, limit)
+            X = divided(X, norms, huge, limit)
             norms = np.where(huge, limit, norms)
         with np.errstate(divide="ignore"):
             factors = np.where(norms > limit, limit / norms, 1.0)
@@ -87,10 +81,20 @@ class BoundedRows:
         self._shrinks: Floats | None = None
         self._transposed: list[tuple[slice, Any]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
+        self._is_alone = False
         self.row_norm = float(row_norm)
         self.largest_norm = float(np.hypot(row_norm, intercept))
-        self.rounding = rounding_of_sums(self.n, self.dimension)
+        self._stretch = 1.0
+        self.rounding = ROUNDING
         self.norm_bound = self.largest_norm * (1 + self.rounding)
+
+    @property
+    def reach(self) -> float:
+        """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
+
+        Rounding errors of scores and sums are relative to this bound.
+        """
+        return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
 
     @property
     def largest_entry(self) -> float:
@@ -105,7 +109,7 @@ class BoundedRows:
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features
-        scores = np.asarray(self._X @ weights[:d])
+        scores = products_alone(self._X, weights[:d]) if self._is_alone else np.asarray(self._X @ weights[:d])
         by_output = scores.T  # a view with rows last, so that their factors broadcast for one output or several
         if self._factors is not None:
             by_output *= self._factors
@@ -121,17 +125,21 @@ class BoundedRows:
         """Return rows.T @ coefficients, the sum over rows of row times coefficient, computed block by block."""
         shrunk = coefficients if self._shrinks is None else (coefficients.T * self._shrinks).T
         scaled = shrunk if self._factors is None else (shrunk.T * self._factors).T
-        total = np.zeros((self.dimension, *coefficients.shape[1:]))
-        sum_of_shrunk = np.zeros(coefficients.shape[1:])
-        d = self.n_features
+        features, constants, sum_of_shrunk = PairwiseSum(), PairwiseSum(), PairwiseSum()
         for block, transposed in self._transposed_blocks():
-            total[:d] += transposed @ scaled[block]
+            features.add(transposed @ scaled[block])
             if self.intercept:
-                total[d] += self.intercept * coefficients[block].sum(axis=0)
+                constants.add(coefficients[block].sum(axis=0))
             if self._shrinks is not None:
-                sum_of_shrunk += shrunk[block].sum(axis=0)
+                sum_of_shrunk.add(shrunk[block].sum(axis=0))
+        d = self.n_features
+        total = np.empty((self.dimension, *coefficients.shape[1:]))
+        total[:d] = features.total()
+        sum_of_coefficients = constants.total()
+        if self.intercept:
+            total[d] = self.intercept * sum_of_coefficients
         if self._centre is not None:
-            times = total[d] / self.intercept if self._shrinks is None else sum_of_shrunk
+            times = sum_of_coefficients if self._shrinks is None else sum_of_shrunk.total()
             total[:d] -= np.multiply.outer(self._centre, times)
         return total
 
@@ -142,8 +150,9 @@ class BoundedRows:
     @property
     def weight_in_total(self) -> float:
         """Largest norm that one row can add to :meth:`total`, including rounding."""
-        length = 0.0 if self._centre is None else float(np.linalg.norm(self._centre))
-        return (self.row_norm + length) * (1 + self.rounding)
+        if self._centre is None:
+            return self.row_norm * (1 + ROUNDING)
+        return self.row_norm + float(np.linalg.norm(self._centre)) + ROUNDING * self._stretch * abs(self.intercept)
 
     def centred(self, centre: NDArray[np.float64], row_norm: float | None = None) -> "BoundedRows":
         """Return the rows minus ``centre``, a public vector, without a copy: a sparse matrix stays sparse.
@@ -165,29 +174,39 @@ class BoundedRows:
         rows._centre = np.array(centre, dtype=np.float64)
         reach = self.row_norm + length
         features = self._norms**2 - self.intercept**2
-        inner = np.asarray(self._X @ rows._centre)
+        inner = products_alone(self._X, rows._centre)
         if self._factors is not None:
             inner = inner * self._factors
         # |x|^2 - 2<x,c> + |c|^2 suffers from cancellation where x is near c, so the largest possible error is added.
         lost = 16 * _UNIT_ROUNDOFF * (self.dimension + 8) * (reach**2 + self.intercept**2)
         lengths = np.sqrt(np.maximum(features - 2 * inner + length**2, 0) + lost)
         if row_norm is not None:
-            rows._shrinks = np.minimum(1.0, row_norm * (1 - _SLACK) / lengths)
+            rows._shrinks = np.minimum(1.0, row_norm * (1 - _slack(self.n_features)) / lengths)
             lengths = lengths * rows._shrinks
             rows.row_norm = float(row_norm)
         rows._norms = np.hypot(lengths, self.intercept)
         rows._norms.flags.writeable = False
-        # Sums of x and of the centre are rounded before they are subtracted, so their errors are those of longer rows.
         rows.largest_norm = float(np.hypot(reach if row_norm is None else row_norm, self.intercept))
-        rows.rounding = self.rounding * 2 * float(np.hypot(reach, self.intercept)) / self.intercept
+        # Sums of x and of the centre are rounded before they are subtracted, so their errors are those of longer rows.
+        rows._stretch = _stretch(reach, self.intercept)
+        rows._transposed = None
+        rows.rounding = _rounding(rows._stretch)
         rows.norm_bound = rows.largest_norm * (1 + rows.rounding)
         return rows
+
+    def sum_error(self, n: int, clip_norm: float, residual_bound: float) -> float:
+        """Return a bound on the rounding error of one sum over at most ``n`` of these rows, by :meth:`combine`.
+
+        Each row times its coefficient must have norm at most ``clip_norm``, and each coefficient norm at most
+        ``residual_bound``. Only public numbers enter the bound, which holds for any order of additions within blocks.
+        """
+        summand = min(self._stretch * clip_norm, max(clip_norm, residual_bound * self.reach))
+        return sum_error(n, block_length(n, self._stretch, self.rounding)) * summand
 
     @property
     def centred_norm_bound(self) -> float:
         """The ``norm_bound`` that these rows have after centring at a point of their ball and scaling back into it."""
-        stretch = float(np.hypot(2 * self.row_norm, self.intercept)) / self.intercept
-        return self.largest_norm * (1 + 2 * self.rounding * stretch)
+        return self.largest_norm * (1 + _rounding(_stretch(2 * self.row_norm, self.intercept)))
 
     def columns(self, chosen: NDArray[np.int64], row_norm: float) -> "BoundedRows":
         """Return rows of the chosen columns and the constant column, scaled down from the original to ``row_norm``.
@@ -215,11 +234,26 @@ class BoundedRows:
             self._limits = clip_norm, limits
         return self._limits[1]
 
-    def take(self, batch: NDArray[np.int64] | slice) -> "BoundedRows":
-        """Return the rows of a batch, without a copy if the batch is all rows."""
-        if isinstance(batch, slice) and batch == slice(None):
+    def take(self, batch: NDArray[np.int64] | slice, *, alone: bool = False) -> "BoundedRows":
+        """Return the rows of a batch, without a copy of the matrix if the batch is all rows.
+
+        Parameters
+        ----------
+        batch : array of int, or slice
+            Which rows.
+        alone : bool
+            Whether the score of each row must be the same number in every batch. The rounding errors of a fast matrix
+            product depend on the place of a row, and so on how many rows there are.
+        """
+        is_whole = isinstance(batch, slice) and batch == slice(None)
+        if is_whole and self._is_alone == alone:
             return self
+        if is_whole:
+            self._transposed_blocks()  # for this copy and for those of later steps
         part = copy(self)
+        part._is_alone = alone
+        if is_whole:
+            return part
         part._transposed = part._limits = None
         part._X, part._norms = self._X[batch], self._norms[batch]
         part.n = int(part._X.shape[0])
@@ -231,8 +265,9 @@ class BoundedRows:
         """Return blocks of consecutive rows, transposed. They are kept, as slicing a sparse matrix is not free."""
         if self._transposed is None:
             self._transposed = []
-            for start in range(0, self.n, _BLOCK):
-                block = slice(start, min(start + _BLOCK, self.n))
+            length = block_length(self.n, self._stretch, self.rounding)
+            for start in range(0, self.n, length):
+                block = slice(start, min(start + length, self.n))
                 part = self._X
                 if not sparse.issparse(part):
                     part = part[block]
@@ -245,40 +280,16 @@ class BoundedRows:
         return self._transposed
 
 
-def stored_once(X: Any) -> Any:
-    """Return a CSR matrix in which every entry is stored once. A bound on stored values would miss repeated entries."""
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    if not np.isfinite(X.data).all():
-        raise ValueError("Entries that the sparse matrix stores more than once add up to infinity.")
-    return X
+def _slack(d: int) -> float:
+    """Return by how much rows of d entries are scaled further down, so that no rounding makes them exceed the bound."""
+    return _UNIT_ROUNDOFF * (d + 64)
 
 
-def _row_norms(X: Any) -> NDArray[np.float64]:
-    """Return the Euclidean norms of rows in float64, also for entries near the largest float."""
-    with np.errstate(over="ignore"):
-        if sparse.issparse(X):
-            squares = sparse.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1)
-        else:
-            squares = np.einsum("ij,ij->i", X, X)
-    norms: NDArray[np.float64] = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
-    for place in np.flatnonzero(~np.isfinite(norms)):  # rare: their squares overflowed
-        row = X[[place]].data if sparse.issparse(X) else X[place]
-        largest = float(np.max(np.abs(row)))
-        norms[place] = largest * float(np.linalg.norm(row / largest))
-    return norms
+def _stretch(reach: float, intercept: float) -> float:
+    """Return the largest ratio of the terms added for a centred row, of norm ``reach``, to its clipped contribution."""
+    return float(np.hypot(reach, intercept)) / abs(intercept)
 
 
-def _divided(X: Any, norms: NDArray[np.float64], huge: NDArray[np.bool_], limit: float) -> Any:
-    """Return a copy in which the huge rows are scaled to norm ``limit``, so that their products do not overflow."""
-    # The division comes first, because the factor limit / norm may underflow.
-    if sparse.issparse(X):
-        X = X.copy()
-        stored = np.repeat(huge, np.diff(X.indptr))
-        X.data[stored] = X.data[stored] / np.repeat(norms, np.diff(X.indptr))[stored] * limit
-        return X
-    X = X.copy(order="K")
-    X[huge] = X[huge] / norms[huge, None] * limit
-    return X
+def _rounding(stretch: float) -> float:
+    """Return the allowance for rounding. Short blocks make up for a small stretch, and a large one needs more room."""
+    return ROUNDING * max(1.0, stretch / _SPARE_STRETCH)

@@ -16,6 +16,7 @@ from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.release import checked_grid
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -72,8 +73,8 @@ class AdaptivePlan:
         """
         bound = bound or assumed(f"each {unit} contributes to a sum at most the bound stated for that sum")
         spent = enforced(
-            f"every unit takes part in every sum; each Gaussian noise on a sum and each Gumbel noise on a choice has a "
-            f"price, and the squared prices add up to at most {self.mu:.6g}^2",
+            f"every unit takes part in every sum; each Gaussian noise on a sum and each choice, drawn exactly by the "
+            f"exponential mechanism, has a price, and the squared prices add up to at most {self.mu:.6g}^2",
             detail=True,
         )
         return Guarantee.of(
@@ -136,10 +137,9 @@ class Purse:
         bound, mu = positive("bound", bound), positive("mu", mu)
         total = _finite("a sum", total)
         std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
+        checked_grid(std)  # before the price is paid
         self._pay(mu)
-        noise = self._source.gaussian(total.shape, std, total.dtype)
-        noise += total
-        return noise
+        return self._source.add_gaussian(total, std)
 
     def noisy_min(self, sums: NDArray[Any], bound: float, epsilon: float) -> int:
         """Return the index of a small sum, by the exponential mechanism, at the price ``selection_mu(epsilon)``.
@@ -156,8 +156,8 @@ class Purse:
 
         Formal guarantees
         -----------------
-        epsilon-DP and ``selection_mu(epsilon)``-GDP. Gumbel noise of scale 4 ``bound`` / epsilon is added, so index i
-        is returned with probability proportional to exp(-epsilon sums[i] / (4 bound)). Replacing a record moves every
+        epsilon-DP and ``selection_mu(epsilon)``-GDP. Index i is returned with probability proportional to
+        exp(-epsilon sums[i] / (4 bound)), drawn exactly (docs/proofs.md, section 27). Replacing a record moves every
         sum by at most 2 ``bound``, up or down, so the odds of any two indices change by a factor of at most
         exp(epsilon). This epsilon is called the range of the mechanism.
         """
@@ -167,7 +167,7 @@ class Purse:
             raise ValueError(f"the sums must be a list of at least one number, got shape {sums.shape}")
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(price)
-        return int(np.argmin(sums - self._source.gumbel(sums.size, scale)))
+        return int(self._source.top(-sums, scale)[0])
 
     def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
         """Return the sorted indices of large scores, by peeling: one exponential mechanism after the other.
@@ -185,12 +185,12 @@ class Purse:
 
         Formal guarantees
         -----------------
-        mu-GDP. Let epsilon = ``selection_epsilon(mu / sqrt(number))``. Gumbel noise of scale 4 ``bound`` / epsilon is
-        added to each score once, and the indices of the largest noisy scores are returned. They have the same
-        distribution as indices that are chosen one after the other by exponential mechanisms of range epsilon, each
-        among the indices not chosen before (Durfee and Rogers, "Practical Differentially Private Top-k Selection with
-        Pay-what-you-get Composition", Lemma 4.2). Each of these choices is ``selection_mu(epsilon)``-GDP, and their
-        squared prices add up to at most mu^2.
+        mu-GDP. Let epsilon = ``selection_epsilon(mu / sqrt(number))``. Ideal Gumbel noise of scale 4 ``bound`` /
+        epsilon is added to each score once, and the indices of the largest noisy scores are returned, drawn exactly
+        (docs/proofs.md, section 27). They have the same distribution as indices that are chosen one after the other by
+        exponential mechanisms of range epsilon, each among the indices not chosen before (Durfee and Rogers, "Practical
+        Differentially Private Top-k Selection with Pay-what-you-get Composition", Lemma 4.2). Each of these choices is
+        ``selection_mu(epsilon)``-GDP, and their squared prices add up to at most mu^2.
         """
         bound, scores = positive("bound", bound), _finite("the scores", scores)
         if scores.ndim != 1 or not 1 <= number <= scores.size:
@@ -198,8 +198,7 @@ class Purse:
         epsilon = selection_epsilon(positive("mu", mu) / math.sqrt(number))
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(mu)
-        noisy = scores + self._source.gumbel(scores.size, scale)
-        return np.sort(np.argpartition(-noisy, number - 1)[:number])
+        return self._source.top(scores, scale, number)
 
     def close(self) -> None:
         """End the run: nothing more can be released."""

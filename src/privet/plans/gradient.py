@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.checks import count, positive
 from privet.plans.contraction import Descent
@@ -15,6 +14,8 @@ from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.normals import Normals
+from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -54,7 +55,8 @@ class GradientPlan:
     noise: it yields at most ``steps`` steps, each of which adds noise to exactly one sum. With ``release="all"`` all
     noisy sums may be released, by composition. With ``release="last"`` they must not be released: amplification by
     iteration (:mod:`privet.privacy.iteration`) then covers only the last iterate of the steps that ``descent``
-    describes.
+    describes, if noise is added to each next point, and rounding errors stay below ``event.rounding_mu()``, as in
+    :func:`~privet.solvers.projected_sgd.projected_sgd`.
     """
 
     sampler: Sampler
@@ -92,6 +94,7 @@ class GradientPlan:
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
+        checked_grid(self.noise_std)  # raises if the noise is out of range
         if release not in ("all", "last"):
             raise ValueError(f'release must be "all" or "last", got {release!r}')
         if (release == "last") != (descent is not None):
@@ -196,9 +199,10 @@ class GradientPlan:
     def drawn(self, prefix: str = "") -> Assumption:
         """Return the condition that says how batches and noise are drawn."""
         sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
+        exactly = in_words(self.noise_std) if self.descent is None else "drawn exactly, on a public grid"
         return enforced(
             f"{prefix}{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on {sums} "
-            f"(noise multiplier {self.noise_multiplier:.6g})",
+            f"(noise multiplier {self.noise_multiplier:.6g}), {exactly}",
             detail=True,
         )
 
@@ -236,28 +240,34 @@ class Step:
         self._is_open = True
         self._noise: _Drawn | None = None
 
-    def prepare(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> None:
-        """Start to draw the noise in another thread, while the sum is computed. The noise does not depend on it."""
-        if self._is_open and self._noise is None:
-            self._noise = _Drawn(lambda: self._source.gaussian(shape, self._noise_std, dtype))
+    def prepare(self, size: int) -> None:
+        """Start to draw the noise of ``size`` numbers in another thread, while their sum is computed.
 
-    def noisy(self, total: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for."""
+        The noise does not depend on the sum.
+        """
+        if self._is_open and self._noise is None:
+            self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
+
+    def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
+        """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
+
+        Parameters
+        ----------
+        total : array
+            The sum, or a vector that does not depend on the batch plus ``scale`` times the sum.
+        scale : float
+            Factor of the sum in ``total``, above 0, by which the noise is multiplied.
+        grid : float or None
+            The result is rounded to multiples of this power of two; None for the default of the noise source.
+        """
         if not self._is_open:
             raise PlanError(
                 "noisy() was called twice in one step, or after the step ended. The plan accounts for one noisy sum "
                 "per step."
             )
         self._is_open = False
-        drawn = self._noise
-        noise = self._source.gaussian(total.shape, self._noise_std, total.dtype) if drawn is None else drawn.result()
-        if noise.shape != total.shape or noise.dtype != total.dtype:
-            raise PlanError(
-                f"the noise was prepared for a sum of shape {noise.shape} and type {noise.dtype}, but the sum has "
-                f"shape {total.shape} and type {total.dtype}"
-            )
-        noise += total
-        return noise
+        prepared = None if self._noise is None else self._noise.result()
+        return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared)
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""
@@ -269,12 +279,12 @@ class Step:
 class _Drawn:
     """Noise that is being drawn in a separate thread."""
 
-    def __init__(self, draw: Callable[[], NDArray[Any]]) -> None:
-        self._outcome: NDArray[Any] | BaseException | None = None
+    def __init__(self, draw: Callable[[], Normals]) -> None:
+        self._outcome: Normals | BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
         self._thread.start()
 
-    def _run(self, draw: Callable[[], NDArray[Any]]) -> None:
+    def _run(self, draw: Callable[[], Normals]) -> None:
         try:
             self._outcome = draw()
         except BaseException as error:
@@ -284,7 +294,7 @@ class _Drawn:
         """Wait until the noise is drawn."""
         self._thread.join()
 
-    def result(self) -> NDArray[Any]:
+    def result(self) -> Normals:
         """Return the noise, once. Raise here what was raised in the thread."""
         self.wait()
         outcome, self._outcome = self._outcome, None

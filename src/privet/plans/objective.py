@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
@@ -215,21 +216,34 @@ class ObjectivePlan:
             f"up to a gradient of norm {self.tolerance:.3g}"
         )
 
-    def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> NDArray[Any]:
-        """Return the random linear term b."""
-        draw = source.k_norm if self.is_pure else source.gaussian
-        return draw(shape, self.scale)
+    def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> tuple[NDArray[Any], float]:
+        """Return the random linear term b, rounded, and a bound on its distance to the ideal term.
+
+        The guarantee rests on a real-valued b, which has a density. Its rounding counts as an error of the minimiser,
+        and is covered by the noise that is added to the minimiser.
+        """
+        draw = source.real_k_norm if self.is_pure else source.real_gaussian
+        term, error = draw(shape, self.scale)
+        size = math.prod(shape)
+        if not (float(np.linalg.norm(term)) <= self.longest_term(size) and error <= self.largest_error(size)):
+            raise RuntimeError(
+                "The random linear term is too long for the tolerance of this plan. This has a probability below "
+                "1e-300 and does not depend on the data: check the random number generator."
+            )
+        return term, error
 
     def longest_term(self, size: int) -> float:
         """Return a norm that b, with ``size`` entries, exceeds with probability below 1e-300."""
         return self.scale * (2 * size + 1500 if self.is_pure else math.sqrt(size) + 40)
 
+    def largest_error(self, size: int) -> float:
+        """Return a distance between b and its rounded value that is exceeded with probability below 1e-300."""
+        return 2.0**-44 * self.longest_term(size)
+
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the computed minimiser with its noise."""
-        draw = source.k_norm if self.is_pure else source.gaussian
-        noise: NDArray[Any] = draw(result.shape, self.output_scale)
-        noise += result
-        return noise
+        add = source.add_k_norm if self.is_pure else source.add_gaussian
+        return add(result, self.output_scale)
 
 
 def _check_modulus(modulus: float) -> None:

@@ -12,6 +12,7 @@ from privet.privacy.analyses.gaussian import gaussian_sigma
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -42,7 +43,7 @@ class OutputPlan:
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        positive("scale", self.scale)
+        checked_grid(positive("scale", self.scale))  # raises if the noise is out of range
 
     @classmethod
     def for_budget(cls, budget: BudgetLike, *, stability: Stability) -> "OutputPlan":
@@ -81,18 +82,17 @@ class OutputPlan:
         """
         bound = bound or assumed(self.stability.in_words())
         law = "l2 K-norm noise (Gamma radius, uniform direction) of scale" if self.is_pure else "Gaussian noise of std"
+        noise = f"{law} {self.scale:.6g} is added once to the result, {in_words(self.scale, self.is_pure)}"
         return Guarantee.of(
             self.event,
             self.adjacency,
             stated_delta(delta, self.delta),
             released=released,
-            assumptions=(bound, enforced(f"{law} {self.scale:.6g} is added once to the result", detail=True)),
+            assumptions=(bound, enforced(noise, detail=True)),
             unit=unit,
         )
 
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the result with its noise."""
-        draw = source.k_norm if self.is_pure else source.gaussian
-        noise: NDArray[Any] = draw(result.shape, self.scale, result.dtype)
-        noise += result
-        return noise
+        add = source.add_k_norm if self.is_pure else source.add_gaussian
+        return add(result, self.scale)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privet.estimators import EstimatorChecks, SavedEstimator
-from privet.objectives.rows import stored_once
+from privet.objectives.matrices import stored_once
 from privet.preprocessing.bounds import Bounds
 
 

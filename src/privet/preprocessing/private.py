@@ -26,7 +26,7 @@ class PrivateScaler(BoundedScaler):
     epsilon : float, default=1.0
         Privacy budget for the centres and scales of all columns together, above zero.
     delta : float or None, default=None
-        None means 1/n^1.1; 0 asks for pure epsilon.
+        None means min(1e-6, 0.01/n); 0 asks for pure epsilon.
     lower, upper : float, sequence of floats, or mapping (a dict, a Series) from column names
         Public bounds to which entries are clipped, in ``fit`` and in ``transform``. Choose them without looking at the
         rows. Tighter bounds mean less noise.

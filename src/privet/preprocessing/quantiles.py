@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,12 +60,13 @@ class QuantilePlan:
     the score of a grid point y is minus the distance of q n from the interval [#{x < y}, #{x <= y}]. Replacing a record
     moves each end, and therefore the score, by at most 1. Grid points are drawn with probability proportional to
     exp(query_epsilon score/2). This is the exponential mechanism, which is query_epsilon-DP under replace-one adjacency
-    (McSherry and Talwar, "Mechanism Design via Differential Privacy", Theorem 6, for a sensitivity of 1), up to the
-    resolution of floating-point noise. The logarithms of probabilities move within a range of query_epsilon, so a query
-    is also mu-GDP, with the mu of :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
+    (McSherry and Talwar, "Mechanism Design via Differential Privacy", Theorem 6, for a sensitivity of 1). It is drawn
+    exactly, from scores that are exact because q n is rounded first (docs/proofs.md, section 27). The logarithms of
+    probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
+    :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 
-    Between neighbouring records all grid points have equal scores. Such a run is drawn as a whole, by Gumbel noise on
-    the logarithm of its weight, and then a point in the run uniformly. This has the same distribution, and takes time
+    Between neighbouring records all grid points have equal scores. Such a run is drawn as a whole, with its length as
+    a factor of its weight, and then a point in the run uniformly. This has the same distribution, and takes time
     proportional to the number of records instead of the number of grid points.
     """
 
@@ -110,6 +112,14 @@ class QuantilePlan:
         return self.n_columns * len(self.quantiles)
 
     @property
+    def scale(self) -> float:
+        """What scores are divided by in the exponential mechanism: 2 / query_epsilon, rounded up."""
+        scale = positive("the scale of the exponential mechanism, 2 / query_epsilon,", 2 / self.query_epsilon)
+        if Fraction(scale) * Fraction(self.query_epsilon) < 2:
+            scale = math.nextafter(scale, math.inf)
+        return scale
+
+    @property
     def event(self) -> Event:
         """What is released, in the form that composes."""
         if self.is_pure:
@@ -129,7 +139,7 @@ class QuantilePlan:
                     "steps, each independently; replacing a record moves a rank by at most 1"
                 ),
                 enforced(
-                    f"each of {self.n_queries} quantiles is drawn by the exponential mechanism with epsilon = "
+                    f"each of {self.n_queries} quantiles is drawn exactly by the exponential mechanism with epsilon = "
                     f"{self.query_epsilon:.6g}"
                 ),
             ),
@@ -161,7 +171,7 @@ class QuantilePlan:
     def choices(self, tally: Tally, q: float) -> Choices:
         """Return all grid points with their scores for the quantile ``q``."""
         upto = np.cumsum(tally.counts)
-        below, target = upto - tally.counts, q * upto[-1]
+        below, target = upto - tally.counts, _rank(q, int(upto[-1]))
         starts, sizes = np.empty((2, 2 * upto.size + 1), dtype=np.int64)
         scores = np.empty(2 * upto.size + 1)
         # Even runs are the gaps before, between and after records. Odd runs are the grid points with records.
@@ -175,8 +185,7 @@ class QuantilePlan:
     def _draw(self, tally: Tally, q: float, source: NoiseSource) -> int:
         """Draw a grid point with the exponential mechanism."""
         choices = self.choices(tally, q)
-        log_weights = np.log(choices.sizes) + self.query_epsilon / 2 * choices.scores
-        run = int(np.argmax(log_weights + source.gumbel(log_weights.size, 1.0)))
+        run = int(source.top(choices.scores, self.scale, copies=choices.sizes)[0])
         return int(choices.starts[run]) + source.below(int(choices.sizes[run]))
 
     def _places(self, u: Floats) -> NDArray[np.int64]:
@@ -192,6 +201,12 @@ def quantile_pair(quantiles: Any) -> tuple[float, float]:
     if not 0 < low < high < 1:
         raise ValueError(f"quantiles must be a pair low < high strictly between 0 and 1, got {quantiles!r}")
     return low, high
+
+
+def _rank(q: float, n: int) -> float:
+    """Return q n, rounded such that its differences from the integers 0, ..., n are exact in float64."""
+    digits = 52 - n.bit_length()
+    return math.ldexp(round(math.ldexp(q * n, digits)), -digits)
 
 
 def _sum(query_epsilon: float, queries: int) -> Composition:

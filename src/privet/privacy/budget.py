@@ -51,8 +51,18 @@ class Budget:
 
 
 def default_delta(n: int) -> float:
-    """Return 1/n^1.1. A delta of 1/n or more would permit publishing a random record."""
-    return float(max(n, 2) ** -1.1)
+    """Return min(1e-6, 0.01/n), the delta of a budget that names none.
+
+    A delta permits publishing each of n records with that probability. At the default, the chance that any record is
+    published in this way is at most n delta <= 1 %.
+
+    Parameters
+    ----------
+    n : int
+        The number of protected units. It must be public, because the delta is: under add-or-remove adjacency, a
+        declared estimate.
+    """
+    return min(1e-6, 0.01 / max(n, 1))
 
 
 def stated_delta(delta: float | None, own: float | None) -> float:
@@ -77,7 +87,7 @@ def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
     ----------
     value : Budget, float, or tuple of two floats
     n : int or None
-        The number of protected units. An epsilon without a delta gets ``default_delta(n)``.
+        The public number of protected units. An epsilon without a delta gets ``default_delta(n)``.
     """
     if isinstance(value, Budget):
         return value

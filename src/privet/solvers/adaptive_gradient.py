@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
+from privet.objectives.summation import total_of
 from privet.plans.adaptive import AdaptivePlan, Purse, selection_epsilon
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
 from privet.solvers.base.interface import Problem, Release, Run
 
 _STRETCH = 1.1  # longest candidate of a period, relative to the longest step chosen in the previous period
 _SHORTEST = 1e-6  # least length of the longest candidate, as a share of max_step
-_BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
 
 def adaptive_gradient_descent(
@@ -173,7 +173,7 @@ class _LineSearch:
         sums = []
         for step in self._steps:
             parts = np.clip(self._losses(start, along, step) - middle, -width / 2, width / 2)
-            sums.append(np.add.reduceat(parts, np.arange(0, rows.n, _BLOCK)).sum())
+            sums.append(total_of(parts))
         return np.array(sums)
 
     def _losses(self, start: NDArray[Any], along: NDArray[Any], step: float) -> NDArray[Any]:

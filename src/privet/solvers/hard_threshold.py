@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, positive
+from privet.objectives.summation import total_of
 from privet.plans import AdaptivePlan, GradientPlan
 from privet.plans.adaptive import Purse
 from privet.privacy.guarantees.guarantee import enforced
@@ -39,8 +40,6 @@ from privet.solvers.noisy_gradient import check_run
 
 SHARES = (0.55, 0.40, 0.05)
 """Shares of a round's squared price: for the choice of features, for their gradient, and for the step size."""
-
-_BLOCK = 65_536  # records summed at a time: BoundedRows.rounding allows for sums in such blocks
 
 
 def hard_threshold(
@@ -81,7 +80,7 @@ def hard_threshold(
     choose = as_step_size(step_size).start(plan.noise_std / divisor)
     weights, iterates = problem.start(), []
     for step in run.steps(n):
-        batch, targets = rows.take(step.batch), problem.targets[step.batch]
+        batch, targets = problem.batch(step.batch, plan.adjacency)
         total = problem.objective.gradient_sum(weights, batch, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         weights = thresholded(weights - choose(gradient) * gradient, n_nonzero, rows.n_features)
@@ -189,8 +188,7 @@ def _round(
     along = rows.scores(direction)
     reach = _reach(rows.row_norm, rows.intercept, entry_bound, direction, d) * margin
     # A square in [0, reach^2] differs from the middle of the interval by at most reach^2 / 2.
-    in_blocks = np.add.reduceat(along * along, np.arange(0, n, _BLOCK)).sum(keepdims=True)
-    squares = purse.noisy(in_blocks, reach**2 / 2, prices[2])
+    squares = purse.noisy(np.array([total_of(along * along)]), reach**2 / 2, prices[2])
     curvature = objective.start_curvature * max(float(squares[0]) / n, _least_square(reach, n, prices[2]))
     size = float(direction @ direction) / (curvature + problem.regulariser.smoothness * float(direction @ direction))
     moved = np.zeros_like(weights)

@@ -19,6 +19,7 @@ from privet.denoise import Denoiser
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
 from privet.privacy.guarantees.guarantee import enforced
+from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import (
     ALL_ITERATES,
     Problem,
@@ -80,7 +81,7 @@ def noisy_gradient_descent(
     n_tail = max(1, math.ceil(averaged * plan.steps))
     iterates = []
     for done, step in enumerate(run.steps(n), start=1):
-        rows, targets = problem.rows.take(step.batch), problem.targets[step.batch]
+        rows, targets = problem.batch(step.batch, plan.adjacency)
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
         gradient = step.noisy(total) / divisor + problem.regulariser.gradient(weights)
         size = choose(gradient)
@@ -158,7 +159,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     else:
         check_run(rows.n, plan.gradients, **options)
     bounds = (
-        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
+        enforced(f"each row has l2 norm at most {rows.row_norm:.6g}"),
         enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
@@ -188,9 +189,13 @@ def _check_centred(problem: Problem, public: Problem | None, descent: GradientPl
     # Centred rows have a larger allowance for rounding, which is the same for every centre in the ball.
     anywhere = np.zeros(problem.rows.n_features)
     anywhere[0] = problem.rows.row_norm
-    for part in filter(None, (problem, public)):
-        centred = part.rows.centred(anywhere, problem.rows.row_norm)
-        check_last_iterate(replace(part, rows=centred), descent, n=n)
+    parts = [
+        replace(part, rows=part.rows.centred(anywhere, problem.rows.row_norm))
+        for part in filter(None, (problem, public))
+    ]
+    for part in parts:
+        check_last_iterate(part, descent, n=n)
+    rounding_of(parts, descent, n)
 
 
 def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

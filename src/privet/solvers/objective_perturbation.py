@@ -22,14 +22,17 @@ def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release
     -----------------
     The guarantee is that of the plan, for a convex loss of one score per record and a regulariser with the plan's
     constants. A mismatch raises an error, and so does a tolerance that might be unreachable for some data. The gradient
-    at the computed minimiser is certified to be within the tolerance. Only the noisy minimiser is released, neither the
-    linear term nor the exact minimiser.
+    at the computed minimiser is certified to be within the tolerance, for the ideal linear term of which the computed
+    one is an approximation. Only the noisy minimiser is released, neither the linear term nor the exact minimiser.
     """
     plan = run.plan
     check_objective_plan(problem, plan)
     guarantee = run.guarantee(bound=certified_losses(plan))
-    tilt = plan.linear_term((problem.start().size,), run.source) / problem.rows.n
-    weights = minimise(problem, tolerance=plan.tolerance, tilt=tilt, ridge=plan.added_alpha)
+    n = problem.rows.n
+    term, error = plan.linear_term((problem.start().size,), run.source)
+    weights = minimise(
+        problem, tolerance=plan.tolerance, tilt=term / n, tilt_error=error / n * (1 + 1e-15), ridge=plan.added_alpha
+    )
     run.report(1, 1)
     trace = {"tolerance": plan.tolerance, "noise_scale": plan.scale, "output_scale": plan.output_scale}
     return Release(plan.noisy(weights, run.source), guarantee, trace)
@@ -86,5 +89,6 @@ def _check(problem: Problem, added_alpha: float) -> None:
 
 def _least_tolerance(problem: Problem, plan: ObjectivePlan) -> float:
     """Return the tolerance that can be certified for every dataset and practically every linear term."""
-    longest = plan.longest_term(problem.start().size) / problem.rows.n
-    return least_tolerance(problem, tilt_norm=longest, ridge=plan.added_alpha)
+    n, size = problem.rows.n, problem.start().size
+    longest, error = 1.01 * plan.longest_term(size) / n, 1.01 * plan.largest_error(size) / n
+    return least_tolerance(problem, tilt_norm=longest, tilt_error=error, ridge=plan.added_alpha)

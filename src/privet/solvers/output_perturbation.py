@@ -5,10 +5,15 @@ Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sen
 """
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from privet.plans import DescentStability, OutputPlan
+from privet.plans.stabilities.descent import sum_of_powers
 from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.interface import Problem, Release, Run
+from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 
 
 def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
@@ -17,7 +22,8 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
     Formal guarantees
     -----------------
     The guarantee is that of the plan. It requires a convex problem with the constants of the plan's
-    :class:`DescentStability`, and other constants raise an error. Only the noisy result is released, not the iterates.
+    :class:`DescentStability`, which include the rounding errors of every step, and other constants raise an error. Only
+    the noisy result is released, not the iterates.
     """
     plan, stability = run.plan, run.plan.stability
     if not isinstance(stability, DescentStability):
@@ -55,7 +61,7 @@ def descent_stability(
         )
     if not math.isfinite(lipschitz):
         raise ValueError(f"{type(problem.objective).__name__} has unbounded gradients: give a clip_norm")
-    return DescentStability(
+    exact = DescentStability(
         n=problem.rows.n,
         lipschitz=lipschitz,
         smoothness=problem.smoothness,
@@ -64,3 +70,23 @@ def descent_stability(
         steps=steps,
         first_lipschitz=min(problem.objective.start_residual_bound * problem.rows.norm_bound, lipschitz),
     )
+    return replace(exact, rounding=_rounding_of_a_step(problem, exact))
+
+
+def _rounding_of_a_step(problem: Problem, stability: DescentStability) -> float:
+    """Return how far the computed result of a step may be from the exact one (docs/proofs.md, section 1).
+
+    The rounding of sums over records is not included, because the bound on rows already has room for it.
+    """
+    slope_at_start = float(np.linalg.norm(problem.regulariser.gradient(problem.start())))
+    longest_step = stability.step_size * (stability.lipschitz + slope_at_start)
+    farthest = 1.01 * longest_step * sum_of_powers(stability.contraction, stability.steps)
+    in_gradient = rounding_besides_sums(problem, stability.lipschitz, farthest)
+    # The step size times the gradient, and the new weights, are rounded as well.
+    rounding = stability.step_size * in_gradient + 4 * UNIT_ROUNDOFF * (farthest + longest_step)
+    if rounding > 0.01 * longest_step:  # else the weights stay within the distance of 1.01 times that of exact ones
+        raise ValueError(
+            f"The rounding errors of {stability.steps} steps cannot be bounded: each may move the weights by "
+            f"{rounding:.3g}, with steps of at most {longest_step:.3g}. Use fewer steps, or a larger alpha."
+        )
+    return rounding

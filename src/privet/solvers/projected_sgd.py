@@ -20,6 +20,7 @@ from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
 from privet.privacy.guarantees.guarantee import assumed, enforced
+from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import Problem, Release, Run, gradients_bounded_by
 
 _PUBLIC_RIDGE = 0.1  # divided by the square root of the number of public records, in units of the smoothness
@@ -49,11 +50,13 @@ def projected_sgd(
 
     Formal guarantees
     -----------------
-    The guarantee is that of the plan. Each step projects w onto the ball and then maps it to w - eta (noisy mean
-    gradient): a Lipschitz map followed by Gaussian noise. Replacing a record moves the map by at most 2 eta clip_norm /
-    divisor, and only in the steps that visit the record. Gradients are clipped only for losses of one score, whose
-    clipped gradients are again those of a convex loss; the regulariser is added after clipping. The trace contains
-    public facts only, and no secret of the sampler.
+    The guarantee is that of the plan. Each step projects w onto the ball and then maps it to w - eta (mean gradient)
+    plus noise: a Lipschitz map followed by Gaussian noise. Replacing a record moves the map by at most 2 eta clip_norm
+    / divisor, and only in the steps that visit the record. Gradients are clipped only for losses of one score, whose
+    clipped gradients are again those of a convex loss; the regulariser is added after clipping. Noisy iterates are
+    rounded to a grid, and this and all other rounding stays within what the plan charges for it
+    (:func:`~privet.solvers.base.hidden_steps.rounding_of`). The trace contains public facts only, and no secret of the
+    sampler.
     """
     plan = run.plan
     n = problem.rows.n + (0 if public is None else public.rows.n)
@@ -68,18 +71,22 @@ def projected_sgd(
             )
     bound = gradients_bounded_by(plan.clip_norm)
     guarantee = run.guarantee(bound=bound, contracts=enforced(descent.in_words()))
-    radius = math.inf if descent.diameter is None else descent.diameter / 2
-    weights = _projected(_first(problem, public, start), radius)
+    rounding = rounding_of([problem] if public is None else [problem, public], plan, n)
+    weights = rounding.projected(_first(problem, public, start))
     if plan.sampler.secret is not Secret.NOTHING:
         run = replace(run, progress=None)
-    for step, size in zip(run.steps(n, release="last"), cycle(descent.step_sizes), strict=False):
+    divisor = plan.divisor(n)
+    sizes = cycle(zip(descent.step_sizes, rounding.grids, strict=True))
+    for step, (size, grid) in zip(run.steps(n, release="last"), sizes, strict=False):
         total = _gradient_sum(problem, public, weights, step.batch, plan)
-        gradient = step.noisy(total) / plan.divisor(n) + problem.regulariser.gradient(weights)
-        weights = _projected(weights - size * gradient, radius)
+        moved = weights - size * (total / divisor + problem.regulariser.gradient(weights))
+        # Noise is added to the next point, not to the sum. The rounded point is then a function of an ideal noisy point
+        # alone, while a step along a rounded sum would carry over digits of the hidden point from which it was made.
+        weights = rounding.projected(step.noisy(moved, scale=size / divisor, grid=grid))
     if start is not None:
         guarantee = guarantee.assuming(assumed("the starting point does not depend on the private records"))
     trace = {"steps": plan.steps, "step_size": max(descent.step_sizes), "clip_norm": plan.clip_norm}
-    noise = {"noise_std": plan.noise_std / plan.divisor(n)}
+    noise = {"noise_std": plan.noise_std / divisor}
     return Release(weights, guarantee, trace | noise)
 
 
@@ -144,7 +151,7 @@ def check_last_iterate(problem: Problem, plan: GradientPlan, n: int | None = Non
             f"gradient steps of {type(problem.objective).__name__} losses, which have several scores per record, do "
             f"not contract after clipping: set clip_norm to at least {problem.lipschitz:.6g}, or release all iterates"
         )
-    slack = 1 + 1e-12
+    slack = 1 + 2.0**-50  # for the rounding of the constants, which section 16 of docs/proofs.md accounts for
     if problem.smoothness > descent.smoothness * slack or problem.strong_convexity * slack < descent.strong_convexity:
         raise ValueError(
             f"the plan is for an objective that is {descent.smoothness:.6g}-smooth and {descent.strong_convexity:.6g}-"
@@ -156,9 +163,3 @@ def check_last_iterate(problem: Problem, plan: GradientPlan, n: int | None = Non
     if plan.public_n not in (None, n):
         raise ValueError(f"the plan was made for n = {plan.public_n} records, the data has {n}")
     return descent
-
-
-def _projected(weights: NDArray[Any], radius: float) -> NDArray[Any]:
-    """Return the weights projected onto the ball around zero."""
-    length = float(np.linalg.norm(weights))
-    return weights if length <= radius else np.asarray(weights * (radius / length))

@@ -13,6 +13,7 @@ from privet.checks import positive
 from privet.objectives import BoundedRows
 from privet.plans import GradientPlan
 from privet.plans.samplers import Batch
+from privet.privacy import Adjacency
 from privet.solvers.base.interface import ALL_ITERATES, Problem, Release, Run, gradients_bounded_by
 
 _MOST_KEPT = 20_000_000  # largest number of cached entries, 160 MB
@@ -58,7 +59,7 @@ def random_round(
     divisor = plan.divisor(n)
     guarantee = run.guarantee(bound=gradients_bounded_by(plan.clip_norm), released=ALL_ITERATES)
     rounds = 1 + run.source.index(etas * (2 - smoothness * etas))
-    weights, records = problem.start(), _Records(problem.rows)
+    weights, records = problem.start(), _Records(problem.rows, alone=plan.adjacency is Adjacency.ADD_OR_REMOVE)
     for step, eta in zip(run.steps(n, at_most=rounds), etas.tolist(), strict=False):
         rows, targets = records.take(step.batch), problem.targets[step.batch]
         total = problem.objective.gradient_sum(weights, rows, targets, plan.clip_norm)
@@ -86,16 +87,19 @@ def _etas(step_size: float | Sequence[float] | NDArray[Any], steps: int, smoothn
 
 
 class _Records:
-    """The rows, batch by batch. Single records are converted to dense rows once, in small blocks, and cached."""
+    """The rows, batch by batch. Single records are converted to dense rows once, in small blocks, and cached.
 
-    def __init__(self, rows: BoundedRows) -> None:
-        self._rows = rows
-        self._keeps = rows.n * rows.dimension <= _MOST_KEPT
+    With ``alone``, no row is cached, because a row must have the same score in batches of one and of several rows.
+    """
+
+    def __init__(self, rows: BoundedRows, *, alone: bool = False) -> None:
+        self._rows, self._alone = rows, alone
+        self._keeps = not alone and rows.n * rows.dimension <= _MOST_KEPT
         self._kept: dict[int, _OneRow] = {}
 
     def take(self, batch: Batch) -> BoundedRows:
         if isinstance(batch, slice) or batch.size != 1 or not self._keeps:
-            return self._rows.take(batch)
+            return self._rows.take(batch, alone=self._alone)
         place = int(batch[0])
         if place not in self._kept:
             start = place - place % _NEIGHBOURS

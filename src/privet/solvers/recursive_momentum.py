@@ -104,7 +104,8 @@ def _total(
     A record's gradients at two points are multiples of its row (one multiple per class), so residuals are mixed and
     clipped, and a single product with the rows gives the sum.
     """
-    objective, rows, targets = problem.objective, problem.rows.take(step.batch), problem.targets[step.batch]
+    objective = problem.objective
+    rows, targets = problem.batch(step.batch, plan.adjacency)
     residuals = objective.residuals(rows.scores(weights), targets)
     mixed = objective.bounded(residuals, rows, plan.clip_norm)
     if before is not None:

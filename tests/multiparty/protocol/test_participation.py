@@ -52,9 +52,9 @@ def test_the_plan_follows_from_the_settings_of_the_study():
 
 def test_the_default_delta_depends_on_the_rows_of_all_parties():
     free = Study.from_values({key: value for key, value in STUDY.items() if key != "delta"})
-    problem = free.problem([30, 0, 50])
-    assert plan_of(free, problem).guarantee(80**-1.1).epsilon <= 1.0
-    assert plan_of(free, problem).guarantee(81**-1.1).epsilon > 1.0
+    problem = free.problem([30_000, 0, 50_000])
+    assert plan_of(free, problem).guarantee(0.01 / 80_000).epsilon <= 1.0
+    assert plan_of(free, problem).guarantee(0.01 / 81_000).epsilon > 1.0
 
 
 # ----------------------------------------------------------------------------------------------------------- the result

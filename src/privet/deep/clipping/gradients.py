@@ -43,7 +43,7 @@ class PerExample(ABC):
         total = torch.zeros(like.numel(), dtype=torch.float64, device=like.device)
         chosen = summation or Summation.within(SHARE / 2, len(weights))
         self.add_weighted_sum(weights.double(), total, chosen)
-        return total.to(torch.float64 if chosen.is_double else like.dtype).view(like.shape)
+        return total.to(like.dtype if chosen.is_plain else torch.float64).view(like.shape)
 
     @abstractmethod
     def written_out(self) -> Tensor:

@@ -79,10 +79,16 @@ class Summation:
     def within(cls, error: float, terms: int, dtype: torch.dtype = torch.float32) -> "Summation":
         """Return how to sum ``terms`` vectors of norm at most c with an error of at most ``error`` times c."""
         unit, terms = _unit(dtype), max(1, terms)
-        growth = error / (unit * terms) - 2  # The sum is rounded twice more, when it leaves double precision.
+        growth = error / (unit * terms) - 2  # The sum may be rounded once more, to single precision.
         if _growth(terms) <= growth:
             return cls(terms, terms, 1, False, unit)
         both = math.floor(1.5 * growth - 8)
+        if both < _LEAST and 2.0**-53 * terms * _growth(terms) > error:
+            raise ValueError(
+                f"A batch has {terms} examples, far more than expected, and the rounding errors of its sum do not fit "
+                "into the share of the clipping norm that is reserved for them. Set public_n to about the number of "
+                "examples, or use smaller batches."
+            )
         per_group = min(math.ceil(terms / max(1, both)) + 1, both // 4)
         return cls(terms, both - per_group, per_group, both < _LEAST, unit)
 

@@ -14,6 +14,7 @@ import numpy as np
 from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import FIRST_CLIP, legibility
 from privet.objectives import Shifted
+from privet.objectives.summation import total_of
 from privet.plans import AdaptivePlan
 from privet.privacy import Guarantee, compose, enforced, gdp_mu
 from privet.solvers import Release, Run
@@ -68,7 +69,7 @@ def _noisy_start(task: Task, plan: AdaptivePlan) -> tuple[float, Guarantee]:
     margin = 1 + task.problem.rows.rounding
     with plan.open(task.source) as purse:
         # Targets minus the middle of their interval are at most half of its width in size.
-        total = purse.noisy(np.array([(targets - (low + half)).sum()]), half * margin, plan.mu)
+        total = purse.noisy(np.array([total_of(targets - (low + half))]), half * margin, plan.mu)
     share = min(max(float(total[0]) / (2 * half * n) + 0.5, _RAREST), 1 - _RAREST)
     offset = math.log(share / (1 - share)) if task.has_bounded_loss else low + 2 * half * share
     bound = enforced(f"targets lie in an interval of width {2 * half:g}")

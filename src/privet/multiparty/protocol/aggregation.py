@@ -18,7 +18,7 @@ from scipy import sparse
 from privet.checks import count
 from privet.multiparty.transport.network import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
-from privet.objectives.rows import rounding_of_sums
+from privet.objectives.summation import ROUNDING
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
@@ -106,7 +106,7 @@ class JointProblem:
     @property
     def norm_bound(self) -> float:
         """Largest norm of a row's contribution to a party's sum, including the floating-point rounding."""
-        return self.largest_norm * (1 + rounding_of_sums(max(self.counts), self.dimension))
+        return self.largest_norm * (1 + ROUNDING)
 
     @property
     def lipschitz(self) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count
-from privet.plans.contraction import Descent
+from privet.plans.contraction import ROUNDING, Descent
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, GaussianRelease, LastIterate, Secret
 from privet.privacy.noise.source import NoiseSource
@@ -136,6 +136,7 @@ class FullBatch(Sampler):
             contraction=descent.contraction,
             step_size=descent.step_size,
             diameter=reach,
+            rounding=ROUNDING,
         )
 
     def nominal_size(self, n: int) -> float:

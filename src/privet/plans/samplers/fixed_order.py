@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 
 from privet.checks import count
-from privet.plans.contraction import Descent
+from privet.plans.contraction import ROUNDING, Descent
 from privet.plans.samplers.base import Batch, Sampler, keep
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, GaussianRelease, LastIterate
@@ -111,6 +111,7 @@ class FixedOrder(Sampler):
             step_size=descent.step_size,
             diameter=reach,
             secret=self.secret,
+            rounding=ROUNDING,
         )
 
     def nominal_size(self, n: int) -> float:

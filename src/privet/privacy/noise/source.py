@@ -4,31 +4,33 @@ A :class:`NoiseSource` is a ChaCha20 stream (randomgen) keyed with 256 bits from
 torch's generators are not cryptographic: whoever sees enough of their output can predict the rest, and thus the noise.
 Seeded sources exist for tests and repeatable experiments; the guarantee then says so.
 
-Normal variates are drawn in float64 by the ziggurat method and rounded to the requested type: by numpy if there are
-few, and by :mod:`privet.privacy.noise.ziggurat`, which is four times as fast, if there are many. The latter uses the
-ChaCha20 of OpenSSL (through cryptography) with a 256-bit key that the source's stream provides for this one draw. The
-variates are floating-point numbers, so the attack of Mironov ("On Significance of the Least Significant Bits for
-Differential Privacy") on the exact bits of a release is not prevented here. See docs/sharp_edges.md.
+Noise is drawn exactly and added on a grid: a release is the ideal real-valued release, rounded to a multiple of a
+public step (:mod:`privet.privacy.noise.release`). No method returns noise by itself, except approximate draws for the
+linear term of objective perturbation. The laws of samples are exact, too. All of this assumes that ChaCha20's output
+cannot be distinguished from ideal random bits.
 """
 
 import hashlib
+import math
 import os
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from privet.checks import count, nonnegative, positive, probability, whole
+from privet.checks import count, positive, probability, whole
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
+from privet.privacy.noise import choices, release, sampling
+from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.lattice import LatticeLaw
-from privet.privacy.noise.ziggurat import CHUNK, Words, fill_normals
+from privet.privacy.noise.normals import ERROR, PIECE, Normals, NormalStream
 
 Indices = NDArray[np.int64]
 
-_MANY = 1 << 13  # from this number on the vectorised ziggurat is faster than numpy
-_ZEROS = memoryview(bytes(8 * CHUNK))  # encrypting zeros gives the keystream
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_MOST_PREPARED = 1 << 22  # numbers that are drawn in advance, 16 bytes each
 
 
 def _system_key() -> bytes:
@@ -70,6 +72,8 @@ class NoiseSource:
         self._process = os.getpid()
         self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
+        self._bits: Keystream | None = None
+        self._stream: NormalStream | None = None
 
     @property
     def is_seeded(self) -> bool:
@@ -85,60 +89,100 @@ class NoiseSource:
             )
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system", detail=True)
 
-    def gaussian(self, shape: int | tuple[int, ...], std: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """Return independent N(0, std^2) draws of the given shape, drawn in float64 and rounded to ``dtype``."""
-        std = nonnegative("std", std)
-        return self._normals(shape, std, _float_type(dtype, std))
+    def add_gaussian(
+        self, values: NDArray[Any], std: float, grid: float | None = None, prepared: Normals | None = None
+    ) -> NDArray[Any]:
+        """Return the values plus independent N(0, std^2) noise, rounded to multiples of a public step.
 
-    def _normals(self, shape: int | tuple[int, ...], std: float, kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return N(0, std^2) draws, for Gaussian noise and for the direction of K-norm noise."""
-        result: NDArray[Any] = np.empty(shape, dtype=kind)
-        flat = result.reshape(-1)
-        generator = self._live()
-        if flat.size < _MANY:
-            np.multiply(generator.standard_normal(flat.size), std, out=flat, casting="same_kind")
-        else:
-            fill_normals(flat, std, _keystream(generator.bytes(32)))
-        return result
-
-    def k_norm(self, shape: int | tuple[int, ...], scale: float, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """Return one vector with density proportional to exp(-||z||_2 / scale), in the given shape.
+        Parameters
+        ----------
+        values : array of float32 or float64
+            Finite numbers.
+        std : float
+            Standard deviation of the noise, above 0.
+        grid : float or None
+            Step of the grid, a power of two; None for :func:`~privet.privacy.noise.release.grid_step`.
+        prepared : Normals or None
+            The first draws, from :meth:`normals`, each of which may be used once.
 
         Formal guarantees
         -----------------
-        Added to a value of l2 sensitivity D with scale = D/epsilon: pure epsilon-DP, for every epsilon > 0 (the K-norm
-        mechanism of Hardt and Talwar, "On the Geometry of Differential Privacy", for the Euclidean ball). The radius is
-        Gamma(d, scale), the direction uniform.
+        The result is round((values + N) / grid) * grid for an ideal real N, drawn exactly. For values of l2 sensitivity
+        D it is therefore (D/std)-GDP, in all of its bits. A float32 result is rounded once more.
         """
+        flat, result = _flat_pair(values)
+        std = positive("std", std)
+        step = release.checked_grid(std, grid)
+        done = 0
+        if prepared is not None:
+            done = min(len(prepared), flat.size)
+            release.add_gaussian(flat[:done], result[:done], prepared, std, step)
+        for start in range(done, flat.size, PIECE):
+            part = slice(start, start + PIECE)
+            drawn = self._normals().take(flat[part].size, std / step)
+            release.add_gaussian(flat[part], result[part], drawn, std, step)
+        return result.reshape(values.shape)
+
+    def normals(self, size: int, std: float, grid: float | None = None) -> Normals:
+        """Return the draws that :meth:`add_gaussian` needs for ``size`` numbers; if these are many, the first of them.
+
+        They do not depend on the values, so they can be made while these are computed.
+        """
+        size = min(count("size", size, at_least=0), _MOST_PREPARED)
+        return self._normals().take(size, std / release.checked_grid(positive("std", std), grid))
+
+    def add_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
+        """Return the values plus a vector with density proportional to exp(-||z||_2 / scale), rounded to a grid.
+
+        Formal guarantees
+        -----------------
+        For values of l2 sensitivity D with scale = D/epsilon: pure epsilon-DP in all bits, for every epsilon > 0 (the
+        K-norm mechanism of Hardt and Talwar, "On the Geometry of Differential Privacy", for the Euclidean ball). The
+        vector is scale * ||G'|| * G with independent standard normal vectors G, of d entries, and G', of d + 1
+        (docs/proofs.md, section 26), drawn exactly. The step of the grid depends on scale and d only.
+        """
+        flat, result = _flat_pair(values)
         scale = positive("scale", scale)
-        kind = _float_type(dtype, scale)
-        direction = self._normals(shape, 1.0, np.dtype(np.float64))
-        if direction.size == 0:
-            return np.asarray(direction, dtype=kind)
-        length = float(np.linalg.norm(direction))
-        radius = float(self._live().gamma(direction.size, scale))
-        return np.asarray(direction * (radius / length), dtype=kind)
+        step = release.grid_step(scale * math.sqrt(flat.size + 1))
+        release.add_k_norm(flat, result, self._normals(), scale, release.checked_grid(scale, step))
+        return result.reshape(values.shape)
+
+    def real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
+        """Return approximate N(0, std^2) draws, and a bound on their l2 distance to ideal draws.
+
+        Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
+        """
+        drawn = self._normals().take(math.prod(shape)).values * positive("std", std)
+        error = std * ERROR * math.sqrt(drawn.size) + 2.0**-52 * float(np.linalg.norm(drawn))
+        return drawn.reshape(shape), error
+
+    def real_k_norm(self, shape: tuple[int, ...], scale: float) -> tuple[NDArray[np.float64], float]:
+        """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
+        size = math.prod(shape)
+        norm, error = release.approximate_norm(self._normals().take(size + 1))
+        drawn, rest = self.real_gaussian(shape, positive("scale", scale) * norm)
+        return drawn, rest * (1 + error) + error * scale * (float(np.linalg.norm(drawn)) / (scale * norm) + 1)
 
     def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
         """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
-        generator, step = self._live(), 1 << law.bits
-        coarse = generator.binomial(law.coarse, 0.5, count("size", size)).astype(np.int64)
-        fine = generator.integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
+        step = 1 << law.bits
+        coarse = sampling.binomial_half(law.coarse, count("size", size), self._words())
+        fine = self._live().integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
         drawn: NDArray[np.int64] = step * coarse + fine - law.reach
         return drawn
 
-    def gumbel(self, size: int, scale: float) -> NDArray[np.float64]:
-        """Return independent Gumbel draws. Scores plus Gumbel noise have the argmax of the exponential mechanism."""
-        return self._live().gumbel(0.0, positive("scale", scale), count("size", size))
+    def top(
+        self, scores: NDArray[Any], scale: float, number: int = 1, copies: NDArray[np.int64] | None = None
+    ) -> Indices:
+        """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
+
+        See :func:`privet.privacy.noise.choices.race`.
+        """
+        return choices.race(scores, scale, number, self._words(), copies)
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return an index drawn with probability proportional to its weight, for instance of a random stop."""
-        weights = np.asarray(weights, dtype=np.float64)
-        shares = np.cumsum(weights)
-        if weights.ndim != 1 or not shares.size or weights.min() < 0 or not 0 < shares[-1] < np.inf:
-            raise ValueError("weights must be a nonempty list of finite, nonnegative numbers that are not all 0")
-        place = int(np.searchsorted(shares, self._live().random() * shares[-1], side="right"))
-        return min(place, int(np.flatnonzero(weights)[-1]))  # rounding may carry the product up to the total
+        return sampling.weighted_index(weights, self._words())
 
     def below(self, bound: int) -> int:
         """Return one of the integers 0, ..., bound - 1, all equally likely."""
@@ -147,13 +191,10 @@ class NoiseSource:
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
 
-        The number of units is drawn from a binomial law, then a uniform set of that size. The law is the same, and the
-        time is proportional to the batch rather than to n.
+        The law is exact. If the batch is a small part of many units, the time is proportional to the batch.
         """
         n, rate = count("n", n, at_least=0), probability("rate", rate)
-        if n == 0:
-            return np.empty(0, dtype=np.int64)
-        return self._subset(n, int(self._live().binomial(n, rate)))
+        return sampling.poisson_sample(n, rate, self._words(), self._subset)
 
     def fixed_batch(self, n: int, size: int) -> Indices:
         """Return the sorted indices of a uniformly random set of ``size`` of n units, without replacement."""
@@ -168,6 +209,20 @@ class NoiseSource:
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int64, copy=False)
+
+    def _words(self) -> Callable[[int], NDArray[np.uint64]]:
+        """Return a function that returns random words, from a keystream with a key of its own."""
+        generator = self._live()
+        if self._bits is None:
+            self._bits = Keystream(generator.bytes(32))
+        return self._bits.words
+
+    def _normals(self) -> NormalStream:
+        """Return the stream of normal numbers, which has a key of its own."""
+        generator = self._live()
+        if self._stream is None:
+            self._stream = NormalStream(Keystream(generator.bytes(32)))
+        return self._stream
 
     def _live(self) -> np.random.Generator:
         """Return the generator, after making sure that no other process continues the same stream."""
@@ -230,25 +285,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_mark_forked)
 
 
-def _keystream(key: bytes) -> Callable[[Words], None]:
-    """Return a function that fills arrays with the ChaCha20 stream of a key, from the beginning of the stream.
-
-    Each key is used for one draw. Its stream provides 256 GB before the block counter overflows.
-    """
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-
-    stream = Cipher(algorithms.ChaCha20(key, nonce=bytes(16)), mode=None).encryptor()
-
-    def fill(words: Words) -> None:
-        stream.update_into(_ZEROS[: words.nbytes], words.view(np.uint8).data)
-
-    return fill
-
-
-def _float_type(dtype: DTypeLike, scale: float) -> np.dtype[Any]:
-    kind = np.dtype(dtype)
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"noise must be float32 or float64, got {kind}")
-    if kind == np.float32 and scale > 1e30:
-        raise ValueError(f"noise of scale {scale:g} does not fit into float32: use float64")
-    return kind
+def _flat_pair(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the values as a flat array, and an empty array for the result."""
+    if values.dtype not in _FLOATS:
+        raise ValueError(f"noise is added to numbers of type float32 or float64, not {values.dtype}")
+    flat = values.reshape(-1)
+    return flat, np.empty_like(flat)

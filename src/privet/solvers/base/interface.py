@@ -19,6 +19,8 @@ from privet.checks import count, positive
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.plans.base import Plan, SteppedPlan
 from privet.plans.gradient import Step
+from privet.plans.samplers import Batch
+from privet.privacy.budget import Adjacency
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, enforced
 from privet.privacy.noise.source import NoiseSource
 
@@ -67,6 +69,14 @@ class Problem:
     def is_convex(self) -> bool:
         """Whether the regularised objective is convex. All losses are convex, so this depends on the regulariser."""
         return self.regulariser.is_convex
+
+    def batch(self, batch: Batch, adjacency: Adjacency) -> tuple[BoundedRows, NDArray[Any]]:
+        """Return the rows and targets of a batch, for a sum that is released under ``adjacency``.
+
+        A record that is added or removed moves others to other places of the batch. This must not change their scores,
+        not even by rounding. A record that is replaced leaves all others where they are.
+        """
+        return self.rows.take(batch, alone=adjacency is Adjacency.ADD_OR_REMOVE), self.targets[batch]
 
     def start(self) -> NDArray[Any]:
         """Return zero weights in float64 for every type of data, so that small steps and noise are not rounded away."""

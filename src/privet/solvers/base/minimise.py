@@ -18,16 +18,18 @@ from scipy.optimize import minimize
 
 from privet.checks import nonnegative, positive
 from privet.solvers.base.interface import Problem
+from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 
 Floats = NDArray[Any]
 
-_UNIT_ROUNDOFF = 2.0**-53
 _ROWS_AT_ONCE = 4096  # larger sums are added pairwise, so that rounding errors do not grow with n
 _ROUNDS, _QUASI_NEWTON_STEPS, _SPECTRAL_STEPS = 10, 1000, 100
 _TOLERATED_GROWTH = 10.0  # a longer gradient, relative to the shortest one so far, means that a step was too long
 
 
-def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, ridge: float = 0.0) -> Floats:
+def minimise(
+    problem: Problem, *, tolerance: float, tilt: Floats | None = None, tilt_error: float = 0.0, ridge: float = 0.0
+) -> Floats:
     """Return weights at which the gradient of ``problem`` + <tilt, w> + (ridge/2) ||w||^2 is at most ``tolerance``.
 
     Parameters
@@ -39,15 +41,17 @@ def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, 
         tolerance raises an error.
     tilt, ridge : array or None, float
         A linear term and a ridge penalty to add.
+    tilt_error : float
+        Distance of ``tilt`` from an ideal linear term that floating point cannot represent.
 
     Formal guarantees
     -----------------
     The exact gradient at the returned point has norm at most ``tolerance``, because the computed norm plus a bound on
-    all rounding errors does not exceed it. Such a point is found for every dataset (docs/proofs.md, "A certified
-    minimiser").
+    all rounding errors does not exceed it. This holds for every linear term within ``tilt_error`` of ``tilt``. Such a
+    point is found for every dataset (docs/proofs.md, "A certified minimiser").
     """
-    target = _Target(problem, problem.start() if tilt is None else tilt, ridge)
-    least = least_tolerance(problem, tilt_norm=target.tilt_norm, ridge=ridge)
+    target = _Target(problem, problem.start() if tilt is None else tilt, ridge, nonnegative("tilt_error", tilt_error))
+    least = least_tolerance(problem, tilt_norm=target.tilt_norm, tilt_error=tilt_error, ridge=ridge)
     if positive("tolerance", tolerance) < least:
         raise ValueError(
             f"a gradient of norm {tolerance:.3g} cannot be certified in floating point. With these constants, rounding "
@@ -63,7 +67,7 @@ def minimise(problem: Problem, *, tolerance: float, tilt: Floats | None = None, 
     return best.weights
 
 
-def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, ridge: float = 0.0) -> float:
+def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, tilt_error: float = 0.0, ridge: float = 0.0) -> float:
     """Return the smallest tolerance that can be certified for every dataset, from public numbers alone."""
     check_minimisable(problem, ridge)
     modulus = problem.strong_convexity + nonnegative("ridge", ridge)
@@ -73,8 +77,8 @@ def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, ridge: float = 
     # 2 first / modulus of zero.
     first = problem.lipschitz + start + nonnegative("tilt_norm", tilt_norm)
     farthest = 2.01 * first / modulus
-    error = _rounding(problem, farthest, tilt_norm, ridge) + 4 * _UNIT_ROUNDOFF * (smoothness * farthest + first)
-    return 4 * error
+    error = _rounding(problem, farthest, tilt_norm, ridge) + 4 * UNIT_ROUNDOFF * (smoothness * farthest + first)
+    return 4 * error + tilt_error
 
 
 def check_minimisable(problem: Problem, ridge: float = 0.0) -> None:
@@ -108,6 +112,7 @@ class _Target:
     problem: Problem
     tilt: Floats
     ridge: float
+    tilt_error: float = 0.0
 
     @cached_property
     def tilt_norm(self) -> float:
@@ -134,9 +139,9 @@ class _Target:
         while len(parts) > 1:
             parts = list(_added_in_pairs(parts))
         gradient = parts[0] / problem.rows.n + self._added_gradient(weights)
-        norm = float(np.linalg.norm(gradient)) * (1 + _UNIT_ROUNDOFF * (weights.size + 8))
+        norm = float(np.linalg.norm(gradient)) * (1 + UNIT_ROUNDOFF * (weights.size + 8))
         rounding = _rounding(problem, float(np.linalg.norm(weights)), self.tilt_norm, self.ridge)
-        return _Point(weights, gradient, norm + rounding)
+        return _Point(weights, gradient, norm + rounding + self.tilt_error)
 
     def quickly(self, weights: Floats) -> tuple[float, Floats]:
         """Return value and gradient from one pass over the rows, without a bound on rounding errors."""
@@ -155,19 +160,13 @@ class _Target:
 def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: float) -> float:
     """Return how far the computed gradient may be from the exact one (docs/proofs.md, "A certified minimiser").
 
-    The error of a sum of m terms, in any order, is at most m roundoffs times the sum of absolute values, and twice that
-    if rows are differences from a centre. The derivative of a loss is allowed 64 roundoffs plus one per score.
+    The error of a sum of m terms, in any order, is at most m roundoffs times the sum of absolute values.
     """
-    rows, lipschitz = problem.rows, problem.lipschitz
-    n_scores = problem.start().size // rows.dimension
-    n_parts = -(-rows.n // _ROWS_AT_ONCE)
-    added = 2 * min(rows.n, _ROWS_AT_ONCE) + math.ceil(math.log2(n_parts)) + 64 + n_scores
-    curvature = problem.objective.smoothness(rows.norm_bound)
-    penalty = problem.regulariser.smoothness + ridge
-    start = float(np.linalg.norm(problem.regulariser.gradient(problem.start())))
-    in_sums = (added + 8) * lipschitz + 8 * (tilt_norm + start)
-    in_scores = (2 * (rows.dimension + 8) * curvature + 16 * penalty) * weights_norm
-    return 1.01 * _UNIT_ROUNDOFF * (in_sums + in_scores)
+    rows = problem.rows
+    n_parts = max(1, -(-rows.n // _ROWS_AT_ONCE))
+    roundings = min(rows.n, _ROWS_AT_ONCE) + math.ceil(math.log2(n_parts)) + 8
+    in_sums = 1.01 * UNIT_ROUNDOFF * (roundings * problem.objective.residual_bound * rows.reach + 8 * tilt_norm)
+    return in_sums + rounding_besides_sums(problem, problem.lipschitz, weights_norm, ridge)
 
 
 def _quasi_newton(target: _Target, point: _Point, tolerance: float) -> _Point:

@@ -1,0 +1,133 @@
+"""The one place where noise meets numbers: the ideal noisy number, rounded to a public grid.
+
+For a floating-point number S, noise of standard deviation std and a grid of step h, the release is
+
+    h round((S + N) / h),    N ~ N(0, std^2), an ideal real number.
+
+So the release is the ideal Gaussian mechanism on S, followed by rounding, which is post-processing: what is proved for
+real numbers holds for the bits. (Adding a floating-point draw to S is different. Which sums can occur then depends on
+S, and reveals it.) Sums are computed and rounded in float64. Where a sum lies so close to a rounding boundary that the
+float64 errors could matter, about once in 2^24 numbers, exact arithmetic decides. docs/proofs.md, section 26, contains
+the proof.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from privet.privacy.noise.bits import CHUNK
+from privet.privacy.noise.normals import ERROR, Normals, NormalStream
+from privet.privacy.noise.reals import LazyNorm, nearest_integer
+
+GRID_BITS = 20  # the default grid has 2^20 to 2^21 steps per standard deviation
+MOST_STEPS = 2.0**42  # per standard deviation, where the first pass still decides most numbers
+_LARGEST_SCALE = 1e290
+
+
+def grid_step(std: float) -> float:
+    """Return the default step of the grid for noise of standard deviation ``std``: a power of two, for std > 0."""
+    return math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
+
+
+def in_words(scale: float, is_k_norm: bool = False) -> str:
+    """Return a phrase for a guarantee that states how noise is drawn and rounded."""
+    if is_k_norm:
+        return "drawn exactly, on a grid whose step depends on this scale and on the number of values only"
+    return f"drawn exactly, on a grid of step {grid_step(scale):.6g}"
+
+
+@lru_cache(maxsize=256)
+def checked_grid(scale: float, grid: float | None = None) -> float:
+    """Return the step of a grid, by default that of :func:`grid_step`. Raise if the noise cannot be drawn on it."""
+    if not 1 / _LARGEST_SCALE <= scale <= _LARGEST_SCALE:
+        raise ValueError(
+            f"noise of scale {scale:g} cannot be drawn exactly in float64: the scale must lie between "
+            f"{1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g}"
+        )
+    step = grid_step(scale) if grid is None else grid
+    if not step > 0 or math.frexp(step)[0] != 0.5:
+        raise ValueError(f"the step of the grid must be a power of two, got {step!r}")
+    if scale > MOST_STEPS * step:
+        raise ValueError(f"a grid of step {step:g} is too fine for noise of scale {scale:g}: use at least scale / 2^42")
+    return step
+
+
+def add_gaussian(values: NDArray[Any], result: NDArray[Any], normals: Normals, std: float, grid: float) -> None:
+    """Write ``values`` plus ``std`` times the ideal draws, rounded to the grid, to ``result`` (flat arrays)."""
+    steps = std / grid  # exact, because the grid is a power of two
+
+    def decide(position: int) -> int:
+        return nearest_integer(_in_steps(values[position], grid), Fraction(steps), normals.real(position))
+
+    if normals.scale != steps:
+        normals.values *= steps / normals.scale
+    _add_rounded(values, result, normals.values, 2 * ERROR * steps, grid, decide)
+
+
+def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream, scale: float, grid: float) -> None:
+    """Write ``values`` plus ideal K-norm noise, rounded to the grid, to ``result`` (flat arrays).
+
+    The noise is ``scale`` times a standard normal vector times the norm of another one that is longer by one entry.
+    """
+    steps = scale / grid
+    normals, others = stream.take(values.size), stream.take(values.size + 1)
+    norm, norm_error = approximate_norm(others)
+    longest = float(np.abs(normals.values).max(initial=0.0)) + 1
+    margin = 2 * steps * (norm_error * longest + ERROR * (norm + norm_error))
+    exact_norm = cache(lambda: LazyNorm([others.real(position) for position in range(len(others))]))
+
+    def decide(position: int) -> int:
+        shift = _in_steps(values[position], grid)
+        return nearest_integer(shift, Fraction(steps), exact_norm(), normals.real(position))
+
+    _add_rounded(values, result, normals.values * (steps * norm), margin, grid, decide)
+
+
+def approximate_norm(normals: Normals) -> tuple[float, float]:
+    """Return the norm of a vector of draws, and a bound on its distance to the norm of the ideal vector."""
+    norm = math.sqrt(math.fsum(np.square(normals.values)))
+    return norm, math.sqrt(len(normals)) * ERROR + 2.0**-51 * norm
+
+
+def _add_rounded(
+    values: NDArray[Any],
+    result: NDArray[Any],
+    noise: NDArray[np.float64],
+    margin: float,
+    grid: float,
+    decide: Callable[[int], int],
+) -> None:
+    """Write ``values + grid * noise``, rounded to the grid, to ``result``, and overwrite the noise.
+
+    Sums are computed in steps of the grid. Their errors are at most ``margin``, that of the noise with room for the
+    rounding of its size, plus the rounding of the values' size, for which 2^-51 times their norm is more than enough.
+    The multiples of the grid next to sums that lie closer than that to a rounding boundary are found by ``decide``.
+    """
+    for start in range(0, values.size, CHUNK):
+        given, drawn = values[start : start + CHUNK], noise[start : start + CHUNK]
+        total = np.multiply(given, 1 / grid, dtype=np.float64)  # exact, unless it overflows
+        limit = 0.5 - margin - 2.0**-51 * math.sqrt(blas.ddot(total, total))
+        total += drawn
+        nearest = np.rint(total, out=drawn)
+        total -= nearest
+        if not abs(total[blas.idamax(total)]) < limit:  # also if a value is NaN, because the limit is then NaN, too
+            _check_finite(given)
+            for position in np.flatnonzero(~(np.abs(total) < limit)).tolist():
+                nearest[position] = decide(start + position)
+        nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
+        np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
+
+
+def _in_steps(value: Any, grid: float) -> Fraction:
+    return Fraction(float(value)) / Fraction(grid)
+
+
+def _check_finite(values: NDArray[Any]) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("noise can be added to finite numbers only, but a value is NaN or infinite")
