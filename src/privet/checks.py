@@ -1,6 +1,8 @@
 """Checks of arguments, which raise before any budget is spent. Their messages name the argument and its value."""
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from numbers import Integral, Real
 
 LARGEST_COUNT = 10**15  # a float can represent every integer up to here
@@ -78,3 +80,19 @@ def within(name: str, value: float, least: float, most: float) -> float:
     if not least <= positive(name, value) <= most:
         raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}. Use another unit.")
     return float(value)
+
+
+def quotient_above(numerator: float, denominator: float) -> float:
+    """Return the smallest float that is not below the exact quotient of two positive numbers."""
+    return _not_below(numerator / denominator, lambda x: Fraction(x) * Fraction(denominator) >= Fraction(numerator))
+
+
+def product_above(one: float, other: float) -> float:
+    """Return the smallest float that is not below the exact product of two positive numbers."""
+    return _not_below(one * other, lambda x: Fraction(x) >= Fraction(one) * Fraction(other))
+
+
+def _not_below(rounded: float, is_enough: Callable[[float], bool]) -> float:
+    while math.isfinite(rounded) and not is_enough(rounded):
+        rounded = math.nextafter(rounded, math.inf)
+    return rounded

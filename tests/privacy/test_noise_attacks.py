@@ -5,18 +5,23 @@ integer that is released must be the nearest one to a point of that interval, on
 wrong positions and mixed-up bits are seen in a few thousand numbers.
 """
 
+import copy
 import math
+import os
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy import NoiseSource
+from privet.plans import FullBatch, GradientPlan, OutputPlan
+from privet.plans.gradient import Step
+from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.noise import normals, release, ziggurat
 from privet.privacy.noise.bits import CHUNK, Keystream
 from privet.privacy.noise.normals import ERROR, NormalStream
-from privet.privacy.noise.reals import square_root
+from privet.privacy.noise.reals import LazyUniform, TailDraw, square_root
 
 CHANCE = 1e-6
 FINE = 2.0**-41
@@ -83,7 +88,7 @@ def test_exact_decisions_about_draws_from_a_pool_use_the_draws_of_their_position
         for position in [*range(50), *outside.tolist()]:
             low, high = drawn.real(position).bounds()
             is_open(released[position], 0.3, FINE, 0.7, (low, high))
-            assert low - Fraction(ERROR) < Fraction(float(drawn.values[position])) < high + Fraction(ERROR)
+            assert low - Fraction(ERROR) < Fraction(float(drawn._values[position])) < high + Fraction(ERROR)
     assert from_outside > 4
 
 
@@ -137,7 +142,7 @@ def test_bits_that_acceptance_used_stay_with_their_draw(monkeypatch, chunk):
             assert real.place is outside.refined[which]
             assert real.place.known >> real.place.bits - 64 == int(outside.places[which])
         low, high = real.bounds()
-        approximation = Fraction(float(drawn.values[position]))
+        approximation = Fraction(float(drawn._values[position]))
         assert max(abs(approximation - low), abs(approximation - high)) < Fraction(ERROR)
 
 
@@ -146,7 +151,7 @@ def test_signs_outside_the_rectangles_do_not_depend_on_the_place_or_the_share():
     outside = drawn._outside
     inside = outside.boxes < TABLE.boxes
     positions, boxes = outside.positions[inside], outside.boxes[inside]
-    values, words = drawn.values[positions], drawn._words[positions]
+    values, words = drawn._values[positions], drawn._words[positions]
     is_positive = values > 0
     places = (np.abs(values) - TABLE.edges[boxes + 1]) / TABLE.widths[boxes]
     assert places.min() >= 0
@@ -175,3 +180,94 @@ def test_further_bits_are_fresh_for_every_number():
     seen.extend(stream._draw(3000)._words.view(np.uint64).tolist())
     seen.extend(drawn._words.view(np.uint64).tolist())
     assert len(set(seen)) == len(seen)
+
+
+# Findings of attacks that succeeded before
+
+
+@pytest.mark.parametrize("add", ["add_gaussian", "add_k_norm"])
+@pytest.mark.parametrize("largest", [0.0, 2.0**49, 2.0**51])
+def test_zero_has_one_sign_whatever_the_other_values_are(add, largest, monkeypatch):
+    monkeypatch.setattr(release, "grid_step", lambda std: 1.0)
+    release.checked_grid.cache_clear()
+    values = np.zeros(2000 if add == "add_gaussian" else 60)
+    values[0] = largest
+    released = getattr(NoiseSource(1), add)(values, 1.0 if add == "add_gaussian" else 0.2)
+    release.checked_grid.cache_clear()
+    assert np.sum(released == 0) > 10
+    assert not np.signbit(released[released == 0]).any()
+
+
+@pytest.mark.parametrize("second", [1, 2**20, 2**51])
+def test_tail_draws_with_many_leading_zeros_are_known_precisely(second):
+    place = LazyUniform(0, 64, iter([second, 7, 9, 11, 13]).__next__)
+    x, _ = normals._decided(TABLE.boxes, place, LazyUniform(0, 64, iter([0] * 9).__next__))
+    low, high = TailDraw(1, Fraction(float(TABLE.edges[0])), place).bounds()
+    assert max(abs(Fraction(x) - low), abs(Fraction(x) - high)) < Fraction(ERROR)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_prepared_noise_is_not_used_in_two_processes(seed):
+    step = Step(np.arange(3), 1.0, NoiseSource(seed))
+    step.prepare(4)
+    step._noise.wait()
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            answer = step.noisy(np.zeros(4)).tobytes()
+        except RuntimeError:
+            answer = b"refused"
+        os.write(writing, answer)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 99) != step.noisy(np.zeros(4)).tobytes()
+
+
+def test_prepared_draws_are_refused_a_second_time():
+    source = NoiseSource(3)
+    prepared = source.normals(3, 1.0)
+    source.add_gaussian(np.zeros(3), 1.0, prepared=prepared)
+    with pytest.raises(RuntimeError, match="only once"):
+        source.add_gaussian(np.ones(3), 1.0, prepared=prepared)
+    with pytest.raises(TypeError, match="copied"):
+        copy.copy(prepared)
+
+
+def test_masked_arrays_are_refused():
+    values = np.ma.array([1.0, 123.456], mask=[False, True])
+    with pytest.raises(ValueError, match="plain numpy arrays, not to MaskedArray"):
+        NoiseSource(1).add_gaussian(values, 1.0)
+
+
+def test_a_grid_on_which_the_noise_underflows_is_refused():
+    with pytest.raises(ValueError, match="grid"):
+        NoiseSource(1).add_gaussian(np.zeros(2), 1e-100, grid=2.0**1000)
+
+
+def test_the_epsilon_of_pure_output_noise_is_not_exceeded_by_rounding():
+    for sensitivity, epsilon in np.random.default_rng(0).uniform(0.1, 5, (50, 2)).tolist():
+        stability = SimpleNamespace(sensitivity=sensitivity, adjacency=Adjacency.REPLACE_ONE)
+        plan = OutputPlan.for_budget(Budget(epsilon, 0.0), stability=stability)
+        assert Fraction(sensitivity) / Fraction(plan.scale) <= Fraction(plan.event.epsilon) <= Fraction(epsilon)
+
+
+def test_the_noise_of_a_plan_is_not_below_its_multiplier_times_the_clip():
+    for multiplier, clip in np.random.default_rng(1).uniform(0.1, 5, (50, 2)).tolist():
+        plan = GradientPlan(FullBatch(), 1, clip, multiplier)
+        assert Fraction(plan.noise_std) >= Fraction(multiplier) * Fraction(clip)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_finite_values_near_the_largest_float_are_released():
+    released = NoiseSource(1).add_gaussian(np.array([1e308, 0.0]), 1.0)
+    assert released[0] == 1e308
+    assert 0 < abs(released[1]) < 9
+
+
+@pytest.mark.parametrize("add", ["add_gaussian", "add_k_norm"])
+def test_draws_too_far_for_approximations_are_decided_exactly(add, monkeypatch):
+    monkeypatch.setattr(normals, "_CLOSE", 9.0)  # all draws outside the rectangles are accepted by exact arithmetic
+    fast = getattr(NoiseSource(2), add)(np.linspace(-1, 1, 3000), 0.5)
+    monkeypatch.setattr(normals, "FARTHEST", 4.0)  # all draws of the tail are now too far
+    np.testing.assert_array_equal(getattr(NoiseSource(2), add)(np.linspace(-1, 1, 3000), 0.5), fast)
+    assert np.isfinite(NoiseSource(2).real_gaussian((3000,), 1.0)[0]).all()

@@ -180,7 +180,7 @@ def test_a_grid_must_be_a_power_of_two(grid):
 
 
 def test_a_grid_that_is_too_fine_is_refused():
-    with pytest.raises(ValueError, match="too fine for noise of scale 1"):
+    with pytest.raises(ValueError, match="too fine or too coarse for noise of scale 1"):
         NoiseSource().add_gaussian(np.zeros(2), 1.0, grid=2.0**-43)
 
 

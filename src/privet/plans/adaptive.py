@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
-from privet.checks import positive
+from privet.checks import positive, quotient_above
 from privet.plans.gradient import PlanError
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
@@ -136,7 +136,7 @@ class Purse:
         """
         bound, mu = positive("bound", bound), positive("mu", mu)
         total = _finite("a sum", total)
-        std = positive("the standard deviation of the noise, 2 bound / mu,", self._factor * bound / mu)
+        std = positive("the standard deviation of the noise, 2 bound / mu,", quotient_above(self._factor * bound, mu))
         checked_grid(std)  # before the price is paid
         self._pay(mu)
         return self._source.add_gaussian(total, std)

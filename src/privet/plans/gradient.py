@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.checks import count, positive
+from privet.checks import count, positive, product_above
 from privet.plans.contraction import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.privacy.analyses.accounting import calibrate
@@ -133,8 +133,8 @@ class GradientPlan:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on the sum, per coordinate."""
-        return self.noise_multiplier * self.clip_norm
+        """Standard deviation of the noise on the sum, per coordinate, rounded up."""
+        return product_above(self.noise_multiplier, self.clip_norm)
 
     @property
     def event(self) -> Event:

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import positive
+from privet.checks import positive, quotient_above
 from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.gaussian import gaussian_sigma
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
@@ -52,10 +51,7 @@ class OutputPlan:
         sensitivity = positive("sensitivity", stability.sensitivity)
         if not budget.is_pure:
             return cls(stability, gaussian_sigma(sensitivity, budget), is_pure=False, delta=budget.delta)
-        scale = sensitivity / budget.epsilon
-        while sensitivity / scale > budget.epsilon:  # the division may have rounded down
-            scale = float(np.nextafter(scale, np.inf))
-        return cls(stability, scale, is_pure=True, delta=0.0)
+        return cls(stability, quotient_above(sensitivity, budget.epsilon), is_pure=True, delta=0.0)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -65,7 +61,7 @@ class OutputPlan:
     @property
     def event(self) -> Event:
         """What is released, in the form that composes."""
-        ratio = self.stability.sensitivity / self.scale
+        ratio = quotient_above(self.stability.sensitivity, self.scale)
         return PureRelease(ratio) if self.is_pure else GaussianRelease(ratio)
 
     def guarantee(

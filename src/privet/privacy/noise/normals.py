@@ -10,24 +10,26 @@ Each approximation lies within :data:`ERROR` of the ideal draw, which is a real 
 are drawn when a decision depends on them (:mod:`~privet.privacy.noise.reals`).
 """
 
+import math
 import threading
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy.noise.bits import CHUNK, Keystream, Words
-from privet.privacy.noise.reals import LazyReal, LazyUniform, LinearDraw, MoreBits, TailDraw
+from privet.privacy.noise.reals import LazyReal, LazyUniform, LinearDraw, TailDraw
 from privet.privacy.noise.ziggurat import CHOICE_BITS, SHARES, Vector, ziggurat
 
 ERROR = 2.0**-47  # bound on the distance between an approximation and its ideal draw
+FARTHEST = 16  # farther draws, one in 10^57, have no approximation, so that everything about them is decided exactly
 PIECE = 1 << 18  # numbers that are drawn at a time: their approximations and words fit into the cache
 
 _SMALL = 1 << 10  # requests up to this size are served from a pool of numbers that were drawn in advance
 _POOLS = 1 << 12, 1 << 15  # sizes of the first pool and of the largest
 _CLOSE = 2.0**-36  # distance to the density, or to the level, within which exact arithmetic decides
-_FARTHEST = 30  # the errors of approximations are bounded up to here; beyond lies a normal number once in 10^197
 _FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, or their logarithm would be imprecise
 
 
@@ -44,33 +46,67 @@ class _Outside:
 class Normals:
     """Independent standard normal numbers.
 
+    They are approximated in float64: :meth:`spend`. Each approximation, divided by ``scale``, lies within :data:`ERROR`
+    of the ideal draw, or is NaN if the draw lies beyond :data:`FARTHEST`.
+
     Attributes
     ----------
-    values : array
-        Approximations times ``scale``, each within :data:`ERROR` times ``scale`` of the ideal draw.
+    stream : NormalStream
+        Where the draws come from.
     scale : float
         A public number, by which many draws can be multiplied faster while they are made.
+    is_far : bool
+        Whether there may be an approximation that is NaN.
     """
 
-    __slots__ = ("_first", "_more", "_outside", "_words", "scale", "values")
+    __slots__ = ("_first", "_is_spent", "_outside", "_values", "_words", "is_far", "scale", "stream")
 
     def __init__(
-        self, values: Vector, words: Words, outside: _Outside, more: MoreBits, scale: float = 1.0, first: int = 0
+        self,
+        values: Vector,
+        words: Words,
+        outside: _Outside,
+        stream: "NormalStream",
+        scale: float,
+        is_far: bool,
+        first: int = 0,
     ) -> None:
-        self.values = values
+        self.stream = stream
         self.scale = scale
+        self.is_far = is_far
+        self._values = values
         self._words = words
         self._outside = outside
-        self._more = more
         self._first = first  # position of the first number among those that ``outside`` counts
+        self._is_spent = False
 
     def __len__(self) -> int:
-        return int(self.values.size)
+        return int(self._values.size)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("draws cannot be copied, because each may be used only once")
 
     def part(self, start: int, size: int) -> "Normals":
         """Return some consecutive numbers."""
         part, first = slice(start, start + size), self._first + start
-        return Normals(self.values[part], self._words[part], self._outside, self._more, self.scale, first)
+        return Normals(
+            self._values[part], self._words[part], self._outside, self.stream, self.scale, self.is_far, first
+        )
+
+    def spend(self) -> Vector:
+        """Return the approximations times ``scale``, in an array that may be overwritten. Raise on a second call."""
+        if self._is_spent:
+            raise RuntimeError("draws can be used only once: noise that is added twice can be subtracted")
+        self._is_spent = True
+        return self._values
+
+    def spend_filled(self) -> Vector:
+        """Return the approximations times ``scale``, with those beyond :data:`FARTHEST` computed exactly."""
+        values = self.spend()
+        for position in np.flatnonzero(np.isnan(values)).tolist():
+            low, high = self.real(position).bounds()
+            values[position] = self.scale * float((low + high) / 2)
+        return values
 
     def real(self, position: int) -> LazyReal:
         """Return one of the numbers as a real number whose digits are drawn as needed. Ask for each number once."""
@@ -79,10 +115,10 @@ class Normals:
         if share < table.boxes:
             half = Fraction(float(table.edges[share]))
             # The place in (-half, half) has 54 known bits, the sign first, as in two's complement.
-            return LinearDraw(-half, 2 * half, LazyUniform((word >> 10) + (1 << 53), 54, self._more))
+            return LinearDraw(-half, 2 * half, LazyUniform((word >> 10) + (1 << 53), 54, self.stream.more))
         which = int(np.searchsorted(self._outside.positions, self._first + position))
         box, sign = int(self._outside.boxes[which]), -1 if word < 0 else 1
-        place = self._outside.refined.get(which) or LazyUniform(int(self._outside.places[which]), 64, self._more)
+        place = self._outside.refined.get(which) or LazyUniform(int(self._outside.places[which]), 64, self.stream.more)
         if box == table.boxes:
             return TailDraw(sign, Fraction(float(table.edges[0])), place)
         return LinearDraw(sign * Fraction(float(table.edges[box + 1])), sign * table.width(box), place)
@@ -110,7 +146,8 @@ class NormalStream:
             self._taken += size
             return self._pool.part(self._taken - size, size)
 
-    def _more(self) -> int:
+    def more(self) -> int:
+        """Return 64 random bits."""
         return int(self._bits.words(1)[0])
 
     def _draw(self, size: int, scale: float = 1.0) -> Normals:
@@ -130,7 +167,7 @@ class NormalStream:
         positions = np.concatenate(found)
         distances, outside = self._draw_outside(positions)
         values[positions] = np.copysign(scale * distances, words[positions])
-        return Normals(values, words, outside, self._more, scale)
+        return Normals(values, words, outside, self, scale, bool(np.isnan(distances).any()))
 
     def _draw_outside(self, positions: NDArray[np.int64]) -> tuple[Vector, _Outside]:
         """Return the absolute values of as many draws from outside the rectangles as there are positions."""
@@ -172,9 +209,9 @@ class NormalStream:
         is_accepted = room > 0
         known: dict[int, LazyUniform] = {}
         for which in np.flatnonzero((np.abs(room) < _CLOSE) | (is_tail & (u < _FEW_DIGITS))):
-            uniform = LazyUniform(int(place[which]), 64, self._more)
+            uniform = LazyUniform(int(place[which]), 64, self.more)
             x[which], is_accepted[which] = _decided(
-                int(box[which]), uniform, LazyUniform(int(level[which]), 64, self._more)
+                int(box[which]), uniform, LazyUniform(int(level[which]), 64, self.more)
             )
             known[int(which)] = uniform
         kept = np.flatnonzero(is_accepted)
@@ -190,10 +227,9 @@ def _decided(box: int, place: LazyUniform, level: LazyUniform) -> tuple[float, b
         is_accepted = table.is_under_density(box, place, level)
         draw: LazyReal = LinearDraw(Fraction(float(table.edges[box + 1])), table.width(box), place)
     else:
-        place.refine()
+        while place.known.bit_length() < 64:
+            place.refine()
         draw = TailDraw(1, Fraction(float(table.edges[0])), place)
         is_accepted = table.is_in_reach(draw, level)
     low, high = draw.bounds()
-    if high > _FARTHEST:
-        raise RuntimeError("the random bits are not random: they began with more than 600 zeros")
-    return float((low + high) / 2), is_accepted
+    return float((low + high) / 2) if high < FARTHEST else math.nan, is_accepted

@@ -10,7 +10,7 @@ rounded outwards (:mod:`~privet.privacy.noise.enclosures`).
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -88,24 +88,28 @@ class TailDraw:
         return (near, far) if self.sign > 0 else (-far, -near)
 
 
-@dataclass
 class LazyNorm:
     """The Euclidean norm of a vector of standard normal numbers."""
 
-    draws: Sequence[LazyReal]
-    bits: int = field(default=128)
+    def __init__(self, draws: Sequence[LazyReal]) -> None:
+        self._draws = draws
+        self._bits = 128
+        self._bounds: Interval | None = None
 
     def refine(self) -> None:
         """Draw further bits of every entry."""
-        self.bits += 64
-        for draw in self.draws:
+        self._bits += 64
+        self._bounds = None
+        for draw in self._draws:
             draw.refine()
 
     def bounds(self) -> Interval:
         """Return an interval that contains the norm."""
-        intervals = [_absolute(*draw.bounds()) for draw in self.draws]
-        low, high = (sum((interval[end] ** 2 for interval in intervals), Fraction(0)) for end in (0, 1))
-        return square_root(low, self.bits)[0], square_root(high, self.bits)[1]
+        if self._bounds is None:
+            intervals = [_absolute(*draw.bounds()) for draw in self._draws]
+            low, high = (sum((interval[end] ** 2 for interval in intervals), Fraction(0)) for end in (0, 1))
+            self._bounds = square_root(low, self._bits)[0], square_root(high, self._bits)[1]
+        return self._bounds
 
 
 def nearest_integer(shift: Fraction, factor: Fraction, *draws: LazyReal) -> int:

@@ -39,7 +39,7 @@ def in_words(scale: float, is_k_norm: bool = False) -> str:
     """Return a phrase for a guarantee that states how noise is drawn and rounded."""
     if is_k_norm:
         return "drawn exactly, on a grid whose step depends on this scale and on the number of values only"
-    return f"drawn exactly, on a grid of step {grid_step(scale):.6g}"
+    return f"drawn exactly, on a grid of step 2^{math.frexp(grid_step(scale))[1] - 1}"
 
 
 @lru_cache(maxsize=256)
@@ -53,8 +53,11 @@ def checked_grid(scale: float, grid: float | None = None) -> float:
     step = grid_step(scale) if grid is None else grid
     if not step > 0 or math.frexp(step)[0] != 0.5:
         raise ValueError(f"the step of the grid must be a power of two, got {step!r}")
-    if scale > MOST_STEPS * step:
-        raise ValueError(f"a grid of step {step:g} is too fine for noise of scale {scale:g}: use at least scale / 2^42")
+    if not scale / MOST_STEPS <= step <= scale * MOST_STEPS:
+        raise ValueError(
+            f"a grid of step {step:g} is too fine or too coarse for noise of scale {scale:g}: the step must lie "
+            "between scale / 2^42 and scale * 2^42"
+        )
     return step
 
 
@@ -65,9 +68,11 @@ def add_gaussian(values: NDArray[Any], result: NDArray[Any], normals: Normals, s
     def decide(position: int) -> int:
         return nearest_integer(_in_steps(values[position], grid), Fraction(steps), normals.real(position))
 
+    drawn = normals.spend()
     if normals.scale != steps:
-        normals.values *= steps / normals.scale
-    _add_rounded(values, result, normals.values, 2 * ERROR * steps, grid, decide)
+        drawn *= steps / normals.scale
+    margin = math.inf if normals.is_far else 2 * ERROR * steps
+    _add_rounded(values, result, drawn, margin, grid, decide)
 
 
 def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream, scale: float, grid: float) -> None:
@@ -77,8 +82,8 @@ def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream,
     """
     steps = scale / grid
     normals, others = stream.take(values.size), stream.take(values.size + 1)
-    norm, norm_error = approximate_norm(others)
-    longest = float(np.abs(normals.values).max(initial=0.0)) + 1
+    drawn, (norm, norm_error) = normals.spend(), approximate_norm(others.spend())
+    longest = float(np.abs(drawn).max(initial=0.0)) + 1  # NaN if a draw has no approximation
     margin = 2 * steps * (norm_error * longest + ERROR * (norm + norm_error))
     exact_norm = cache(lambda: LazyNorm([others.real(position) for position in range(len(others))]))
 
@@ -86,13 +91,14 @@ def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream,
         shift = _in_steps(values[position], grid)
         return nearest_integer(shift, Fraction(steps), exact_norm(), normals.real(position))
 
-    _add_rounded(values, result, normals.values * (steps * norm), margin, grid, decide)
+    drawn *= steps * norm
+    _add_rounded(values, result, drawn, margin, grid, decide)
 
 
-def approximate_norm(normals: Normals) -> tuple[float, float]:
+def approximate_norm(drawn: NDArray[np.float64]) -> tuple[float, float]:
     """Return the norm of a vector of draws, and a bound on its distance to the norm of the ideal vector."""
-    norm = math.sqrt(math.fsum(np.square(normals.values)))
-    return norm, math.sqrt(len(normals)) * ERROR + 2.0**-51 * norm
+    norm = math.sqrt(math.fsum(np.square(drawn)))
+    return norm, math.sqrt(drawn.size) * ERROR + 2.0**-51 * norm
 
 
 def _add_rounded(
@@ -118,10 +124,21 @@ def _add_rounded(
         total -= nearest
         if not abs(total[blas.idamax(total)]) < limit:  # also if a value is NaN, because the limit is then NaN, too
             _check_finite(given)
-            for position in np.flatnonzero(~(np.abs(total) < limit)).tolist():
-                nearest[position] = decide(start + position)
+            open_cases = np.flatnonzero(~(np.abs(total) < limit)).tolist()
+        else:
+            open_cases = []
         nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
+        for position in open_cases:
+            result[start + position] = _multiple(decide(start + position), grid)
+
+
+def _multiple(integer: int, grid: float) -> float:
+    """Return a multiple of the grid as a float."""
+    try:
+        return float(integer * Fraction(grid))
+    except OverflowError:
+        return math.copysign(math.inf, integer)
 
 
 def _in_steps(value: Any, grid: float) -> Fraction:

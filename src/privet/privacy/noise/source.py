@@ -113,14 +113,13 @@ class NoiseSource:
         flat, result = _flat_pair(values)
         std = positive("std", std)
         step = release.checked_grid(std, grid)
-        done = 0
-        if prepared is not None:
+        stream, done = self._normals(), 0
+        if prepared is not None and prepared.stream is stream:  # not after a fork, which starts a new stream
             done = min(len(prepared), flat.size)
             release.add_gaussian(flat[:done], result[:done], prepared, std, step)
         for start in range(done, flat.size, PIECE):
             part = slice(start, start + PIECE)
-            drawn = self._normals().take(flat[part].size, std / step)
-            release.add_gaussian(flat[part], result[part], drawn, std, step)
+            release.add_gaussian(flat[part], result[part], stream.take(flat[part].size, std / step), std, step)
         return result.reshape(values.shape)
 
     def normals(self, size: int, std: float, grid: float | None = None) -> Normals:
@@ -152,16 +151,17 @@ class NoiseSource:
 
         Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
         """
-        drawn = self._normals().take(math.prod(shape)).values * positive("std", std)
-        error = std * ERROR * math.sqrt(drawn.size) + 2.0**-52 * float(np.linalg.norm(drawn))
-        return drawn.reshape(shape), error
+        drawn = self._normals().take(math.prod(shape)).spend_filled()
+        error = ERROR * math.sqrt(drawn.size) + 2.0**-51 * float(np.linalg.norm(drawn))
+        return drawn.reshape(shape) * positive("std", std), std * error
 
     def real_k_norm(self, shape: tuple[int, ...], scale: float) -> tuple[NDArray[np.float64], float]:
         """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
-        size = math.prod(shape)
-        norm, error = release.approximate_norm(self._normals().take(size + 1))
-        drawn, rest = self.real_gaussian(shape, positive("scale", scale) * norm)
-        return drawn, rest * (1 + error) + error * scale * (float(np.linalg.norm(drawn)) / (scale * norm) + 1)
+        norm, norm_error = release.approximate_norm(self._normals().take(math.prod(shape) + 1).spend_filled())
+        drawn, error = self.real_gaussian(shape, 1.0)
+        longest = float(np.linalg.norm(drawn)) + error
+        error = 2 * (norm_error * longest + error * norm + 2.0**-52 * norm * longest)
+        return drawn * (positive("scale", scale) * norm), scale * error
 
     def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
         """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
@@ -287,6 +287,8 @@ if hasattr(os, "register_at_fork"):
 
 def _flat_pair(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the values as a flat array, and an empty array for the result."""
+    if type(values) is not np.ndarray:
+        raise ValueError(f"noise is added to plain numpy arrays, not to {type(values).__name__}")
     if values.dtype not in _FLOATS:
         raise ValueError(f"noise is added to numbers of type float32 or float64, not {values.dtype}")
     flat = values.reshape(-1)
