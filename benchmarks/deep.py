@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from privet.deep import PrivateTraining
+from privet.deep.clipping.summing import room
 from privet.denoise import Denoiser, LaplacianSmoothing
 from privet.plans import FixedSize, GradientPlan
 
@@ -243,7 +244,8 @@ def channels_last(case: Case, noise: float) -> Contender:
 def privet(case: Case, noise: float, denoiser: Denoiser | None = None) -> Contender:
     """Return privet's training, whose plan advances before each step and whose drawn batch is replaced."""
     model, data = case.model(), case.data()
-    plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, CLIP_NORM, noise, delta=1e-5)
+    clip_norm = CLIP_NORM / room(case.batch, torch.float32)  # Part of it is for rounding errors.
+    plan = GradientPlan(FixedSize(case.batch, len(data)), 10**6, clip_norm, noise, delta=1e-5)
     private = PrivateTraining(model, sgd(model), data, plan=plan, loss=nn.CrossEntropyLoss(), denoiser=denoiser)
     return Contender(model, lambda batch: private.step(*batch), partial(next, private.batches()))
 

@@ -178,8 +178,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         draw = getattr(noise.NoiseSource, name)
 
         def record(*args: Any, name: str = name, draw: Callable[..., Any] = draw, **options: Any) -> Any:
-            names.append(name)
-            return draw(*args, **options)
+            result = draw(*args, **options)
+            names.append(name)  # not if the draw was refused
+            return result
 
         monkeypatch.setattr(noise.NoiseSource, name, record)
     return names

@@ -38,6 +38,7 @@ from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.privacy.analyses import accounting
 from privet.privacy.events import PoissonGaussian
 from privet.solvers import Problem, Run, noisy_gradient_descent, output_perturbation
+from privet.solvers.base.hidden_steps import Rounding
 from privet.solvers.noisy_gradient import centred_gradient_descent
 from privet.solvers.output_perturbation import descent_stability
 from privet.solvers.recursive_momentum import recursive_momentum
@@ -578,10 +579,10 @@ def delta_off_by_n(monkeypatch):
 
 def leaky_solver(monkeypatch: pytest.MonkeyPatch, leak: Callable[[Any, list[Any]], Any]) -> None:
     """Make projected_sgd return more than its last iterate."""
-    solve, projected, seen = hidden_steps.projected_sgd, hidden_steps._projected, []
+    solve, projected, seen = hidden_steps.projected_sgd, Rounding.projected, []
 
-    def remembered(weights, radius):
-        seen.append(projected(weights, radius))
+    def remembered(rounding, weights):
+        seen.append(projected(rounding, weights))
         return seen[-1]
 
     def leaking(*args, **options):
@@ -589,7 +590,7 @@ def leaky_solver(monkeypatch: pytest.MonkeyPatch, leak: Callable[[Any, list[Any]
         release = solve(*args, **options)
         return leak(release, seen[1:])  # without the start
 
-    monkeypatch.setattr(hidden_steps, "_projected", remembered)
+    monkeypatch.setattr(Rounding, "projected", remembered)
     monkeypatch.setattr(hidden_steps, "projected_sgd", leaking)
 
 

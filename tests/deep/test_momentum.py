@@ -10,6 +10,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
+from privet.deep.clipping.summing import room  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson, RecursivePlan  # noqa: E402
@@ -76,18 +77,18 @@ def at_point(point, x, y):
 def test_six_steps_match_a_direct_implementation_of_the_algorithm():
     private = prepared()
     point = flat(private.model.parameters())
-    before, estimate = None, None
+    before, estimate, left = None, None, room(30, torch.float32)
     some_binding = 0
     for X, y in private.batches():
         total = torch.zeros_like(point)
         for one in zip(X, y, strict=True):
             here = at_point(point, *one)
             if before is None:
-                total += clipped(here, C1)
+                total += clipped(here, C1 * left)
             else:
                 change = here - at_point(before, *one)
                 some_binding += float(change.norm()) > C2
-                total += GAMMA * clipped(here, C1) + (1 - GAMMA) * clipped(change, C2)
+                total += GAMMA * clipped(here, C1 * left) + (1 - GAMMA) * clipped(change, C2 * left)
         remembered = 0 if estimate is None else (1 - GAMMA) * estimate
         estimate = total / 30 + remembered  # The divisor is the expected size, not that of the batch.
         before, point = point, point - 0.5 * estimate
@@ -102,7 +103,8 @@ def test_the_first_sum_is_divided_by_the_size_of_the_first_batch():
     X, y = next(batches := private.batches())
     assert len(y) == 60
     private.step(X, y)
-    expected = sum(clipped(gradient(network(), *one), C1) for one in zip(X, y, strict=True)) / 60
+    bound = C1 * room(60, torch.float32)
+    expected = sum(clipped(gradient(network(), *one), bound) for one in zip(X, y, strict=True)) / 60
     torch.testing.assert_close(flat(each.grad for each in private.model.parameters()), expected, rtol=1e-4, atol=1e-5)
     assert len(next(batches)[1]) < 60
 
@@ -131,7 +133,7 @@ def test_the_first_sum_is_bounded_by_c1():
     private = prepared()
     X, y = private.dataset.tensors
     alone, _ = private._total((X[:1] * 100,), 1 - y[:1])
-    assert float(alone.norm()) == pytest.approx(C1, rel=1e-4)
+    assert float(alone.norm()) == pytest.approx(C1 * room(30, torch.float32), rel=1e-5)
 
 
 def test_an_example_that_is_not_finite_contributes_zero():

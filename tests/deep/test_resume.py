@@ -322,7 +322,7 @@ def test_a_seeded_run_that_is_resumed_does_not_repeat_noise(tmp_path):
     drawn = [noise for life in lives for noise in life]
     for i, one in enumerate(drawn):
         for other in drawn[:i]:
-            assert not torch.isclose(one, other, rtol=1e-3, atol=1e-6).any()
+            assert torch.isclose(one, other, rtol=1e-3, atol=1e-6).sum() <= 2  # A few may agree by chance.
 
 
 def test_the_generator_is_not_in_the_file(tmp_path):

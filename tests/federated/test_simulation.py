@@ -339,3 +339,15 @@ def test_any_callable_loss_works():
         engine="sequential",
     )
     assert np.allclose(result.weights["0.weight"], [[1.0, -1.0]], atol=0.05)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_half_precision_are_trained_and_their_updates_summed_in_double_precision(dtype, engine, blobs):
+    X, y = blobs
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
+    clients = Partitioned((X, y), iid(600, 20, np.random.default_rng(1)))
+    result = run(model, clients, LocalTraining(0.1, batch_size=10, epochs=1), engine=engine)
+    assert all(weight.dtype == np.float64 and np.isfinite(weight).all() for weight in result.weights.values())
+    assert not np.allclose(result.weights["0.weight"], trained_weights(model)["0.weight"])

@@ -138,8 +138,9 @@ def test_a_larger_unit_of_the_rows_only_rescales_the_model(kind, method, binary)
     small = make(kind, **fields).fit(X, y)
     for unit in (1e-6, 1e5):
         large = make(kind, feature_norm=unit, **fields).fit(unit * X, y)
-        assert unit * large.coef_ == pytest.approx(small.coef_, rel=1e-6)
-        assert large.intercept_ == pytest.approx(small.intercept_, rel=1e-6, abs=1e-9)
+        # Noise is rounded to a grid of 10^-6 of its standard deviation, and the two grids differ.
+        assert unit * large.coef_ == pytest.approx(small.coef_, rel=1e-5, abs=1e-5)
+        assert large.intercept_ == pytest.approx(small.intercept_, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["gradient", "output", "minimiser"])

@@ -122,7 +122,7 @@ def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypat
         models = [PrivateLogisticRegression(0.5, 1e-6, random_state=seed, **settings) for seed in range(3)]
         scores = [model.fit(split.X, split.y).score(split.X_test, split.y_test) for model in models]
         means[method] = np.mean(scores)
-    assert means["iteration"] >= means["gradient"]
+    assert means["iteration"] >= means["gradient"] - 5e-4
     assert means["iteration"] > 0.848
 
 

@@ -1,5 +1,6 @@
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -62,6 +63,21 @@ def test_the_weight_of_the_squares_is_the_largest_that_costs_nothing():
     s = 3 - math.sqrt(5)  # where the weight is exactly used up
     assert (2 - s) ** 2 * (1 + SQUARE_WEIGHT**2 * s**2) == pytest.approx(4.0, abs=1e-12)
     assert math.isclose(SQUARE_WEIGHT**2, (11 + 5 * math.sqrt(5)) / 8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 2**20 + 1, 2**31 - 1, 2**32])
+def test_the_rounding_of_means_is_part_of_the_sensitivity(n, monkeypatch):
+    """Sums of neighbours near every power of two, and their computed means, in exact arithmetic."""
+    unit = 2**30
+    claim = Fraction(MomentStability(n, 1).sensitivity)
+    X = np.broadcast_to(0.0, (n, 1))
+    for size in {0, 1, n * unit, *(2**k + j for k in range(20, 62) for j in (-1, 0, 1) if 2**k < n * unit)}:
+        square = min(size, n * unit)
+        vectors = []
+        for entry in (size - 2 * unit, size):  # one entry moves from one bound to the other, and its square stays
+            monkeypatch.setattr(moments, "_dense_sums", lambda *_, e=entry, q=square: np.array([[e], [q]]))
+            vectors.append([Fraction(float(value)) for value in moment_vector(X, bounds_of(1))])
+        assert sum((a - b) ** 2 for a, b in zip(*vectors, strict=True)) <= claim**2
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -529,7 +529,7 @@ def test_other_types_are_refused(add, dtype):
 
 
 @pytest.mark.parametrize("add", [gaussian, k_norm])
-@pytest.mark.parametrize("scale", [1e-101, 1e101])
+@pytest.mark.parametrize("scale", [1e-291, 1e291])
 def test_a_scale_out_of_range_is_refused(add, scale):
     with pytest.raises(ValueError, match="cannot be drawn exactly"):
         add(NoiseSource(1), 10, scale)

@@ -27,6 +27,7 @@ from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem, Run, objective_perturbation, output_perturbation
 from privet.solvers.base.minimise import least_tolerance, minimise
 from privet.solvers.base.rounding import rounding_besides_sums
+from privet.solvers.knowledge_transfer import PublicFeatures, transfer_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import descent_stability
 
@@ -263,3 +264,27 @@ def test_the_error_of_a_linear_term_stays_below_its_bound(size, is_pure):
         of_norm = 2.0**-47 * math.sqrt(size + 1) + 2.0**-51 * norm
         error = plan.scale * (norm * draws * (1 + of_norm) + of_norm * (longest + 1))
     assert error <= plan.largest_error(size)
+
+
+# ---------------------------------------------------------------------------------------------- a teacher's scores
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_computed_scores_of_neighbours_are_within_the_sensitivity_in_exact_arithmetic(scale):
+    """Two certified teachers of neighbouring tables. The exact distance of their computed scores is compared."""
+    rng = np.random.default_rng(6)
+    features = PublicFeatures(scale * rng.standard_normal((6, 3)), 0.5)
+    X, y = rng.standard_normal((4, 3)), np.array([0.0, 1.0, 0.0, 1.0])
+    scores = []
+    for row, label in (([1.0, 0.0, 0.0], 0.0), ([-1.0, 0.0, 0.0], 0.0)):
+        X[0], y[0] = row, label
+        problem = Problem(Logistic(), L2(1e-2), BoundedRows(X, 1.0, 0.5), y)
+        stability = transfer_stability(problem, features)
+        teacher = minimise(problem, tolerance=stability.minimiser.tolerance)
+        scores.append(features.rows.scores(teacher))
+        with mpmath.workdps(50):
+            exact = [mpmath.fdot([mp(x) for x in row] + [mp(0.5)], [mp(w) for w in teacher]) for row in features.X]
+            error = mpmath.sqrt(mpmath.fsum((mp(a) - b) ** 2 for a, b in zip(scores[-1], exact, strict=True)))
+            room = (stability.stretch - features.operator_norm) * stability.minimiser.sensitivity
+            assert 2 * error <= room
+    assert np.linalg.norm(scores[0] - scores[1]) <= stability.sensitivity

@@ -52,13 +52,16 @@ class GradientEstimator(ABC):
     """Produces one private gradient per step."""
 
     plan: GradientPlan | RecursivePlan
+    mixes_sums: bool = False
+    """Whether several sums over a batch are added up. The slots are then in double precision."""
 
     @abstractmethod
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
         """Add the contributions of a batch to ``slots``, and return the losses of its examples.
 
         ``gradients`` computes per-example gradients at the current parameters. The contribution of each example has
-        norm at most ``bound``, to which the noise of the step is calibrated.
+        norm at most ``bound`` times ``room``. The noise of the step is calibrated to ``bound``, and ``room`` is a
+        little less than 1, so that the rounding errors of sums fit into it.
         """
 
     @abstractmethod
@@ -106,10 +109,10 @@ class Fresh(GradientEstimator):
     def __init__(self, plan: GradientPlan) -> None:
         self.plan: GradientPlan = plan
 
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
         """Add the clipped gradients of a batch to ``slots``, and return the losses of its examples."""
         found = gradients()
-        found.add_clipped_sum(bound, slots)
+        found.add_clipped_sum(bound * room, slots)
         return found.losses
 
     def gradient(self, mean: Tensor) -> Tensor:
@@ -131,7 +134,10 @@ class Fresh(GradientEstimator):
     @property
     def bound_in_words(self) -> str:
         """The clipping norm, as text for the guarantee."""
-        return f"each example's gradient is clipped to l2 norm {self.plan.clip_norm:.6g}, over all parameters together"
+        return (
+            f"each example's gradient is clipped to l2 norm {self.plan.clip_norm:.6g}, over all parameters together "
+            "and with room for the rounding of sums"
+        )
 
 
 class Recursive(GradientEstimator):
@@ -141,13 +147,15 @@ class Recursive(GradientEstimator):
     previous estimate.
     """
 
+    mixes_sums = True
+
     def __init__(self, plan: RecursivePlan, parameters: list[nn.Parameter]) -> None:
         self.plan: RecursivePlan = plan
         self._parameters = parameters
         self._before: list[Tensor] | None = None
         self._estimate: Tensor | None = None
 
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float) -> Tensor:
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
         """Add clipped gradients, mixed with clipped differences from the second step on, and return the losses.
 
         A step without a previous estimate is not always the first one, because a crash may have lost the estimate. It
@@ -156,14 +164,14 @@ class Recursive(GradientEstimator):
         plan, generator_state = self.plan, torch.get_rng_state()
         here = gradients()
         if self._before is None:
-            here.add_clipped_sum(bound, slots)
+            here.add_clipped_sum(bound * room, slots)
             return here.losses
-        for parameter, total in here.clipped_sum(plan.clip_norm).items():
+        for parameter, total in here.clipped_sum(plan.clip_norm * room).items():
             slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=plan.refresh)
         # Dropout must draw the same masks at both points.
         with _moved_to(self._before, self._parameters), _random_state(generator_state):
             there = gradients()
-        for parameter, total in here.minus(there).clipped_sum(plan.difference_norm).items():
+        for parameter, total in here.minus(there).clipped_sum(plan.difference_norm * room).items():
             slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=1 - plan.refresh)
         return here.losses
 

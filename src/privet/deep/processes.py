@@ -42,8 +42,12 @@ class Processes:
         return np.arange(self.rank, n, self.size)
 
     def gathered(self, total: Tensor) -> Tensor:
-        """Return the sum of all processes' vectors in the first process. The result in the others is undefined."""
+        """Return the sum of all processes' vectors in the first process. The result in the others is undefined.
+
+        Vectors of several processes are added in double precision, whatever format each of them has.
+        """
         if self.size > 1:
+            total = total.double()
             distributed.reduce(total, dst=0)
         return total
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.networks import Loss, trained_parameters
+from privet.networks.norms import wide
 
 Inputs = tuple[Any, ...]
 Layout = Callable[[Inputs], Inputs]
@@ -20,7 +21,10 @@ Layout = Callable[[Inputs], Inputs]
 EXAMPLES = 4
 """How many examples are checked. Their gradients are materialised."""
 
-_TOLERANCE = 1e-3
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """Return the relative difference that rounding may cause, which is larger in half precision."""
+    return max(1e-3, 8 * float(torch.finfo(dtype).eps))
 
 
 def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) -> None:
@@ -38,7 +42,8 @@ def check_gradients(model: nn.Module, loss: Loss, inputs: Inputs, targets: Any) 
         found = batch_gradients(model, loss, inputs, targets)
         _check_losses(found.losses, torch.stack(losses))
         sizes = found.norms()
-        limits = _TOLERANCE * (sizes + 1e-3 * sizes.max())
+        tolerance = max(_tolerance(each.dtype) for each in (found.losses, *parameters.values()))
+        limits = tolerance * (sizes + 1e-3 * sizes.max())
         for i, (given, target) in enumerate(
             examples
         ):  # One example at a time, because a gradient is as large as the model.
@@ -61,8 +66,8 @@ def _check_one(
     chosen = torch.arange(len(found.losses), device=found.losses.device) == place
     for (name, parameter), expected in zip(parameters.items(), alone, strict=True):
         part = found.parts.get(parameter)
-        written = 0.0 if part is None else part.only(chosen).written_out()[0].to(expected)
-        if float((expected - written).norm()) > limit:
+        written = 0.0 if part is None else part.only(chosen).written_out()[0]
+        if float((wide(expected) - written).norm()) > limit:
             raise ValueError(
                 f"The gradient of {name} is not what torch computes for one example at a time. The model mixes "
                 "examples, or it uses this parameter outside the forward of its layer, as weight_norm, other "
@@ -121,7 +126,7 @@ def _alone(
 
 
 def _agree(found: Tensor, expected: Tensor) -> bool:
-    return bool(((found - expected).abs() <= _TOLERANCE * (1 + expected.abs())).all())
+    return bool(((found - expected).abs() <= _tolerance(found.dtype) * (1 + expected.abs())).all())
 
 
 @contextmanager

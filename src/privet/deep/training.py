@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.checks import count
-from privet.deep import checkpoint, selfcheck
-from privet.deep.clipping import BatchGradients, batch_gradients
+from privet.deep import checkpoint
+from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.datasets import collated
 from privet.deep.fingerprint import Fingerprint
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon
@@ -80,19 +78,18 @@ class PrivateTraining:
         if self.plan.delta is None:
             raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
         self._loss, self._denoiser, self._max_move = per_example(loss), denoiser, max_move
-        self._max_batch = None if max_batch is None else count("max_batch", max_batch)
         self._n_is_public = n_is_public
         self._parameters = list(trained_parameters(model).values())
         check_optimizer(model, optimizer, self._parameters)
-        is_double = any(each.dtype is torch.float64 for each in self._parameters)
-        self._kind = np.float64 if is_double else np.float32  # dtype of sums and noise
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
-        self._layout: selfcheck.Layout | None = None
+        self._sums = BatchSums(
+            self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
+        )
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
@@ -113,7 +110,7 @@ class PrivateTraining:
             guarantee = guarantee.assuming(
                 assumed("the number of examples, from which the sampling rate is computed, is public")
             )
-        return guarantee.assuming(self._source.assumption(), *self._assumptions)
+        return guarantee.assuming(ROUNDS_ALONE, self._source.assumption(), *self._assumptions)
 
     def _new_source(self, purpose: str) -> NoiseSource:
         return NoiseSource(self._seed, purpose=f"{purpose} in process {self._processes.rank}")
@@ -185,8 +182,8 @@ class PrivateTraining:
         self.steps_spent += 1
         *inputs, targets = batch
         self._check_parameters()
-        if self._layout is None:
-            self._layout = first_batch_layout(self.model, self._loss, self.dataset, tuple(inputs), targets)
+        if self._sums.layout is None:
+            self._sums.layout = first_batch_layout(self.model, self._loss, self.dataset, tuple(inputs), targets)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
         # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
         # memory at the same time as the activations.
@@ -208,27 +205,9 @@ class PrivateTraining:
         plan: GradientPlan | None = None,
         while_summing: Callable[[], None] = lambda: None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the sum of the examples' contributions as a flat vector, and the losses.
-
-        With ``max_batch``, the batch is processed in parts.
-        """
-        bound = (plan or self._estimator.at(self.steps_spent)).clip_norm
-        size, part = len(targets), self._max_batch or max(len(targets), 1)
-        # np.zeros allocates lazily, so this memory is touched only after the activations are freed.
-        total = torch.from_numpy(np.zeros(sum(each.numel() for each in self._parameters), self._kind))
-        slots, losses = dict(zip(self._parameters, self._split(total), strict=True)), [torch.zeros(0)]
-        for start in range(0, size, part):
-            chosen = slice(start, start + part)
-            in_part = (self._layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
-
-            def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
-                found = batch_gradients(self.model, self._loss, given, targets[chosen])
-                while_summing()
-                return found
-
-            with torch.no_grad():
-                losses.append(self._estimator.add_sums(slots, gradients, bound).cpu())
-        return total, torch.cat(losses)
+        """Return the sum of the examples' contributions as a flat vector, and the losses."""
+        plan = plan or self._estimator.at(self.steps_spent)
+        return self._sums.total(inputs, targets, plan, plan.divisor(len(self.dataset)), while_summing)
 
     def _prepare(self, step: Step) -> None:
         """Start drawing the noise in another thread."""
@@ -240,7 +219,7 @@ class PrivateTraining:
         total = self._processes.gathered(total)
         if self._processes.is_first:
             total = torch.from_numpy(step.noisy(total.numpy()))
-        return self._processes.from_first(total)
+        return self._processes.from_first(total.to(self._sums.dtype))
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""

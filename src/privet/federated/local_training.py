@@ -26,6 +26,7 @@ from privet.networks import (
     refuse_batch_norm,
     trained_parameters,
 )
+from privet.networks.norms import wide
 from privet.privacy.noise.source import OrderSource
 
 
@@ -156,4 +157,4 @@ class ClientTrainer:
             slopes = torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
             with torch.no_grad():
                 sgd.step(moved, velocity, dict(zip(self.names, slopes, strict=True)))
-        return {name: value.numpy() for name, value in moved.values.items()}
+        return {name: wide(value).numpy() for name, value in moved.values.items()}

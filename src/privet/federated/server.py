@@ -23,7 +23,7 @@ from privet.deprecation import renamed_argument
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
 from privet.federated.plan import check_plan
-from privet.federated.updates import check_order, clipped, denoised
+from privet.federated.updates import UpdateSum, check_order, denoised
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
@@ -174,7 +174,7 @@ class Server:
 
     def _sum(self, chosen: NDArray[np.int64], updates: Updates) -> Vector:
         """Return the sum of the clipped updates of the chosen clients, counting each client at most once."""
-        total, waiting = np.zeros(self._layers.size), {int(client) for client in chosen}
+        found, waiting = UpdateSum(self._layers.size, self.plan.clip_norm), {int(client) for client in chosen}
         faults: Counter[str] = Counter()
         for client, update in updates.items() if isinstance(updates, Mapping) else updates:
             if client not in waiting:
@@ -182,17 +182,17 @@ class Server:
                 continue
             waiting.remove(client)
             try:
-                total += self._bounded(update)
+                found.add(self._checked(update))
             except UpdateError as error:
                 faults[str(error)] += 1
         faults["no answer"] += len(waiting)
         _warn_of(faults)
-        return total
+        return found.total()
 
-    def _bounded(self, update: Any) -> Vector:
+    def _checked(self, update: Any) -> Vector:
         if update is None:
             raise UpdateError("no answer")
-        return clipped(self._layers.vector(update), self.plan.clip_norm)
+        return self._layers.vector(update)
 
     # --------------------------------------------------------------------------------------------------- guarantees
 

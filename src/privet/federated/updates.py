@@ -11,11 +11,21 @@ ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
 """Orders of a convolution's weights: output channel, input channel, height, width. PyTorch uses the first."""
 
 
+ROOM = 1 - 1e-5
+"""Share of the clipping norm that one update may use. The rest is for the rounding of sums in double precision."""
+
+_BLOCK, _LARGEST_SUM = 1 << 10, 1 << 22
+"""How many updates are added up before their sum is added to the total, and up to how many the errors are covered."""
+
+_SMALLEST_FACTOR = float(np.finfo(np.float64).tiny)
+
+
 def clipped(vector: Vector, clip_norm: float) -> Vector:
     """Return a finite vector, scaled down to the l2 norm ``clip_norm`` if it is longer.
 
     If its squares might overflow or underflow, the vector is first divided by its largest entry. Otherwise an infinite
-    norm would scale the whole vector to zero.
+    norm would scale the whole vector to zero. A factor below the normal range, which would be rounded up to twice its
+    value, makes the vector zero.
     """
     with np.errstate(over="ignore"):
         square = float(np.dot(vector, vector))
@@ -29,7 +39,40 @@ def clipped(vector: Vector, clip_norm: float) -> Vector:
     length = float(np.linalg.norm(direction))
     if peak * length <= clip_norm:
         return vector
-    return direction * (clip_norm / length)
+    factor = clip_norm / length
+    return direction * factor if factor >= _SMALLEST_FACTOR else np.zeros_like(vector)
+
+
+class UpdateSum:
+    """The sum of clipped updates, in double precision.
+
+    Formal guarantees
+    -----------------
+    The computed sums over two sets of clients, one of which has one client more, differ by at most ``clip_norm``: each
+    update is clipped to slightly less, and the rest covers the rounding errors of both sums (docs/proofs.md, section
+    24).
+    """
+
+    def __init__(self, size: int, clip_norm: float) -> None:
+        self._total: Vector | None = None  # Memory for one vector is enough for small rounds.
+        self._block, self._count = np.zeros(size), 0
+        self._bound = clip_norm * ROOM
+
+    def add(self, update: Vector) -> None:
+        """Add a finite update after clipping it."""
+        self._count += 1
+        if self._count > _LARGEST_SUM:
+            raise ValueError(
+                f"More than {_LARGEST_SUM} clients took part in one round. The rounding of longer sums is not covered. "
+                "Sample fewer clients per round."
+            )
+        self._block += clipped(update, self._bound)
+        if self._count % _BLOCK == 0:
+            self._total, self._block = self.total(), np.zeros_like(self._block)
+
+    def total(self) -> Vector:
+        """Return the sum of all updates so far."""
+        return self._block if self._total is None else self._total + self._block
 
 
 def check_order(order: str) -> str:

@@ -11,7 +11,11 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from privet.networks.norms import lengths, wide
 from privet.networks.parameters import TensorDict
+
+_SHORT = 1 << 14
+"""Entries that float32 sums add up with a relative error far below 1e-5."""
 
 Gradient_contra = TypeVar("Gradient_contra", contravariant=True)
 
@@ -130,9 +134,7 @@ class TensorDisplacement:
     def lengths(self) -> Tensor:
         """Return the l2 norm of each model's displacement, over all parameters together."""
         norms = [
-            torch.linalg.vector_norm(value.reshape(len(value), -1), dim=1)
-            if self.is_stacked
-            else torch.linalg.vector_norm(value)
+            _norms(value.reshape(len(value), -1) if self.is_stacked else value.reshape(-1))
             for value in self.values.values()
         ]
         return torch.stack(norms).norm(dim=0)
@@ -141,3 +143,12 @@ class TensorDisplacement:
         """Write the weights, which are the start plus this displacement, into tensors of the same shapes."""
         for name, value in self.values.items():
             torch.add(self.start[name], value, out=into[name])
+
+
+def _norms(values: Tensor) -> Tensor:
+    """Return norms over the last dimension. Long vectors, and those in half precision, need more than one float32 sum.
+
+    The server clips updates again, so these norms need not be exact.
+    """
+    is_short = values.dtype.itemsize >= 4 and values.shape[-1] <= _SHORT
+    return torch.linalg.vector_norm(values, dim=-1) if is_short else lengths(values).to(wide(values).dtype)

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from privet.networks.norms import wide
+
 Weights = dict[str, NDArray[Any]]
 """Parameters of a model, or changes of them, as arrays by name."""
 
@@ -28,8 +30,8 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def trained_weights(model: nn.Module) -> Weights:
-    """Return copies of the parameters that require gradients, as arrays by name."""
-    return {name: parameter.detach().cpu().numpy().copy() for name, parameter in trained_parameters(model).items()}
+    """Return copies of the parameters that require gradients, as arrays by name. Half precision becomes single."""
+    return {name: wide(each.detach()).cpu().numpy().copy() for name, each in trained_parameters(model).items()}
 
 
 def with_weights(model: nn.Module, weights: Mapping[str, NDArray[Any]]) -> nn.Module:

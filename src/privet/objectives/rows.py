@@ -248,6 +248,8 @@ class BoundedRows:
         is_whole = isinstance(batch, slice) and batch == slice(None)
         if is_whole and self._is_alone == alone:
             return self
+        if is_whole:
+            self._transposed_blocks()  # for this copy and for those of later steps
         part = copy(self)
         part._is_alone = alone
         if is_whole:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from privet.checks import finite, nonnegative, positive
 
@@ -64,7 +65,7 @@ class Descent:
         """The step sizes as a tuple, of length 1 if all steps have the same size."""
         return self.step_size if isinstance(self.step_size, tuple) else (self.step_size,)
 
-    @property
+    @cached_property
     def contraction(self) -> float | tuple[float, ...]:
         """Lipschitz constants of the steps: one number, or a tuple if ``step_size`` is one."""
         factors = tuple(

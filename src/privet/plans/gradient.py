@@ -15,7 +15,7 @@ from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.normals import Normals
-from privet.privacy.noise.release import in_words
+from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -55,7 +55,8 @@ class GradientPlan:
     noise: it yields at most ``steps`` steps, each of which adds noise to exactly one sum. With ``release="all"`` all
     noisy sums may be released, by composition. With ``release="last"`` they must not be released: amplification by
     iteration (:mod:`privet.privacy.iteration`) then covers only the last iterate of the steps that ``descent``
-    describes.
+    describes, if noise is added to each next point, and rounding errors stay below ``event.rounding_mu()``, as in
+    :func:`~privet.solvers.projected_sgd.projected_sgd`.
     """
 
     sampler: Sampler
@@ -93,6 +94,7 @@ class GradientPlan:
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
+        checked_grid(self.noise_std)  # raises if the noise is out of range
         if release not in ("all", "last"):
             raise ValueError(f'release must be "all" or "last", got {release!r}')
         if (release == "last") != (descent is not None):
@@ -197,9 +199,10 @@ class GradientPlan:
     def drawn(self, prefix: str = "") -> Assumption:
         """Return the condition that says how batches and noise are drawn."""
         sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
+        exactly = in_words(self.noise_std) if self.descent is None else "drawn exactly, on a public grid"
         return enforced(
             f"{prefix}{self.sampler.in_words()}; Gaussian noise of standard deviation {self.noise_std:.6g} on {sums} "
-            f"(noise multiplier {self.noise_multiplier:.6g}), {in_words(self.noise_std)}",
+            f"(noise multiplier {self.noise_multiplier:.6g}), {exactly}",
             detail=True,
         )
 

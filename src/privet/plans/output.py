@@ -12,7 +12,7 @@ from privet.privacy.analyses.gaussian import gaussian_sigma
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise.release import in_words
+from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 
 
@@ -43,7 +43,7 @@ class OutputPlan:
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        positive("scale", self.scale)
+        checked_grid(positive("scale", self.scale))  # raises if the noise is out of range
 
     @classmethod
     def for_budget(cls, budget: BudgetLike, *, stability: Stability) -> "OutputPlan":

@@ -159,7 +159,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     else:
         check_run(rows.n, plan.gradients, **options)
     bounds = (
-        enforced(f"each row has l2 norm at most {plan.mean.clip_norm:.6g}"),
+        enforced(f"each row has l2 norm at most {rows.row_norm:.6g}"),
         enforced(f"each record's gradient is clipped to l2 norm {plan.gradients.clip_norm:.6g}"),
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())

@@ -23,7 +23,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: install the extra f
 from privet.denoise import laplacian_smoothing
 from privet.federated import Server, order_source, simulate, trained_weights
 from privet.federated.saving import read
-from privet.federated.updates import clipped
+from privet.federated.updates import ROOM, clipped
 from privet.networks import ParameterShapes
 from privet.privacy import Guarantee, Unit
 
@@ -242,7 +242,7 @@ def test_faulty_clients_change_the_sum_by_at_most_one_clipped_update(trial):
     folder, _, sampled = trial
     assert sampled[FAULTY] >= set(range(NODES))
     shapes = ParameterShapes.of(model_after(folder, FAULTY))
-    huge = shapes.split(clipped(np.full(shapes.size, 1e200), CLIP))
+    huge = shapes.split(clipped(np.full(shapes.size, 1e200), CLIP * ROOM))
     for name, layer in moved(folder, FAULTY + 1).items():
         assert np.allclose(layer, laplacian_smoothing(huge[name], SMOOTHING) / DIVISOR, rtol=0, atol=1e-12)
     assert np.linalg.norm(vector(moved(folder, FAULTY + 1))) <= CLIP / DIVISOR

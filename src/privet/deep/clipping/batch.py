@@ -10,22 +10,36 @@ from torch import Tensor, nn
 from privet.deep.clipping.gradients import PerExample, together
 from privet.deep.clipping.recording import changed_in_place, recorded
 from privet.deep.clipping.rules import has_rule, own_parameters
+from privet.deep.clipping.summing import SHARE, Summation, full_precision
 from privet.networks import Loss, check_losses, refuse_batch_norm, trained_parameters
+from privet.networks.norms import wide
 
 _TRANSFORMERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-_TINY = 1e-12
+_SMALLEST_WEIGHT = float(torch.finfo(torch.float32).tiny)
 
 
 @dataclass(frozen=True)
 class BatchGradients:
-    """The losses of a batch's examples, and their gradients with respect to all parameters, in implicit form."""
+    """The losses of a batch's examples, and their gradients with respect to all parameters, in implicit form.
+
+    Parameters
+    ----------
+    losses : tensor
+        The losses.
+    parts : dict of PerExample
+        The gradients of each parameter.
+    summation : Summation or None
+        How sums over the batch are computed. None allows the largest rounding error for a batch of this size.
+    """
 
     losses: Tensor
     parts: dict[nn.Parameter, PerExample]
+    summation: Summation | None = None
 
     def norms(self) -> Tensor:
-        """Return the norm of each example's gradient, over all parameters together."""
-        squares = [part.squared_norms() for part in self.parts.values()]
+        """Return the norm of each example's gradient, over all parameters together, in double precision."""
+        with full_precision(self.losses.device.type):
+            squares = [part.squared_norms() for part in self.parts.values()]
         return torch.stack(squares or [torch.zeros_like(self.losses).double()]).sum(0).clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
@@ -34,26 +48,31 @@ class BatchGradients:
             raise ValueError(
                 "The model used different layers at the two points, so its gradients cannot be subtracted. Use DP-SGD."
             )
-        return BatchGradients(self.losses, {each: part.minus(other.parts[each]) for each, part in self.parts.items()})
+        parts = {each: part.minus(other.parts[each]) for each, part in self.parts.items()}
+        return BatchGradients(self.losses, parts, self.summation)
 
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the examples' gradients, each scaled down to norm at most ``clip_norm``.
 
         Formal guarantees
         -----------------
-        An example whose gradient is not finite contributes zero, so that it cannot spoil the sum. All other examples
-        contribute a vector of norm at most ``clip_norm``, up to the rounding of sums.
+        An example whose gradient is not finite, or whose clipping factor is below the normal range of float32,
+        contributes zero. All other examples contribute a vector of norm at most ``clip_norm (1 + MARGIN)``, and the sum
+        of the batch errs by at most the share of ``clip_norm`` that its :class:`Summation` was made for.
         """
         weights, parts = self._weighted(clip_norm)
-        return {parameter: part.weighted_sum(weights) for parameter, part in parts.items()}
+        with full_precision(self.losses.device.type):
+            return {parameter: part.weighted_sum(weights, self.summation) for parameter, part in parts.items()}
 
     def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> None:
         """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory."""
         weights, parts = self._weighted(clip_norm)
+        summation = self.summation or Summation.within(SHARE / 2, len(self.losses))
         self.parts.clear()
-        while parts:
-            parameter, part = parts.popitem()
-            part.add_weighted_sum(weights, slots[parameter])
+        with full_precision(self.losses.device.type):
+            while parts:
+                parameter, part = parts.popitem()
+                part.add_weighted_sum(weights, slots[parameter], summation)
 
     def _weighted(self, clip_norm: float) -> tuple[Tensor, dict[nn.Parameter, PerExample]]:
         """Return the clipping factors and the gradients they belong to, without examples that contribute zero."""
@@ -61,11 +80,18 @@ class BatchGradients:
         is_finite = torch.isfinite(norms)
         if not is_finite.all():  # Zero times infinity is NaN, so such examples are removed.
             norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
-        return (clip_norm / (norms + _TINY)).clamp_max(1.0).to(self.losses.dtype), parts
+        weights = (clip_norm / norms).clamp_max(1.0)
+        # A subnormal factor would be rounded to as much as twice its value in single precision.
+        return torch.where(weights < _SMALLEST_WEIGHT, 0.0, weights), parts
 
 
-def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targets: Any) -> BatchGradients:
-    """Return the per-example gradients of ``loss(model(*inputs), targets)``, which must be one value per example."""
+def batch_gradients(
+    model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targets: Any, summation: Summation | None = None
+) -> BatchGradients:
+    """Return the per-example gradients of ``loss(model(*inputs), targets)``, which must be one value per example.
+
+    What layers recorded in half precision is converted to single precision before anything is computed from it.
+    """
     trained = trained_parameters(model)
     with recorded(layers_of(model)) as record, torch.enable_grad():
         losses = loss(_outputs(model, inputs), targets)
@@ -77,16 +103,17 @@ def batch_gradients(model: nn.Module, loss: Loss, inputs: tuple[Any, ...], targe
         grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
     _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
-    with torch.no_grad():
+    with torch.no_grad(), full_precision(losses.device.type):
         for call, grad in zip(calls, grads, strict=False):
             if grad is None:  # The loss does not depend on this call.
                 continue
             call.check(len(losses))
-            for name, part in call.gradients(grad).items():
+            for name, part in call.gradients(wide(grad)).items():
                 parameter = call.layer.get_parameter(name)
                 if parameter.requires_grad:
                     found.setdefault(parameter, []).append(part)
-    return BatchGradients(losses.detach(), {parameter: together(parts) for parameter, parts in found.items()})
+    parts = {parameter: together(parts) for parameter, parts in found.items()}
+    return BatchGradients(losses.detach(), parts, summation)
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:

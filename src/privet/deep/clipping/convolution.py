@@ -18,10 +18,13 @@ from privet.deep.clipping.gradients import (
     Direct,
     OuterSum,
     PerExample,
+    outer_products,
     places_are_few,
     squared_norms_by_places,
 )
 from privet.deep.clipping.rules import rule
+from privet.deep.clipping.summing import Summation
+from privet.networks.norms import wide
 
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -56,32 +59,40 @@ class PatchSum(PerExample):
     inputs: Tensor
     grads: Tensor
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", wide(self.inputs))
+        object.__setattr__(self, "grads", wide(self.grads))
+
     def squared_norms(self) -> Tensor:
         """Return the squared norms, by inner products of positions if there are few, else by materialised gradients."""
         if not self._places_are_few:
             return Direct(self._outer).squared_norms()
-        return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
+        places, p, q = self._sizes
+        if places_are_few(2 * places, p, q):
+            return torch.cat([squared_norms_by_places(left, right) for left, right in self._factors()])
+        return torch.cat([Direct(outer_products(right, left)).squared_norms() for left, right in self._factors()])
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, from materialised gradients or by torch's own backward pass of a convolution."""
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
+        """Add the weighted sum, from materialised gradients or from patches and output gradients."""
+        _, p, q = self._sizes
+        total = torch.zeros(len(slot), dtype=slot.dtype, device=self.inputs.device)
         if not self._places_are_few:
-            return self._in_shape(Direct(self._outer).weighted_sum(weights))
-        layer, dimensions = self.layer, self.inputs.ndim - 2
-        scaled = self.grads * weights.view(-1, *[1] * (dimensions + 1))
-        _, total, _ = torch.ops.aten.convolution_backward(
-            scaled,
-            self.inputs,
-            layer.weight.detach(),
-            None,
-            layer.stride,
-            [0] * dimensions,
-            layer.dilation,
-            False,
-            [0] * dimensions,
-            layer.groups,
-            [False, True, False],
-        )
-        return total
+            Direct(self._outer).add_weighted_sum(weights, total, summation)
+        else:
+
+            def add(chosen: slice, out: Tensor, beta: float) -> None:
+                start = chosen.start
+                for left, right in self._factors(chosen):
+                    some = weights[start : start + len(left)].to(out.dtype)
+                    out.addmv_(outer_products(right, left).flatten(1).to(out.dtype).t(), some, beta=beta)
+                    start, beta = start + len(left), 1.0
+
+            summation.add_sum(total, len(weights), self.inputs, add)
+        slot += self._in_shape(total.view(self.layer.groups, q, p)).flatten().to(slot.device)
+
+    def like(self) -> Tensor:
+        """Return a tensor of the gradients' dtype and device, in the weight's shape."""
+        return self.inputs.new_empty(self.layer.weight.shape)
 
     def written_out(self) -> Tensor:
         """Return the gradients of all examples, of shape (B, *weight)."""
@@ -134,12 +145,12 @@ class PatchSum(PerExample):
         _, each, *kernel = self.layer.weight.shape
         return outer.reshape(*outer.shape[:-3], -1, *kernel, each).movedim(-1, -1 - len(kernel))
 
-    def _factors(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _factors(self, chosen: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield patches and output gradients for a few examples at a time, each of shape (b, groups, positions, .)."""
         places, p, _ = self._sizes
         groups = self.layer.groups
         size = max(1, _CHUNK // max(1, places * p * groups))
-        for inputs, grads in zip(self.inputs.split(size), self.grads.split(size), strict=True):
+        for inputs, grads in zip(self.inputs[chosen].split(size), self.grads[chosen].split(size), strict=True):
             yield self._patches(inputs), grads.unflatten(1, (groups, -1)).flatten(3).transpose(2, 3)
 
     def _patches(self, inputs: Tensor) -> Tensor:

@@ -4,13 +4,17 @@ For each example, the gradient of a weight is a sum of outer products of the lay
 output. Norms and weighted sums are computed from these two factors, at the cost of an ordinary gradient.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from privet.deep.clipping.summing import SHARE, Add, Summation
+from privet.networks.norms import lengths, wide
 
 
 class PerExample(ABC):
@@ -26,12 +30,20 @@ class PerExample(ABC):
         """
 
     @abstractmethod
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the sum over examples of weight times gradient, in the parameter's shape."""
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
+        """Add the sum over examples of weight times gradient to a flat vector. The weights are in double precision."""
 
-    def add_weighted_sum(self, weights: Tensor, slot: Tensor) -> None:
-        """Add the weighted sum to a flat vector."""
-        slot += self.weighted_sum(weights).flatten().to(slot)
+    @abstractmethod
+    def like(self) -> Tensor:
+        """Return a tensor of the gradients' dtype and device, in the parameter's shape. Its values are undefined."""
+
+    def weighted_sum(self, weights: Tensor, summation: Summation | None = None) -> Tensor:
+        """Return the sum over examples of weight times gradient, in the parameter's shape."""
+        like = self.like()
+        total = torch.zeros(like.numel(), dtype=torch.float64, device=like.device)
+        chosen = summation or Summation.within(SHARE / 2, len(weights))
+        self.add_weighted_sum(weights.double(), total, chosen)
+        return total.to(like.dtype if chosen.is_plain else torch.float64).view(like.shape)
 
     @abstractmethod
     def written_out(self) -> Tensor:
@@ -56,13 +68,31 @@ class Direct(PerExample):
 
     values: Tensor
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", wide(self.values))
+
     def squared_norms(self) -> Tensor:
         """Return the squared norm of each example's gradient."""
         return lengths(self.values.flatten(1)).square()
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, computed as one product."""
-        return (weights @ self.values.flatten(1)).view(self.values.shape[1:])
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
+        """Add the weighted sum, computed as products of weights and gradients."""
+        values = self.values.flatten(1)
+        weights = weights.to(values.dtype)
+
+        def add(chosen: slice, out: Tensor, beta: float) -> None:
+            if out.dtype == values.dtype:
+                out.addmv_(values[chosen].t(), weights[chosen], beta=beta)
+                return
+            for some, of_some in _pieces(values.shape[1], values[chosen], weights[chosen]):
+                out.addmv_(some.to(out.dtype).t(), of_some.to(out.dtype), beta=beta)
+                beta = 1.0
+
+        summation.add_sum(slot, len(values), values, add)
+
+    def like(self) -> Tensor:
+        """Return a tensor of the gradients' dtype and device, in the parameter's shape."""
+        return self.values.new_empty(self.values.shape[1:])
 
     def written_out(self) -> Tensor:
         """Return the gradients of all examples, of shape (B, *parameter)."""
@@ -91,11 +121,14 @@ class OuterSum(PerExample):
     right: Tensor
     shape: Sequence[int]
 
+    def __post_init__(self) -> None:
+        kind = torch.promote_types(wide(self.left).dtype, wide(self.right).dtype)
+        object.__setattr__(self, "left", self.left.to(kind))
+        object.__setattr__(self, "right", self.right.to(kind))
+
     @cached_property
     def _outer(self) -> Tensor:
-        batch, groups = self.left.shape[:2]
-        outer = torch.bmm(self.right.flatten(0, 1).transpose(1, 2), self.left.flatten(0, 1))
-        return outer.view(batch, groups, *outer.shape[1:])
+        return outer_products(self.right, self.left)
 
     @property
     def _is_written_out(self) -> bool:
@@ -107,27 +140,59 @@ class OuterSum(PerExample):
         if self._is_written_out:
             return Direct(self._outer).squared_norms()
         if self.left.shape[2] == 1:
-            return (lengths(self.left) * lengths(self.right)).square().sum((1, 2))
-        return squared_norms_by_places(self.left, self.right)
+            lefts, rights = lengths(self.left), lengths(self.right)
+            # A factor beyond this could magnify what underflows when the other is scaled. The example counts as zero.
+            is_safe = torch.maximum(lefts, rights).amax((1, 2)) <= _LARGEST_FACTOR
+            return torch.where(is_safe, (lefts * rights).square().sum((1, 2)), torch.inf)
+        _, _, places, p = self.left.shape
+        if places_are_few(2 * places, p, self.right.shape[3]):
+            return squared_norms_by_places(self.left, self.right)
+        pieces = _pieces(math.prod(self.shape), self.right, self.left)
+        return torch.cat([Direct(outer_products(*some)).squared_norms() for some in pieces])
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, computed as one product over examples and positions."""
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
+        """Add the weighted sum: of products over examples, or of gradients that exist for a few examples at a time."""
         if self._is_written_out:
-            return Direct(self._outer).weighted_sum(weights).view(*self.shape)
-        right, left = _by_group(*_scaled(self.right, self.left, weights))
-        return (right.transpose(1, 2) @ left).reshape(*self.shape)
+            return Direct(self._outer).add_weighted_sum(weights, slot, summation)
+        make_add = self._products if self.left.shape[2] == 1 else self._outer_products
+        return summation.add_sum(slot, len(weights), self.left, make_add(weights.to(self.left.dtype)))
 
-    def add_weighted_sum(self, weights: Tensor, slot: Tensor) -> None:
-        """Add the weighted sum in place, for a few examples at a time, so that few scaled factors need memory."""
-        if self._is_written_out or slot.dtype != self.left.dtype or slot.device != self.left.device:
-            return super().add_weighted_sum(weights, slot)
-        groups, p, q = self.left.shape[1], self.left.shape[3], self.right.shape[3]
-        size = max(1, _CHUNK // max(1, self.left[:1].numel(), self.right[:1].numel()))
-        pieces = (each.split(size) for each in (self.right, self.left, weights))
-        for some_right, some_left, some_weights in zip(*pieces, strict=True):
-            right, left = _by_group(*_scaled(some_right, some_left, some_weights))
-            slot.view(groups, q, p).baddbmm_(right.transpose(1, 2), left)
-        return None
+    def _products(self, weights: Tensor) -> Add:
+        """Return a function that adds products over examples, which have one position each."""
+        right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
+        groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
+        size = max(1, _CHUNK // max(1, groups * max(p, q)))  # Few scaled factors need memory at a time.
+
+        def add(chosen: slice, out: Tensor, beta: float) -> None:
+            for start in range(chosen.start, chosen.stop, size):
+                some = slice(start, min(chosen.stop, start + size))
+                first, second = right[:, some].to(out.dtype), left[:, some].to(out.dtype)
+                if p < q:
+                    second = second * scale[some]
+                else:
+                    first = first * scale[some]
+                if groups == 1:  # One product is faster without the dimension of groups.
+                    out.view(q, p).addmm_(first[0].t(), second[0], beta=beta)
+                else:
+                    out.view(groups, q, p).baddbmm_(first.transpose(1, 2), second, beta=beta)
+                beta = 1.0
+
+        return add
+
+    def _outer_products(self, weights: Tensor) -> Add:
+        """Return a function that adds the gradients of a few examples at a time, each first summed over positions."""
+
+        def add(chosen: slice, out: Tensor, beta: float) -> None:
+            factors = (self.right[chosen], self.left[chosen], weights[chosen].to(out.dtype))
+            for right, left, some in _pieces(math.prod(self.shape), *factors):
+                out.addmv_(outer_products(right, left).flatten(1).to(out.dtype).t(), some, beta=beta)
+                beta = 1.0
+
+        return add
+
+    def like(self) -> Tensor:
+        """Return a tensor of the gradients' dtype and device, in the parameter's shape."""
+        return self.left.new_empty(*self.shape)
 
     def written_out(self) -> Tensor:
         """Return the gradients of all examples, of shape (B, *parameter)."""
@@ -150,18 +215,24 @@ class OuterSum(PerExample):
 
 
 _CHUNK = 1 << 17
-"""How many values of a factor are scaled at a time."""
+"""How many values of a factor are scaled, or gradients materialised, at a time."""
+
+_LARGEST_FACTOR = 2.0**50
+"""Largest norm of a factor of a single outer product."""
+
+_LARGEST_SIZE = 1e30
+"""Largest sum of the norms of an example's outer products. None of them overflows in single precision."""
 
 
-def _scaled(right: Tensor, left: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both factors, the smaller one multiplied by each example's weight."""
-    scale = weights[:, None, None, None]
-    return (right, left * scale) if left.numel() < right.numel() else (right * scale, left)
+def _pieces(size: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield a few examples of each tensor at a time, given how many values belong to one example."""
+    return zip(*(each.split(max(1, _CHUNK // max(1, size))) for each in tensors), strict=True)
 
 
-def _by_group(*factors: Tensor) -> tuple[Tensor, ...]:
-    """Return factors of shape (B, G, T, .) in the shape (G, B T, .)."""
-    return tuple(each.transpose(0, 1).reshape(each.shape[1], -1, each.shape[3]) for each in factors)
+def outer_products(right: Tensor, left: Tensor) -> Tensor:
+    """Return sum_t right_t (x) left_t, of shape (B, G, q, p), for factors of shape (B, G, T, .)."""
+    outer = torch.bmm(right.flatten(0, 1).transpose(1, 2), left.flatten(0, 1))
+    return outer.view(*left.shape[:2], *outer.shape[1:])
 
 
 def places_are_few(places: int, p: int, q: int) -> bool:
@@ -181,30 +252,15 @@ def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
         exact_left, exact_right = some_left.double(), some_right.double()
         lefts, rights = exact_left @ exact_left.transpose(2, 3), exact_right @ exact_right.transpose(2, 3)
         sizes = (lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)).sqrt().sum(2)
-        squares = (lefts * rights).sum((2, 3)) + _rounding(terms, torch.float64) * sizes.square()
-        found.append(_allowing(squares, sizes * _rounding(left.shape[2], left.dtype)).sum(1))
+        squares = (lefts * rights).sum((2, 3)) + (terms + 4) * 2.0**-52 * sizes.square()
+        squares = torch.where(sizes > _LARGEST_SIZE, torch.inf, _allowing(squares, sizes, left.shape[2]))
+        found.append(squares.sum(1))
     return torch.cat(found)
 
 
-def lengths(values: Tensor) -> Tensor:
-    """Return norms over the last dimension in double precision.
-
-    They are recomputed in double precision if squares may have underflowed or overflowed.
-    """
-    found = torch.linalg.vector_norm(values, dim=-1)
-    if values.dtype is torch.float32 and bool(((found < 1e-12) | (found > 1e18)).any()):
-        found = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
-    return found.double()
-
-
-def _rounding(terms: int, dtype: torch.dtype) -> float:
-    """Return a bound on the rounding error of a sum of ``terms`` terms, relative to the sum of their sizes."""
-    return (terms + 4) * float(torch.finfo(dtype).eps)
-
-
-def _allowing(squares: Tensor, rounding: Tensor) -> Tensor:
-    """Return squared norms, increased by the rounding error of sums in which large terms cancel, where it matters."""
-    norms = squares.clamp_min(0).sqrt()
+def _allowing(squares: Tensor, sizes: Tensor, terms: int) -> Tensor:
+    """Return squared norms, increased by the rounding error of single-precision sums in which large terms cancel."""
+    norms, rounding = squares.clamp_min(0).sqrt(), (terms + 4) * 2.0**-23 * sizes
     return torch.where(rounding <= 1e-5 * norms, norms, norms + rounding).square()
 
 
@@ -226,22 +282,40 @@ class RowSum(PerExample):
     right: Tensor
     shape: Sequence[int]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "right", wide(self.right))
+
     def squared_norms(self) -> Tensor:
         """Return the squared norms. Positions that use the same row are added before they are squared."""
         batch, places = self.indices.shape
-        rows, owners = self.shape[0], torch.arange(batch, device=self.indices.device)
-        used, which = torch.unique(self.indices + owners[:, None] * rows, return_inverse=True)
-        exact = self.right.double().flatten(0, 1)
-        sums = exact.new_zeros(len(used), exact.shape[1]).index_add_(0, which.flatten(), exact)
-        owner = used // rows
+        owner, _, sums = self._sums_by_row(exact := self.right.double())
         squares = exact.new_zeros(batch).index_add_(0, owner, sums.square().sum(1))
-        sizes = exact.norm(dim=1).view(batch, places).sum(1)
-        return _allowing(squares, sizes * _rounding(places, self.right.dtype))
+        return _allowing(squares, exact.norm(dim=2).sum(1), places)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum, in the parameter's shape."""
-        total = self.right.new_zeros(*self.shape)
-        return total.index_add_(0, self.indices.flatten(), (self.right * weights[:, None, None]).flatten(0, 1))
+    def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
+        """Add the weighted sum, computed in double precision: first over the positions of each example."""
+        _, row, sums = self._sums_by_row(self.right.double() * weights[:, None, None])
+        used, which = torch.unique(row, return_inverse=True)
+        total = sums.new_zeros(len(used), sums.shape[1]).index_add_(0, which, sums)
+        slot.view(*self.shape).index_add_(0, used.to(slot.device), total.to(slot))
+
+    def _sums_by_row(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the sum of the values for each pair of an example and a row that it uses, after the pair itself."""
+        pairs, which = self._pairs
+        values = values.flatten(0, 1)
+        sums = values.new_zeros(len(pairs), values.shape[1]).index_add_(0, which, values)
+        return pairs // self.shape[0], pairs % self.shape[0], sums
+
+    @cached_property
+    def _pairs(self) -> tuple[Tensor, Tensor]:
+        """All pairs of an example and a row that it uses, as one number each, and the pair of each position."""
+        owners = torch.arange(len(self.indices), device=self.indices.device)
+        pairs, which = torch.unique(self.indices + owners[:, None] * self.shape[0], return_inverse=True)
+        return pairs, which.flatten()
+
+    def like(self) -> Tensor:
+        """Return a tensor of the gradients' dtype and device, in the parameter's shape."""
+        return self.right.new_empty(1).expand(*self.shape)
 
     def written_out(self) -> Tensor:
         """Return the gradients of all examples, of shape (B, rows, q), most of which is zero."""

@@ -5,12 +5,13 @@ from torch.nn import functional
 
 from privet.deep.clipping.gradients import Direct, PerExample
 from privet.deep.clipping.rules import rule
+from privet.networks.norms import wide
 
 
 @rule(nn.LayerNorm)
 def layer_norm(layer: nn.LayerNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
     """Return the per-example gradients, summed over all dimensions before those that are normalised."""
-    normalised = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
+    normalised = functional.layer_norm(wide(inputs), layer.normalized_shape, eps=layer.eps)
     places = tuple(range(1, inputs.ndim - len(layer.normalized_shape)))
     return _affine(layer, normalised, output_grads, places)
 
@@ -18,7 +19,7 @@ def layer_norm(layer: nn.LayerNorm, inputs: Tensor, output_grads: Tensor) -> dic
 @rule(nn.GroupNorm)
 def group_norm(layer: nn.GroupNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
     """Return the per-example gradients, one value per channel."""
-    normalised = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
+    normalised = functional.group_norm(wide(inputs), layer.num_groups, eps=layer.eps)
     return _affine(layer, normalised, output_grads, tuple(range(2, inputs.ndim)))
 
 
@@ -29,7 +30,7 @@ def instance_norm(layer: nn.InstanceNorm1d, inputs: Tensor, output_grads: Tensor
         raise ValueError(
             "An instance norm with track_running_stats=True mixes examples. Set track_running_stats=False."
         )
-    normalised = functional.instance_norm(inputs, eps=layer.eps)
+    normalised = functional.instance_norm(wide(inputs), eps=layer.eps)
     return _affine(layer, normalised, output_grads, tuple(range(2, inputs.ndim)))
 
 

@@ -85,8 +85,8 @@ def general(layer: nn.Module, inputs: Tensor, output_grads: Tensor) -> dict[str,
             out: Tensor = torch.func.functional_call(layer, (values, buffers), (example[None],))
             return out[0]
 
-        _, pull = torch.func.vjp(forward, parameters)
-        (found,) = pull(grad)
+        out, pull = torch.func.vjp(forward, parameters)
+        (found,) = pull(grad.to(out.dtype))
         return dict(found)
 
     written = torch.func.vmap(one, randomness="different")(inputs, output_grads)

@@ -23,6 +23,7 @@ from privet.federated.engines.base import Answer, Engine, Fetch, one_by_one
 from privet.federated.engines.softmax_regression import softmax_gradients, softmax_layer, trained_in_span
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import LocalSGD, TensorDict, TensorDisplacement, Weights
+from privet.networks.norms import wide
 
 Gradients = Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDict]
 """Takes parameters, inputs, targets and weights of examples, one row per client, and returns the gradients."""
@@ -91,7 +92,7 @@ class Batched(Engine):
         *inputs, targets = _stacked([fetched[client] for client in clients])
         runs = _runs([plans[client] for client in clients])
         moved = self._moved(self.trainer.start(weights), inputs, targets, runs, self.trainer.sgd(rounds_done))
-        arrays = {name: value.numpy() for name, value in moved.items()}
+        arrays = {name: wide(value).numpy() for name, value in moved.items()}
         return [
             (client, {name: array[place] for name, array in arrays.items()}) for place, client in enumerate(clients)
         ]

@@ -65,11 +65,7 @@ def _clip(task: Task) -> float:
             "clipped steps of a softmax do not contract, and the guarantee rests on contraction. Leave clip_norm out, "
             "or use method='gradient'."
         )
-    # The allowance for rounding grows with the table, so the bound is the larger one of both tables.
-    tables = [rows] if task.public_records is None else [rows, task.public_records.rows]
-    return problem.objective.lipschitz(
-        max(part.centred_norm_bound if part.intercept else part.norm_bound for part in tables)
-    )
+    return problem.objective.lipschitz(rows.centred_norm_bound if rows.intercept else rows.norm_bound)
 
 
 def _amplification(plan: GradientPlan, n: int) -> str:

@@ -1,8 +1,7 @@
 """How far a gradient descent without noise can move when one record is replaced."""
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from privet.checks import count, nonnegative, positive
 from privet.privacy.budget import Adjacency
@@ -99,4 +98,4 @@ def sum_of_powers(contraction: float, terms: int) -> float:
     c = min(contraction, 1.0)
     if c in {0.0, 1.0}:
         return float(terms if c else min(terms, 1))
-    return float(-np.expm1(terms * np.log(c)) / (1 - c))
+    return -math.expm1(terms * math.log(c)) / (1 - c)

@@ -27,7 +27,7 @@ from privet.privacy.noise.reals import LazyNorm, nearest_integer
 
 GRID_BITS = 20  # the default grid has 2^20 to 2^21 steps per standard deviation
 MOST_STEPS = 2.0**42  # per standard deviation, where the first pass still decides most numbers
-_LARGEST_SCALE = 1e100
+_LARGEST_SCALE = 1e290
 
 
 def grid_step(std: float) -> float:

@@ -33,7 +33,7 @@ class Rounding:
     Attributes
     ----------
     grids : tuple of floats
-        Noisy iterates are rounded to multiples of these powers of two, one per step size of the descent.
+        Noisy iterates are rounded to multiples of these powers of two. One per step size of the descent.
     radius : float
         Iterates are projected onto the ball around zero with this radius: that of the descent, or a larger one that
         bounds rounding errors, which are relative to the size of the weights.
@@ -63,8 +63,9 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
     sizes, divisor = np.asarray(descent.step_sizes), plan.divisor(n)
     noise = sizes * (plan.noise_std / divisor)
     per_noise, per_length = _mus(noise, descent.contraction, plan.steps)
-    # Rounding moves each of the two iterates by half a step of the grid per coordinate. One share of the charge is for
-    # grids in proportion to the noise, the other one for a least step, because exact noise on a fine grid takes longer.
+    # Rounding moves each of the two iterates by half a step of the grid per coordinate, before the next step. One share
+    # of the charge is for grids in proportion to the noise of that step, the other one for a least step of the grid,
+    # because exact noise on a fine grid takes longer.
     grid_mu = _GRID_SHARE * charge / math.sqrt(dimension)
     share, least = min(grid_mu / per_noise, _COARSEST), grid_mu / per_length
     # All other errors of a step of size eta are at most eta (fixed + slope |w|) + still |w|.
@@ -81,7 +82,8 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
             f"steps are rounded to {share:.3g} of their noise (possible: {_FINEST:.3g}). Make fewer steps, steps of "
             'more similar sizes, or smaller batches; or release all iterates (release="all", method="gradient").'
         )
-    return Rounding(tuple(_power_of_two(max(share * std, least)) for std in noise.tolist()), min(radius, room))
+    following = np.append(noise[1:], noise[-1])
+    return Rounding(tuple(_power_of_two(max(share * std, least)) for std in following.tolist()), min(radius, room))
 
 
 def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, float, float]:

@@ -1,0 +1,122 @@
+"""The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privet.checks import count
+from privet.deep import selfcheck
+from privet.deep.clipping import BatchGradients, batch_gradients
+from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
+from privet.deep.gradient_estimators import GradientEstimator
+from privet.networks import Loss
+from privet.plans import GradientPlan
+from privet.privacy import assumed
+
+ROUNDS_ALONE = assumed(
+    "the network does not amplify rounding errors of its forward and backward pass, which can depend on the other "
+    "examples in a batch"
+)
+
+
+class BatchSums:
+    """Sums the contributions of the examples of batches.
+
+    Parameters
+    ----------
+    model, loss : nn.Module, callable
+        The model, and a loss with one value per example.
+    estimator : GradientEstimator
+        Determines what an example contributes.
+    parameters : sequence of nn.Parameter
+        The trained parameters.
+    processes : int
+        Number of processes whose sums are added.
+    max_batch : int or None
+        The largest number of examples in memory at once.
+
+    Attributes
+    ----------
+    dtype : torch.dtype
+        The format of private gradients: single precision, or double if a parameter is. Sums of large batches are in
+        double precision until noise is added.
+    layout : callable or None
+        The memory format of the inputs; None until the first batch was checked.
+
+    Formal guarantees
+    -----------------
+    Let C be the clipping norm of the plan. The computed sums of two batches, one of which has one example more, differ
+    by at most C. Each example is clipped to slightly less than C, and the rest is room for the rounding errors of both
+    sums, also over several parts and processes. The room depends on public numbers only, and products are so small that
+    the errors fit, however large the batch is (docs/proofs.md, section 24).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        estimator: GradientEstimator,
+        parameters: Sequence[nn.Parameter],
+        processes: int = 1,
+        max_batch: int | None = None,
+    ) -> None:
+        self._model, self._loss, self._estimator = model, loss, estimator
+        self._parameters, self._processes = list(parameters), processes
+        self._max_batch = None if max_batch is None else count("max_batch", max_batch)
+        doubles = [each.dtype is torch.float64 for each in parameters]
+        self.dtype = torch.float64 if any(doubles) else torch.float32
+        self._narrowest = torch.float64 if all(doubles) else torch.float32
+        self.layout: selfcheck.Layout | None = None
+        for name in ("clip_norm", "difference_norm"):
+            _check_clip(name, getattr(estimator.plan, name, 1.0))
+
+    def total(
+        self,
+        inputs: tuple[Any, ...],
+        targets: Any,
+        plan: GradientPlan,
+        expected: float,
+        while_summing: Callable[[], None] = lambda: None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum of the examples' contributions as a flat vector, and the losses.
+
+        ``expected`` is the public, nominal size of the batch. With ``max_batch``, it is processed in parts.
+        """
+        size, part = len(targets), self._max_batch or max(len(targets), 1)
+        error = reserved_share(expected, self._narrowest) / 2 / self._processes
+        summation = Summation.within(error, size, self._narrowest)
+        left = room(expected, self._narrowest)
+        kind = summation.slot_dtype(self.dtype, -(-size // part))
+        if self._estimator.mixes_sums:
+            kind = torch.float64
+        total = _zeros(sum(each.numel() for each in self._parameters), kind)
+        pieces = total.split([each.numel() for each in self._parameters])
+        slots, losses = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)]
+        for start in range(0, size, part):
+            chosen = slice(start, start + part)
+            in_part = (self.layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
+
+            def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
+                found = batch_gradients(self._model, self._loss, given, targets[chosen], summation)
+                while_summing()
+                return found
+
+            with torch.no_grad():
+                losses.append(self._estimator.add_sums(slots, gradients, plan.clip_norm, left).cpu())
+        return total, torch.cat(losses)
+
+
+def _zeros(size: int, dtype: torch.dtype) -> Tensor:
+    """Return zeros. np.zeros allocates lazily, so their memory is touched only after the activations are freed."""
+    return torch.from_numpy(np.zeros(size, np.float64 if dtype is torch.float64 else np.float32))
+
+
+def _check_clip(name: str, value: float) -> None:
+    if not SMALLEST_CLIP <= value <= LARGEST_CLIP:
+        raise ValueError(
+            f"{name} = {value:.3g} is outside the range in which sums of float32 numbers neither under- nor overflow. "
+            f"Choose {name} between {SMALLEST_CLIP:g} and {LARGEST_CLIP:g}."
+        )

@@ -1,0 +1,295 @@
+"""Attacks on clipping and summing in machine arithmetic. Section 24 of docs/proofs.md states what must hold."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
+from torch import nn  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+from privet.deep import make_private  # noqa: E402
+from privet.deep.clipping.batch import BatchGradients, batch_gradients  # noqa: E402
+from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
+from privet.deep.clipping.summing import SHARE, Summation, reserved_share, room  # noqa: E402
+from privet.deep.training import PrivateTraining  # noqa: E402
+from privet.networks.norms import lengths  # noqa: E402
+from privet.plans import GradientPlan, Poisson  # noqa: E402
+
+CLIP = 0.7
+UNIT = 2.0**-24
+
+
+def linear_loss(outputs, targets):
+    """The gradient of the weights is the input, times the target."""
+    return outputs.flatten(1).sum(1) * targets
+
+
+def prepared(model, inputs, loss=linear_loss, expected=2048, **options):
+    targets = torch.ones(len(inputs), dtype=next(model.parameters()).dtype)
+    plan = GradientPlan(Poisson(0.5), 3, CLIP, 1.0, public_n=2 * expected, delta=1e-5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    dataset = TensorDataset(inputs, targets)
+    return PrivateTraining(model, optimizer, dataset, plan=plan, loss=loss, random_state=0, **options)
+
+
+def moved_by(model, inputs, other, **options):
+    """Return how far apart the sums over two batches are."""
+    private = prepared(model, inputs, **options)
+    sums = [private._total((each,), torch.ones(len(each), dtype=each.dtype))[0].double() for each in (inputs, other)]
+    return float((sums[0] - sums[1]).norm())
+
+
+# ------------------------------------------------------------------------------------------------------ half precision
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_record_moves_a_large_sum_in_half_precision_by_at_most_the_clip(dtype):
+    """A sum of 4088 vectors of norm C has a spacing of 16 C in bfloat16, and of 2 C in float16."""
+    model = nn.Linear(2, 1, bias=False, dtype=dtype)
+    for n in (4087, 4088):
+        inputs = torch.full((n + 1, 2), 4.0, dtype=dtype)
+        assert moved_by(model, inputs, inputs[:n]) <= CLIP
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_networks_in_half_precision_are_clipped_and_trained(dtype):
+    torch.manual_seed(0)
+    tokens = nn.Sequential(nn.Embedding(7, 6), nn.LayerNorm(6), Last(nn.LSTM(6, 5, batch_first=True)), nn.Linear(5, 2))
+    images = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.PReLU(), nn.Flatten(), nn.Linear(36, 2))
+    attention = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+    for model, inputs in (
+        (tokens, torch.randint(0, 7, (40, 5))),
+        (images, torch.randn(40, 1, 5, 5).to(dtype)),
+        (nn.Sequential(attention, nn.Flatten(), nn.Linear(12, 2)), torch.randn(40, 3, 4).to(dtype)),
+    ):
+        private = make_private(
+            model.to(dtype),
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            TensorDataset(inputs, torch.randint(0, 2, (40,))),
+            loss=nn.CrossEntropyLoss(),
+            budget=(3.0, 1e-5),
+            epochs=1,
+            batch_size=20,
+            clip_norm=0.01,
+        )
+        for batch in private.batches():
+            private.step(*batch)
+        alone = [float(private._total((inputs[i : i + 1],), torch.zeros(1).long())[0].norm()) for i in range(3)]
+        assert alone == pytest.approx([0.01 * room(20, torch.float32)] * 3, rel=1e-3)
+        assert all(each.dtype is dtype and bool(torch.isfinite(each).all()) for each in model.parameters())
+
+
+class Last(nn.Module):
+    """A recurrent layer, of which only the last output is used."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0][:, -1]
+
+
+def test_mixed_precision_and_fast_products_do_not_reach_the_sums():
+    inputs = torch.rand(300, 40, generator=torch.Generator().manual_seed(0)) + 0.5
+    model = nn.Linear(40, 3)
+    found = batch_gradients(model, linear_loss, (inputs,), torch.ones(300))
+    exact = found.clipped_sum(CLIP)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            sums = found.clipped_sum(CLIP)
+            private = prepared(nn.Linear(40, 3), inputs)
+            with_all, _ = private._total((inputs,), torch.ones(300))
+            without, _ = private._total((inputs[1:],), torch.ones(299))
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for parameter, total in exact.items():
+        torch.testing.assert_close(sums[parameter], total)
+    assert float((with_all - without).double().norm()) <= CLIP
+
+
+# ------------------------------------------------------------------------------------------ extreme values, long norms
+
+
+def squares(outputs, targets):
+    return (outputs.flatten(1) - targets[:, None]).square().sum(1) / 2
+
+
+@pytest.mark.parametrize("width", [1, 30])
+def test_extreme_features_do_not_get_past_the_clip(width):
+    """Clipping factors become subnormal at 10^22.4. Scaled factors do even where the factor itself is normal."""
+    model = nn.Linear(width, 2)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    private = prepared(model, torch.ones(1, width), loss=squares)
+    for exponent in (*np.linspace(15, 38, 93), 22.4, 22.5, *np.linspace(-44, -15, 30)):
+        total, _ = private._total((torch.full((1, width), 10.0**exponent),), torch.zeros(1))
+        assert float(total.double().norm()) <= CLIP, exponent
+
+
+@pytest.mark.parametrize("places", [1, 2, 40])
+def test_huge_and_tiny_factors_do_not_get_past_the_clip(places):
+    """The product of the factors is moderate, but one of them underflows when it is scaled."""
+    parameter = nn.Parameter(torch.zeros(1))
+    for large in np.linspace(0, 38, 39):
+        for product in (0.01, 1.0, 1e4):
+            left = torch.full((1, 1, places, 9), 10.0**large)
+            right = torch.full((1, 1, places, 8), product * 10.0**-large)
+            for part in (OuterSum(left, right, (8, 9)), OuterSum(right, left, (9, 8))):
+                found = BatchGradients(torch.zeros(1), {parameter: part})
+                assert float(found.clipped_sum(CLIP)[parameter].double().norm()) <= CLIP * (1 + 2**-15)
+
+
+def test_factors_below_the_normal_range_become_zero():
+    parameter = nn.Parameter(torch.zeros(1))
+    values = torch.full((2, 3), 1e-20)
+    values[0] = 1e19
+    found = BatchGradients(torch.zeros(2), {parameter: Direct(values)})
+    weights, _ = found._weighted(1e-21)
+    assert weights[0] == 0
+    assert 0 < weights[1] < 1
+    assert float(found.clipped_sum(1e-21)[parameter].double().norm()) <= 1e-21 * (1 + 2**-15)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 784, 131, 16_000_000])
+def test_norms_are_right_to_one_in_a_hundred_thousand(size):
+    generator = torch.Generator().manual_seed(size)
+    for values in (torch.full((size,), 0.37), torch.rand(size, generator=generator), torch.full((size,), 1e-21)):
+        exact = float(np.linalg.norm(values.numpy().astype(np.float64)))
+        assert float(lengths(values)) == pytest.approx(exact, rel=5e-6)
+        assert float(Direct(values[None]).squared_norms()) == pytest.approx(exact**2, rel=1e-5)
+
+
+def test_clip_norms_that_float32_cannot_represent_well_are_rejected():
+    for clip_norm in (1e-13, 1e26):
+        plan = GradientPlan(Poisson(0.5), 3, clip_norm, 1.0, public_n=10, delta=1e-5)
+        model = nn.Linear(2, 1)
+        with pytest.raises(ValueError, match=r"clip_norm = .* between 1e-12 and 1e\+25"):
+            PrivateTraining(model, torch.optim.SGD(model.parameters()), [], plan=plan, loss=squares)
+
+
+# ---------------------------------------------------------------------------------------------------- sums over batches
+
+
+def hovering(n, width, last=1.0):
+    """Return rows whose running sum climbs to n / 2 and stays there, where each addition is rounded up or down."""
+    rows = torch.ones(n, width)
+    rows[n // 2 :] = 1 - 2**-10
+    rows[n // 2 + 1 :: 2] *= -1
+    rows[n // 2 :: 2] += 2**-13 * 1.01
+    return rows * (last / 1.001 / math.sqrt(width))
+
+
+FORMS = {
+    "direct": Direct,
+    "wide": lambda rows: OuterSum(rows[:, None, None], torch.ones(len(rows), 1, 1, 1), (1, rows.shape[1])),
+    "tall": lambda rows: OuterSum(torch.ones(len(rows), 1, 1, 1), rows[:, None, None], (rows.shape[1], 1)),
+    "groups": lambda rows: OuterSum(
+        rows[:, None, None].expand(-1, 2, -1, -1), torch.full((len(rows), 2, 1, 1), 0.5**0.5), (2, rows.shape[1])
+    ),
+    "places": lambda rows: OuterSum(
+        torch.stack([rows + 50, -50 + rows], 1)[:, None] / 2, torch.ones(len(rows), 1, 2, 1), (1, rows.shape[1])
+    ),
+    "table": lambda rows: RowSum(torch.zeros(len(rows), 1).long(), rows[:, None], (3, rows.shape[1])),
+}
+
+
+@pytest.mark.parametrize("n", [300, 1024, 2048, 4096, 6000])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_rounding_of_a_sum_stays_within_its_share(form, n):
+    """A plain sum of float32 numbers errs by up to 0.16 C here."""
+    parameter = nn.Parameter(torch.zeros(1))
+    for width in (1, 8, 300):
+        part = FORMS[form](hovering(n, width))
+        total = BatchGradients(torch.zeros(n), {parameter: part}).clipped_sum(1.0)[parameter].double().flatten()
+        exact = part.written_out().double().sum(0).flatten()
+        assert float((total - exact).norm()) <= SHARE / 2
+
+
+@pytest.mark.parametrize("max_batch", [None, 700])
+@pytest.mark.parametrize("n", [256, 2048, 4096])
+def test_one_more_record_moves_a_sum_by_at_most_the_clip(n, max_batch):
+    """The record comes first and pushes the running sum across a power of two, also in the neighbour's later sums."""
+    for width in (1, 300):
+        rows = hovering(n, width, CLIP)
+        other = torch.cat([rows[:1] * 2, rows])
+        for model in (nn.Linear(width, 1, bias=False), nn.Sequential(nn.Linear(width, 1), Times(3.0))):
+            assert 0.98 * CLIP <= moved_by(model, rows, other, max_batch=max_batch) <= CLIP
+            assert moved_by(model, rows, other, max_batch=max_batch, expected=200) <= CLIP
+
+
+class Times(nn.Module):
+    """Multiplies by a number."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor
+
+
+def test_the_bound_on_sums_holds_for_adversarial_values_in_any_order():
+    """Brute force: float32 sums, sequential or along random trees, in an order of each coordinate's own."""
+    random = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(300):
+        n, d = int(random.integers(2, 60)), int(random.integers(1, 6))
+        rows = random.normal(size=(n, d)) * random.choice([0, 1, 1e-3], (n, d)) + random.choice([0.0, 1.0])
+        rows = (rows / np.linalg.norm(rows, axis=1).max()).astype(np.float32)
+        exact = rows.astype(np.float64).sum(0)
+        found = np.empty(d)
+        for column in range(d):
+            values = list(random.permutation(rows[:, column]))
+            is_tree = random.random() < 0.5
+            while len(values) > 1:
+                first = values.pop(int(random.integers(len(values))) if is_tree else 0)
+                second = values.pop(int(random.integers(len(values))) if is_tree else 0)
+                values.insert(0, np.float32(first + second))
+            found[column] = values[0]
+        worst = max(worst, np.linalg.norm(found - exact) / (UNIT * n * (2 * n + 8) / 3))
+    assert 0.05 < worst <= 1
+
+
+def test_batches_far_larger_than_expected_are_added_up_in_double_precision():
+    rows = hovering(50_000, 2, CLIP)
+    for expected in (20, 50_000):
+        private = prepared(nn.Linear(2, 1, bias=False), rows[:1], expected=expected)
+        totals = [private._total((each,), torch.ones(len(each)))[0] for each in (rows, rows[1:])]
+        assert totals[0].dtype is torch.float64
+        assert 0.98 * CLIP <= float((totals[0] - totals[1]).norm()) <= CLIP
+        private.step(*next(private.batches()))
+        assert private.model.weight.grad.dtype is torch.float32
+
+
+def test_the_reserved_share_covers_every_batch_size():
+    def growth(terms):
+        return (2 * terms + 8) / 3
+
+    for dtype, unit in ((torch.float32, UNIT), (torch.float64, 2.0**-53)):
+        for expected in (1, 30, 128, 256, 2048, 1e6):
+            share = reserved_share(expected, dtype)
+            assert 0 < share <= 0.01
+            for n in (1, 10, 50, 100, 290, 340, 400, 1000, 2048, 4096, 10_000, 10**6):
+                for processes in (1, 2, 7):
+                    error = share / 2 / processes
+                    if n == 10**6 and expected == 1 and dtype is torch.float32 and processes == 7:
+                        with pytest.raises(ValueError, match=f"A batch has {n} examples, far more than expected"):
+                            Summation.within(error, n, dtype)
+                        continue
+                    found = Summation.within(error, n, dtype)
+                    per_product = min(n, found.per_product)
+                    spent = growth(n) if found.is_plain else growth(per_product) + growth(found.per_group)
+                    if found.is_double:
+                        assert 2.0**-53 * n * growth(n) <= error
+                    else:
+                        assert unit * n * (spent + 2) <= error
+    assert reserved_share(2048, torch.float32) == SHARE
+    assert reserved_share(20, torch.float32) < 5e-4
+    assert reserved_share(1e4, torch.float64) == 1e-6
+    assert 1 / room(2048, torch.float32) < 1.0101
