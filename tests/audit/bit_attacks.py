@@ -149,11 +149,12 @@ class Heard:
 
 
 class Claims(NamedTuple):
-    """What the attack on float noise claims about a number of released numbers.
+    """What the attack on float noise claims about released numbers.
 
     Attributes
     ----------
     numbers : int
+        Those whose values under the two datasets differ, so that something could be learnt from them.
     right, wrong : int
         For how many of them it names the true dataset, and for how many the other one.
     impossible : int
@@ -183,7 +184,7 @@ def attacked(runs: Sequence[Sequence[Heard]]) -> list[Claims]:
             for field in ("released", "value", "other")
         )
         is_true, is_other = (could_have_come_from(released, each, stds, kind) for each in (value, other))
-        columns = np.ones_like(is_true), is_true & ~is_other, is_other & ~is_true, ~is_true
+        columns = value != other, is_true & ~is_other, is_other & ~is_true, ~is_true
         found += np.stack([np.bincount(owners, column, len(runs)) for column in columns], axis=1).astype(np.int64)
     return [Claims(*map(int, row)) for row in found]
 

@@ -278,7 +278,7 @@ def test_the_reserved_share_covers_every_batch_size():
             for n in (1, 10, 50, 100, 290, 340, 400, 1000, 2048, 4096, 10_000, 10**6):
                 for processes in (1, 2, 7):
                     error = share / 2 / processes
-                    if n == 10**6 and expected == 1 and dtype is torch.float32 and processes == 7:
+                    if n == 10**6 and dtype is torch.float32 and 2.0**-53 * n * growth(n) > error:
                         with pytest.raises(ValueError, match=f"A batch has {n} examples, far more than expected"):
                             Summation.within(error, n, dtype)
                         continue
