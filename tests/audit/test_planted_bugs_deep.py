@@ -89,13 +89,13 @@ def poisson() -> Game:
     """One example in two batches of half of the data. The attacker also sees the difference of the noisy sums."""
     plan = GradientPlan(Poisson(0.5), 2, CLIP, 2.0, public_n=2)
     return game(
-        Training(linear, plan=plan), one_more(), see=lambda moves: np.append(moves, moves[0] - moves[1]), runs=200
+        Training(linear, plan=plan), one_more(), see=lambda moves: np.append(moves, moves[0] - moves[1]), runs=320
     )
 
 
 def rare() -> Game:
     """Two batches, each with a tenth of the data."""
-    return game(Training(linear, plan=GradientPlan(Poisson(0.1), 2, CLIP, 1.0, public_n=1)), one_more(1), runs=250)
+    return game(Training(linear, plan=GradientPlan(Poisson(0.1), 2, CLIP, 0.5, public_n=1)), one_more(1), runs=250)
 
 
 def recursive() -> Game:
