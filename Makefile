@@ -44,6 +44,7 @@ audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 
 bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp $(FLOWER)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
+	$(BIN)/python benchmarks/noise.py --json
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
 	$(OPACUS)/bin/python benchmarks/deep.py --json
 	$(FLOWER)/bin/python benchmarks/federated.py --json

@@ -200,7 +200,7 @@ Answer = Callable[[str, dict[str, Any], Callable[[], Any]], Any]
 
 @contextmanager
 def _intercepted(answer: Answer) -> Iterator[None]:
-    """Let ``answer(name, arguments, call)`` answer every request to a source, but no requests that these make."""
+    """Let ``answer(name, arguments, call)`` answer every request to a source, but not those that follow from it."""
     inside = threading.local()
 
     def wrapped(name: str) -> Callable[..., Any]:

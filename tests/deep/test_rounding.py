@@ -235,7 +235,7 @@ class Times(nn.Module):
 
 
 def test_the_bound_on_sums_holds_for_adversarial_values_in_any_order():
-    """Brute force: float32 sums, sequential or along random trees, in an order of each coordinate's own."""
+    """Brute force: float32 sums, sequential or along random trees, in a different order for each coordinate."""
     random = np.random.default_rng(0)
     worst = 0.0
     for _ in range(300):

@@ -79,7 +79,7 @@ def test_the_epsilon_of_a_query_is_attained(query_epsilon):
 @pytest.mark.parametrize("places", [[0, 0, 9], [3], [2, 7], [5, 5, 5, 5], [0, 9], [1, 4, 4, 8, 9, 9]], ids=str)
 @pytest.mark.parametrize("q", [0.25, 0.5])
 def test_draws_follow_the_computed_probabilities(places, q):
-    """Gaps, ties and ends alike: a right sampler fails once in a million times, one with twice the epsilon always."""
+    """Gaps, ties and ends alike: a correct sampler fails once in a million times, one with twice the epsilon always."""
     plan = plan_of(9, 2.0)
     tally, source = tally_of(places), NoiseSource(3)
     drawn = np.bincount([plan._draw(tally, q, source) for _ in range(8000)], minlength=10)

@@ -1,4 +1,4 @@
-"""Samples with exact probabilities: over all random bits where possible, and else where a draw turns."""
+"""Samples have exact probabilities: over all random bits where possible, and else where the result changes."""
 
 import itertools
 import math

@@ -41,17 +41,17 @@ class BatchSums:
     Attributes
     ----------
     dtype : torch.dtype
-        The format of private gradients: single precision, or double if a parameter is. Sums of large batches are in
+        The format of private gradients: single precision, or double if a parameter has it. Sums of large batches are in
         double precision until noise is added.
     layout : callable or None
-        The memory format of the inputs; None until the first batch was checked.
+        The memory format of the inputs; None until the first batch has been checked.
 
     Formal guarantees
     -----------------
     Let C be the clipping norm of the plan. The computed sums of two batches, one of which has one example more, differ
     by at most C. Each example is clipped to slightly less than C, and the rest is room for the rounding errors of both
-    sums, also over several parts and processes. The room depends on public numbers only, and products are so small that
-    the errors fit, however large the batch is (docs/proofs.md, section 24).
+    sums, including those over several parts and processes. The room depends on public numbers only. The larger a batch
+    is, the fewer examples are added in one product, so that the errors always fit (docs/proofs.md, section 24).
     """
 
     def __init__(

@@ -15,7 +15,7 @@ ROOM = 1 - 1e-5
 """Share of the clipping norm that one update may use. The rest is for the rounding of sums in double precision."""
 
 _BLOCK, _LARGEST_SUM = 1 << 10, 1 << 22
-"""How many updates are added up before their sum is added to the total, and up to how many the errors are covered."""
+"""How many updates are added up before their sum is added to the total, and for how many the error bound holds."""
 
 _SMALLEST_FACTOR = float(np.finfo(np.float64).tiny)
 
@@ -63,8 +63,8 @@ class UpdateSum:
         self._count += 1
         if self._count > _LARGEST_SUM:
             raise ValueError(
-                f"More than {_LARGEST_SUM} clients took part in one round. The rounding of longer sums is not covered. "
-                "Sample fewer clients per round."
+                f"More than {_LARGEST_SUM} clients took part in one round. The rounding errors of longer sums are not "
+                "covered. Sample fewer clients per round."
             )
         self._block += clipped(update, self._bound)
         if self._count % _BLOCK == 0:

@@ -15,7 +15,7 @@ from privet.networks.norms import lengths, wide
 from privet.networks.parameters import TensorDict
 
 _SHORT = 1 << 14
-"""Entries that float32 sums add up with a relative error far below 1e-5."""
+"""Number of entries up to which float32 sums have a relative error far below 1e-5."""
 
 Gradient_contra = TypeVar("Gradient_contra", contravariant=True)
 

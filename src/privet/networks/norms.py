@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 _BLOCK = 128
-"""Entries whose squares are added up in single precision: their norm errs by at most 65 units of 2^-24."""
+"""Number of entries whose squares are added up in single precision, with a relative error of at most 65 * 2^-24."""
 
 _SAFE = (1e-12, 1e18)
-"""Norms between these are accurate although single-precision squares may underflow, and no square overflowed."""
+"""Between these limits, no square overflowed in single precision, and squares that underflowed do not matter."""
 
 
 def wide(values: Tensor) -> Tensor:
@@ -19,7 +19,8 @@ def lengths(values: Tensor) -> Tensor:
     """Return norms over the last dimension in double precision, with a relative error of at most 5e-6.
 
     Squares of float32 values are added up in single precision in short blocks only. A running sum over millions of
-    entries would lose percents. Norms are recomputed in double precision if squares may have under- or overflowed.
+    entries would be wrong by more than 1 %. Norms are recomputed in double precision if squares may have under- or
+    overflowed.
     """
     values = wide(values)
     if values.dtype is not torch.float32:
@@ -33,6 +34,6 @@ def lengths(values: Tensor) -> Tensor:
         of_blocks = torch.linalg.vector_norm(blocks, dim=-1, dtype=torch.float64)
         found = of_blocks if found is None else torch.hypot(of_blocks, found)
     assert found is not None
-    if bool((found.clamp(*_SAFE) != found).any()):  # NaN, too, differs from itself.
+    if bool((found.clamp(*_SAFE) != found).any()):  # Also true for NaN, which differs from itself.
         found = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
     return found

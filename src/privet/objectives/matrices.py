@@ -22,7 +22,9 @@ def stored_once(X: Any) -> Any:
     X = X.copy()
     X.sum_duplicates()
     if not np.isfinite(X.data).all():
-        raise ValueError("Entries that the sparse matrix stores more than once add up to infinity.")
+        raise ValueError(
+            "Entries that the sparse matrix stores more than once add up to infinity. Store each entry once."
+        )
     return X
 
 
@@ -46,7 +48,7 @@ def _squares(X: NDArray[Any]) -> NDArray[Any]:
     if X.flags.c_contiguous:
         return np.asarray(np.einsum("ij,ij->i", X, X))
     squares = np.empty(len(X))
-    for start in range(0, len(X), _ROWS_COPIED):  # along columns, the last rows would be rounded in another way
+    for start in range(0, len(X), _ROWS_COPIED):  # along columns, the last rows would be rounded differently
         part = np.ascontiguousarray(X[start : start + _ROWS_COPIED])
         squares[start : start + len(part)] = np.einsum("ij,ij->i", part, part)
     return squares

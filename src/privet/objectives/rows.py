@@ -18,7 +18,7 @@ SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
 _UNIT_ROUNDOFF = 2.0**-53
-_SPARE_STRETCH = 4.0  # ratio of added terms to a contribution that shorter blocks make up for, up to the most rows
+_SPARE_STRETCH = 4.0  # the largest stretch for which shorter blocks can compensate, whatever the number of rows
 
 
 class BoundedRows:
@@ -291,5 +291,5 @@ def _stretch(reach: float, intercept: float) -> float:
 
 
 def _rounding(stretch: float) -> float:
-    """Return the allowance for rounding. Short blocks make up for a small stretch, and a large one needs more room."""
+    """Return the allowance for rounding. Shorter blocks compensate for a small stretch. A large one needs more room."""
     return ROUNDING * max(1.0, stretch / _SPARE_STRETCH)

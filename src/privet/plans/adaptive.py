@@ -73,8 +73,9 @@ class AdaptivePlan:
         """
         bound = bound or assumed(f"each {unit} contributes to a sum at most the bound stated for that sum")
         spent = enforced(
-            f"every unit takes part in every sum; each Gaussian noise on a sum and each choice, drawn exactly by the "
-            f"exponential mechanism, has a price, and the squared prices add up to at most {self.mu:.6g}^2",
+            "every unit takes part in every sum; Gaussian noise on sums, on a public grid, and choices by the "
+            "exponential mechanism are drawn exactly; each noise and each choice has a price, and the squared prices "
+            f"add up to at most {self.mu:.6g}^2",
             detail=True,
         )
         return Guarantee.of(

@@ -254,9 +254,9 @@ class Step:
         Parameters
         ----------
         total : array
-            The sum, or a vector that does not depend on the batch plus ``scale`` times the sum.
+            The sum, or ``scale`` times the sum plus a vector that does not depend on the batch.
         scale : float
-            Factor of the sum in ``total``, above 0, by which the noise is multiplied.
+            Factor of the sum in ``total``, above 0. The noise is multiplied by it, too.
         grid : float or None
             The result is rounded to multiples of this power of two; None for the default of the noise source.
         """

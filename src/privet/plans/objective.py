@@ -18,6 +18,7 @@ from privet.privacy.analyses.objective_noise import (
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import ApproximateRelease, Event, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
+from privet.privacy.noise.release import in_words
 from privet.privacy.noise.source import NoiseSource
 
 _MOST_NOISE = 1e100  # its square must not overflow
@@ -195,7 +196,7 @@ class ObjectivePlan:
         law = "l2 K-norm noise of scale" if self.is_pure else "Gaussian noise of std"
         noise = (
             f"a linear term of {law} {self.scale:.6g} is added to the sum of losses, and noise of the same kind and of "
-            f"scale {self.output_scale:.3g} to its minimiser"
+            f"scale {self.output_scale:.3g} to its minimiser, {in_words(self.output_scale, self.is_pure)}"
         )
         words = [enforced(noise, detail=True)]
         if self.added_alpha:
@@ -228,7 +229,7 @@ class ObjectivePlan:
         if not (float(np.linalg.norm(term)) <= self.longest_term(size) and error <= self.largest_error(size)):
             raise RuntimeError(
                 "The random linear term is too long for the tolerance of this plan. This has a probability below "
-                "1e-300 and does not depend on the data: check the random number generator."
+                "1e-300 and does not depend on the data. Check the random number generator."
             )
         return term, error
 

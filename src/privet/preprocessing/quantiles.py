@@ -65,8 +65,8 @@ class QuantilePlan:
     probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
     :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 
-    Between neighbouring records all grid points have equal scores. Such a run is drawn as a whole, with its length as
-    a factor of its weight, and then a point in the run uniformly. This has the same distribution, and takes time
+    Between neighbouring records all grid points have equal scores. Such a run is chosen as a whole, with a weight
+    in proportion to its length, and then a point in it uniformly. This has the same distribution, and takes time
     proportional to the number of records instead of the number of grid points.
     """
 

@@ -51,7 +51,7 @@ class Budget:
 
 
 def default_delta(n: int) -> float:
-    """Return min(1e-6, 0.01/n), the delta of a budget that names none.
+    """Return min(1e-6, 0.01/n), the delta of a budget for which none is given.
 
     A delta permits publishing each of n records with that probability. At the default, the chance that any record is
     published in this way is at most n delta <= 1 %.
@@ -59,7 +59,7 @@ def default_delta(n: int) -> float:
     Parameters
     ----------
     n : int
-        The number of protected units. It must be public, because the delta is: under add-or-remove adjacency, a
+        The number of protected units. It must be public, because delta is. Under add-or-remove adjacency, it is a
         declared estimate.
     """
     return min(1e-6, 0.01 / max(n, 1))

@@ -141,7 +141,7 @@ class OuterSum(PerExample):
             return Direct(self._outer).squared_norms()
         if self.left.shape[2] == 1:
             lefts, rights = lengths(self.left), lengths(self.right)
-            # A factor beyond this could magnify what underflows when the other is scaled. The example counts as zero.
+            # A larger factor could magnify what underflows when the other one is scaled. The example counts as zero.
             is_safe = torch.maximum(lefts, rights).amax((1, 2)) <= _LARGEST_FACTOR
             return torch.where(is_safe, (lefts * rights).square().sum((1, 2)), torch.inf)
         _, _, places, p = self.left.shape
@@ -161,7 +161,7 @@ class OuterSum(PerExample):
         """Return a function that adds products over examples, which have one position each."""
         right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
         groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
-        size = max(1, _CHUNK // max(1, groups * max(p, q)))  # Few scaled factors need memory at a time.
+        size = max(1, _CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, size):
@@ -221,7 +221,7 @@ _LARGEST_FACTOR = 2.0**50
 """Largest norm of a factor of a single outer product."""
 
 _LARGEST_SIZE = 1e30
-"""Largest sum of the norms of an example's outer products. None of them overflows in single precision."""
+"""Largest sum of the norms of an example's outer products, below which none of them overflows in single precision."""
 
 
 def _pieces(size: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -300,7 +300,7 @@ class RowSum(PerExample):
         slot.view(*self.shape).index_add_(0, used.to(slot.device), total.to(slot))
 
     def _sums_by_row(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sum of the values for each pair of an example and a row that it uses, after the pair itself."""
+        """Return the example, the row and the sum of values of each pair of an example and a row that it uses."""
         pairs, which = self._pairs
         values = values.flatten(0, 1)
         sums = values.new_zeros(len(pairs), values.shape[1]).index_add_(0, which, values)

@@ -17,13 +17,13 @@ SHARE = 0.01
 """The largest share of the clipping norm that is reserved for the rounding of sums."""
 
 _SMALLEST_SHARE = 1e-6
-"""With it, batches of far more examples than expected can be added up in double precision."""
+"""The smallest such share. It allows batches of far more examples than expected, added up in double precision."""
 
 MARGIN = 2.0**-15
-"""Relative error of an example's computed norm and clipping factor, which is reserved too."""
+"""Bound on the relative error of an example's computed norm and clipping factor, for which room is reserved, too."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-12, 1e25
-"""Clipping norms at which neither a scaled factor underflows by much, nor a sum overflows, in single precision."""
+"""The range of clipping norms in which no sum overflows and underflow is negligible, in single precision."""
 
 Add = Callable[[slice, Tensor, float], None]
 """Computes the sum of some examples, in the format of a flat vector, and adds it to beta times that vector."""
@@ -38,7 +38,7 @@ def reserved_share(examples: float, dtype: torch.dtype) -> float:
     Parameters
     ----------
     examples : float
-        The public, expected number of examples in a batch. Up to twice as many need no smaller products.
+        The public, expected number of examples in a batch. Batches of up to twice as many need no smaller products.
     dtype : torch.dtype
         The narrowest format of the trained parameters.
     """
@@ -105,7 +105,7 @@ class Summation:
     def add_sum(self, slot: Tensor, size: int, like: Tensor, add: Add) -> None:
         """Add the sum over ``size`` examples to a vector. ``like`` has the format and device of their gradients.
 
-        A vector in single precision must be zero before, unless :attr:`is_plain`.
+        A vector in single precision must be zero beforehand, unless :attr:`is_plain`.
         """
         if self.is_double or _unit(like.dtype) > self.unit:
             self._add_in_one(slot, size, torch.float64, like, add)
@@ -170,5 +170,5 @@ def _growth(terms: float) -> float:
 
 
 def _unit(dtype: torch.dtype) -> float:
-    """Return the unit roundoff of a format. Narrower ones than single precision are never added up."""
+    """Return the unit roundoff of a format. Numbers in half precision are never added up."""
     return 2.0**-53 if dtype is torch.float64 else 2.0**-24

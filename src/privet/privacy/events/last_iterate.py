@@ -17,7 +17,7 @@ from privet.privacy.analyses.loss_masses import coarser, mixture_losses
 from privet.privacy.budget import Adjacency
 from privet.privacy.events.base import Event, Floats, Unsampled, checked_noise_multiplier
 
-# Rounding errors remain where steps contract so strongly that even the last place has nearly no mu.
+# Steps that contract strongly leave hardly any mu, even at the last place, but their rounding errors remain.
 _LEAST_SHARE = 2.0**-13
 
 

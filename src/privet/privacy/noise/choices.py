@@ -1,7 +1,7 @@
 """The exponential mechanism, drawn exactly: the largest of scores plus ideal Gumbel noise.
 
-A float Gumbel number has at most 53 random bits and ends at 36.7, so with float noise some choices are impossible that
-must have a positive probability. Here each candidate i has an ideal uniform number U_i, of which only as many random
+A float Gumbel number has at most 53 random bits and ends at 36.7, so with float noise, some choices that must have a
+positive probability are impossible. Here each candidate i has an ideal uniform number U_i, of which only as many random
 bits are drawn as the comparison needs. Its key is score_i/scale - log E_i with the exponential number
 E_i = -log U_i, and the candidates with the largest keys win. The first 64 bits of U_i give an interval for the
 key, which also covers the errors of floating-point arithmetic. Where these intervals leave the winners open, which
@@ -85,7 +85,7 @@ def race(
 
 
 def _compared(lower: NDArray[Any], upper: NDArray[Any], number: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which candidates are certainly among the largest ``number``, and of which this is open.
+    """Return which candidates are certainly among the largest ``number``, and for which this is still open.
 
     A candidate loses if ``number`` others have lower bounds above its upper bound. It wins if fewer than ``number``
     others have upper bounds that reach its lower bound.

@@ -30,12 +30,12 @@ PIECE = 1 << 18  # numbers that are drawn at a time: their approximations and wo
 _SMALL = 1 << 10  # requests up to this size are served from a pool of numbers that were drawn in advance
 _POOLS = 1 << 12, 1 << 15  # sizes of the first pool and of the largest
 _CLOSE = 2.0**-36  # distance to the density, or to the level, within which exact arithmetic decides
-_FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, or their logarithm would be imprecise
+_FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, for a precise logarithm
 
 
 @dataclass(frozen=True)
 class _Outside:
-    """Draws from outside the rectangles: in which numbers they are, the box (or tail), and the place in it."""
+    """Draws from outside the rectangles: their positions among all draws, their boxes (or the tail) and places."""
 
     positions: NDArray[np.int64]
     boxes: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Normals:
     stream : NormalStream
         Where the draws come from.
     scale : float
-        A public number, by which many draws can be multiplied faster while they are made.
+        A public factor of the approximations. Multiplying many draws is faster while they are made than afterwards.
     is_far : bool
         Whether there may be an approximation that is NaN.
     """
@@ -96,7 +96,7 @@ class Normals:
     def spend(self) -> Vector:
         """Return the approximations times ``scale``, in an array that may be overwritten. Raise on a second call."""
         if self._is_spent:
-            raise RuntimeError("draws can be used only once: noise that is added twice can be subtracted")
+            raise RuntimeError("draws can be used only once, because noise that two releases share can be subtracted")
         self._is_spent = True
         return self._values
 
@@ -202,7 +202,7 @@ class NormalStream:
             np.sqrt(table.edges[0] ** 2 - 2.0 * np.log(u)),
             table.edges[inside + 1] + table.widths[inside] * u,
         )
-        # By how much the point lies under the density, or the level under that of the tail.
+        # How far the point lies below the density, or the level below the one that the tail accepts.
         room = np.where(
             is_tail, table.reach - v * x, np.exp(-0.5 * x * x) - table.tops[inside] - table.heights[inside] * v
         )

@@ -153,7 +153,7 @@ def square_root(x: Fraction, bits: int) -> Interval:
 def pi(bits: int) -> Interval:
     """Return bounds of pi, about 2^-bits apart, by Machin's formula pi = 16 arctan(1/5) - 4 arctan(1/239).
 
-    The terms of the two series are truncated to multiples of 2^-(bits + 64), which is far more than is lost.
+    The terms of the two series are truncated to multiples of 2^-(bits + 64). All that is lost is far below 2^-bits.
     """
     one = 1 << bits + 64
     total = 16 * _arctan_of_inverse(5, one) - 4 * _arctan_of_inverse(239, one)

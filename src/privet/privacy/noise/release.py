@@ -26,7 +26,7 @@ from privet.privacy.noise.normals import ERROR, Normals, NormalStream
 from privet.privacy.noise.reals import LazyNorm, nearest_integer
 
 GRID_BITS = 20  # the default grid has 2^20 to 2^21 steps per standard deviation
-MOST_STEPS = 2.0**42  # per standard deviation, where the first pass still decides most numbers
+MOST_STEPS = 2.0**42  # per standard deviation, up to which the first pass decides most numbers
 _LARGEST_SCALE = 1e290
 
 
@@ -111,9 +111,9 @@ def _add_rounded(
 ) -> None:
     """Write ``values + grid * noise``, rounded to the grid, to ``result``, and overwrite the noise.
 
-    Sums are computed in steps of the grid. Their errors are at most ``margin``, that of the noise with room for the
-    rounding of its size, plus the rounding of the values' size, for which 2^-51 times their norm is more than enough.
-    The multiples of the grid next to sums that lie closer than that to a rounding boundary are found by ``decide``.
+    Sums are computed in units of the grid. Their errors are at most ``margin``, which covers noise and its rounding,
+    plus 2^-51 times the norm of the values, which covers the rounding of the sum. Where a sum lies closer than that to
+    a rounding boundary, ``decide`` finds the nearest multiple of the grid.
     """
     for start in range(0, values.size, CHUNK):
         given, drawn = values[start : start + CHUNK], noise[start : start + CHUNK]

@@ -73,7 +73,7 @@ def bernoulli_indices(n: int, rate: float, words: Words) -> Indices:
             drawn = _random_bytes(are_equal.size, words)
             are_in[are_equal] = drawn < digit
             are_equal = are_equal[drawn == digit]
-        chosen.append(units[are_in] + start)  # units that are equal to the last digit are not below the rate
+        chosen.append(units[are_in] + start)  # numbers that agree with the rate in all of its digits are not below it
     return np.concatenate(chosen)
 
 

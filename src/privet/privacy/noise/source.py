@@ -123,7 +123,7 @@ class NoiseSource:
         return result.reshape(values.shape)
 
     def normals(self, size: int, std: float, grid: float | None = None) -> Normals:
-        """Return the draws that :meth:`add_gaussian` needs for ``size`` numbers; if these are many, the first of them.
+        """Return the draws that :meth:`add_gaussian` needs for ``size`` numbers, or the first of them if they are many.
 
         They do not depend on the values, so they can be made while these are computed.
         """

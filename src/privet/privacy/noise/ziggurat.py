@@ -51,7 +51,8 @@ class Ziggurat:
     widths, heights : array
         Of each box, approximate.
     choices : array of int
-        A random integer below 2^62 proposes the first box whose entry exceeds it; then the tail; or nothing at all.
+        A random integer below 2^62 proposes the first box whose entry exceeds it. The last entry stands for the tail.
+        An integer that no entry exceeds proposes nothing.
     reach : float
         A proposal x in the tail is accepted with probability reach / x: approximate.
     """

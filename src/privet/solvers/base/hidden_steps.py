@@ -23,7 +23,7 @@ from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 _GRID_SHARE, _FLOAT_SHARE = 0.25, 0.49  # of the charge; the rest is for the rounding of the noise's standard deviation
 _COARSEST, _FINEST = 2.0**-20, 2.0**-41  # steps of the grid, divided by the standard deviation of the noise
 _LARGEST_RADIUS = 2.0**100
-_LEAST_STEPS = 32  # number of longest steps without noise for which the ball must have room
+_LEAST_STEPS = 32  # the ball must have room for this many of the longest steps without noise
 
 
 @dataclass(frozen=True)
