@@ -178,7 +178,7 @@ def descended(problem: Problem, public: int, noise: float, shorter: float, seed:
     sampler = FixedOrder(n - public, public=public)
     if noise > 0:
         plan = GradientPlan.for_budget(BUDGET, sampler=sampler, clip_norm=lipschitz, release="last", descent=descent)
-        if not math.isclose(plan.noise_std, noise, rel_tol=1e-6):
+        if not math.isclose(plan.noise_std, noise, rel_tol=1e-3):  # the plan also pays for rounding
             raise AssertionError(f"the plan's noise is {plan.noise_std}, not {noise}")
     else:  # practically no noise, for comparison
         plan = GradientPlan(sampler, None, lipschitz, 1e-3, release="last", descent=descent, delta=DELTA)

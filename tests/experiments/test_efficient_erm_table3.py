@@ -66,7 +66,7 @@ def test_rows_lie_in_the_ball(experiment, name):
     problem, penalised = data.problem(0.0), data.problem(0.5)
     assert problem.rows.dimension == penalised.rows.dimension == DIMENSIONS[name]
     for rows in (problem.rows, penalised.rows):
-        assert rows.norm_bound == pytest.approx(math.sqrt(DIMENSIONS[name]), rel=1e-5)  # and room for rounding
+        assert rows.norm_bound == pytest.approx(math.sqrt(DIMENSIONS[name]), rel=2e-4)  # and room for rounding
         assert rows.norms().max() <= rows.norm_bound
     # The rows are not cut by the ball, and the two problems are the same but for the penalty.
     weights = np.linspace(-1, 1, DIMENSIONS[name])

@@ -197,7 +197,7 @@ def test_the_central_descent_has_the_noise_of_the_solver(experiment, methods):
     deal = methods.Deal(study_of(experiment), 4)
     found = methods.train(methods.CENTRAL, deal, BUDGET, methods.Knobs(0.01, 9, 1.0), NoiseSource(1), [3])
     assert sorted(found.path) == [0, 3, 9]
-    assert found.noise_std * 240 == pytest.approx(2 * 3 / gdp_mu(BUDGET), rel=1e-6)
+    assert found.noise_std * 240 == pytest.approx(2 * 3 / gdp_mu(BUDGET), rel=1e-3)
 
 
 def test_parties_of_unequal_size_are_refused(experiment, methods):

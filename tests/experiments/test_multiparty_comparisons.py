@@ -192,7 +192,7 @@ def test_objective_perturbation_adds_a_penalty_for_few_rows():
     few, many = of_data((3, 30_000), alpha=0.001)
     assert afforded_alpha(many, BUDGET) == 0
     added = afforded_alpha(few, BUDGET, 0.5)
-    assert volume_loss(0.25, 3, 0.001 + added) == pytest.approx(0.25, rel=1e-6)
+    assert volume_loss(0.25, 3, 0.001 + added) == pytest.approx(0.25, rel=1e-3)
     assert afforded_alpha(few, BUDGET, 0.9) < added
     assert local_objective_perturbation([few], BUDGET, source=NoiseSource(0)).guarantee.epsilon <= 0.5
 
@@ -226,4 +226,4 @@ def test_a_loss_without_a_bound_needs_a_clip():
     release = local_gradient_descent(problems, BUDGET, steps=2, clip_norm=0.5, source=NoiseSource(0))
     assert release.guarantee.epsilon <= BUDGET.epsilon
     huber = local_gradient_descent(of_data(objective=Huber(0.5)), BUDGET, steps=2, source=NoiseSource(0))
-    assert huber.trace["noise_scale"] == pytest.approx(release.trace["noise_scale"])
+    assert huber.trace["noise_scale"] == pytest.approx(release.trace["noise_scale"], rel=1e-3)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.checks import quotient_above
 from privet.plans import DescentStability, OutputPlan
 from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy import Adjacency, Budget, enforced, gdp_epsilon
@@ -47,7 +48,7 @@ def test_the_default_tolerance_adds_a_hundredth(n, lipschitz, strong_convexity):
 def test_output_plans_accept_the_stability_of_a_minimiser(budget):
     stability = stability_of()
     plan = OutputPlan.for_budget(budget, stability=stability)
-    ratio = stability.sensitivity / plan.scale
+    ratio = quotient_above(stability.sensitivity, plan.scale)
     assert plan.event == (PureRelease(ratio) if budget.is_pure else GaussianRelease(ratio))
     guarantee = plan.guarantee(budget.delta)
     assert budget.epsilon * (1 - 1e-6) <= guarantee.epsilon <= budget.epsilon
