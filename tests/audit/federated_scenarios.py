@@ -264,7 +264,7 @@ def _sampled() -> list[Scenario]:
             rounds(GradientPlan(Poisson(0.5), 1, CLIP, 0.6, public_n=2), one_more([pull(0.0)], pull(FAR))),
             0.6,
             SAMPLED,
-            1000,
+            3000,
         ),
         _server(
             "uniform, one client replaced",
@@ -378,7 +378,7 @@ def _simulations() -> list[Scenario]:
             "weight decay beyond the clipping norm", Simulation(one, ((still,), (still, still)), local=decayed), 0.7
         ),
         _simulation("NaN", Simulation(everybody(Budget(12.0, DELTA)), (exchanged[0], (bad, still))), 0.3, HALF),
-        _simulation("Poisson", Simulation(poisson, added, LAX), 0.3, SAMPLED, 400),
+        _simulation("Poisson", Simulation(poisson, added, LAX), 0.3, SAMPLED, 1000),
         _simulation("uniform", Simulation(uniform, either, LAX), 0.3, SAMPLED, 400),
     ]
 

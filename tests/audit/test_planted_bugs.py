@@ -151,7 +151,7 @@ def poisson(size: int = 20) -> Game:
     """All records pull one way, and the added record pulls the other way: docs/corrections.md (k)."""
     X, y = np.ones((size + 1, 1)), np.append(np.ones(size, dtype=int), 0)
     plan = GradientPlan(Poisson(0.5), 4, CLIP, 1.4, public_n=size)
-    return descent_game(plan, problem((X[:-1], y[:-1])), problem((X, y)), runs=2000)
+    return descent_game(plan, problem((X[:-1], y[:-1])), problem((X, y)), runs=3000)
 
 
 def poisson_canary() -> Game:
@@ -159,7 +159,7 @@ def poisson_canary() -> Game:
     X, y = np.zeros((4, 1)), np.zeros(4, dtype=int)
     X[0] = 1.0
     plan = GradientPlan(Poisson(0.5), 4, CLIP, 2.0, public_n=3)
-    return descent_game(plan, problem((X[1:], y[1:])), problem((X, y)), runs=2000)
+    return descent_game(plan, problem((X[1:], y[1:])), problem((X, y)), runs=4000)
 
 
 def recursive() -> Game:

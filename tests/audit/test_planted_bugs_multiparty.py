@@ -317,7 +317,7 @@ def test_laplace_noise_per_coordinate_at_the_scale_of_the_paper_fails():
 def test_the_lattice_noise_passes_on_the_same_tables():
     joint, (first, second) = along_the_diagonal()
     source = NoiseSource(1, purpose="lattice noise along the diagonal")
-    outputs = [joint.outputs(parties, source, 10_000) @ (second - first) for parties in joint.pair]
+    outputs = [joint.outputs(parties, source, 40_000) @ (second - first) for parties in joint.pair]
     found = from_outputs(*outputs, guarantee=joint.guarantee, confidence=0.999)
     assert not found.is_violation, str(found)
     assert found.lower_bound > 0.6 * EPSILON, str(found)
