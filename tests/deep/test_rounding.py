@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from privet.deep import make_private  # noqa: E402
 from privet.deep.clipping.batch import BatchGradients, batch_gradients  # noqa: E402
 from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
-from privet.deep.clipping.summing import SHARE, Summation, reserved_share, room  # noqa: E402
+from privet.deep.clipping.summing import SHARE, Summation, full_precision, reserved_share, room  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.networks.norms import lengths  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
@@ -293,3 +293,42 @@ def test_the_reserved_share_covers_every_batch_size():
     assert reserved_share(20, torch.float32) < 5e-4
     assert reserved_share(1e4, torch.float64) == 1e-6
     assert 1 / room(2048, torch.float32) < 1.0101
+
+
+def test_the_norm_of_an_example_does_not_depend_on_the_size_of_its_batch():
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(33, 7, generator=generator) for _ in range(40)]
+    plan = Summation.within(0.01, 33)
+
+    def norms(size):
+        parts = {number: Direct(each[:size]) for number, each in enumerate(gradients)}
+        return BatchGradients(torch.zeros(size), parts, plan).norms()
+
+    whole = norms(33)
+    for size in range(1, 34):
+        assert torch.equal(norms(size), whole[:size])
+
+
+@pytest.mark.parametrize("clip", [1e-9, 1e-4])
+def test_a_factor_whose_squares_underflow_beside_a_huge_one_does_not_get_past_the_clip(clip):
+    left = torch.full((1, 1, 20, 400), 1.2e-162, dtype=torch.float64)
+    right = torch.zeros(1, 1, 20, 400, dtype=torch.float64)
+    right[..., 0] = 1.3e154
+    slot = torch.zeros(160_000, dtype=torch.float64)
+    found = BatchGradients(
+        torch.zeros(1), {0: OuterSum(left, right, (400, 400))}, Summation.within(1e-6, 1, slot.dtype)
+    )
+    found.add_clipped_sum(clip, {0: slot})
+    assert float(slot.norm()) <= clip
+
+
+def test_precisions_that_were_chosen_by_the_newer_settings_are_overridden_and_restored():
+    settings = torch.backends.mkldnn.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    try:
+        with full_precision("cpu"):
+            assert settings.fp32_precision == "ieee"
+        assert settings.fp32_precision == "bf16"
+    finally:
+        settings.fp32_precision = before

@@ -203,3 +203,29 @@ def test_combine_is_the_transpose_of_scores(X, seed, intercept):
 def test_rows_that_are_not_floats_are_refused(X):
     with pytest.raises((TypeError, ValueError), match="float"):
         BoundedRows(X, 1.0)
+
+
+@pytest.mark.parametrize("view", ["every other column", "reversed rows"])
+def test_a_huge_row_does_not_change_the_scores_of_other_rows_of_a_view(view):
+    rng = np.random.default_rng(0)
+    given = rng.standard_normal((60, 60))
+    changed = given.copy()
+    changed[5] = 1e200
+    weights = rng.standard_normal(30 if view == "every other column" else 60)
+    scores = []
+    for X in (given, changed):
+        rows = BoundedRows(X[:, ::2] if view == "every other column" else X[::-1], 1.0)
+        scores.append(np.delete(rows.scores(weights), [5, 54]))
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_long_row_has_the_same_norm_and_score_alone_and_among_others(order):
+    X = np.asarray(np.random.default_rng(0).standard_normal((3, 10_001)), order=order)
+    weights = np.linspace(-1, 1, 10_001)
+    rows = BoundedRows(X, 1.0)
+    for place in range(3):
+        alone = BoundedRows(X[place : place + 1], 1.0)
+        assert alone.norms()[0] == rows.norms()[place]
+        several = rows.take(np.arange(3), alone=True).scores(weights)
+        assert rows.take(np.array([place]), alone=True).scores(weights)[0] == several[place]

@@ -17,8 +17,8 @@ from privet.plans import GradientPlan
 from privet.privacy import assumed
 
 ROUNDS_ALONE = assumed(
-    "the network does not amplify rounding errors of its forward and backward pass, which can depend on the other "
-    "examples in a batch"
+    "the forward and backward pass of an example gives numbers that do not depend on the other examples in its batch, "
+    "not even by rounding"
 )
 
 

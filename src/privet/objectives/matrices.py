@@ -46,12 +46,20 @@ def row_norms(X: Any) -> NDArray[np.float64]:
 def _squares(X: NDArray[Any]) -> NDArray[Any]:
     """Return the squared norm of each row of a dense matrix, the same number wherever the row stands."""
     if X.flags.c_contiguous:
-        return np.asarray(np.einsum("ij,ij->i", X, X))
+        return _by_row("ij,ij->i", X, X)
     squares = np.empty(len(X))
     for start in range(0, len(X), _ROWS_COPIED):  # along columns, the last rows would be rounded differently
         part = np.ascontiguousarray(X[start : start + _ROWS_COPIED])
-        squares[start : start + len(part)] = np.einsum("ij,ij->i", part, part)
+        squares[start : start + len(part)] = _by_row("ij,ij->i", part, part)
     return squares
+
+
+def _by_row(products: str, X: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Return one number per row by einsum, which would add up a long row differently if it were the only one."""
+    if len(X) != 1:
+        return np.asarray(np.einsum(products, X, other))
+    X, other = np.repeat(X, 2, axis=0), np.repeat(other, 2, axis=0) if other.ndim > 1 else other
+    return np.asarray(np.einsum(products, X, other))[:1]
 
 
 def products_alone(X: Any, weights: Floats) -> Floats:
@@ -65,7 +73,7 @@ def products_alone(X: Any, weights: Floats) -> Floats:
     for result, column in columns:
         for start in range(0, len(X), _ROWS_COPIED):
             part = np.ascontiguousarray(X[start : start + _ROWS_COPIED])
-            result[start : start + len(part)] = np.einsum("ij,j->i", part, column)
+            result[start : start + len(part)] = _by_row("ij,j->i", part, column)
     return products
 
 

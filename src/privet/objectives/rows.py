@@ -56,6 +56,8 @@ class BoundedRows:
             X = stored_once(sparse.csr_array(X, dtype=np.float64))
         else:
             X = X.astype(np.float64, copy=False)
+            if not (X.flags.c_contiguous or X.flags.f_contiguous):  # a copy made for one huge row would be contiguous
+                X = np.ascontiguousarray(X)
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
         check_number_of_rows(X.shape[0])

@@ -40,7 +40,11 @@ class BatchGradients:
         """Return the norm of each example's gradient, over all parameters together, in double precision."""
         with full_precision(self.losses.device.type):
             squares = [part.squared_norms() for part in self.parts.values()]
-        return torch.stack(squares or [torch.zeros_like(self.losses).double()]).sum(0).clamp_min(0).sqrt()
+        # One after the other, because a sum over a stack would round an example differently in a larger batch.
+        total = torch.zeros_like(self.losses, dtype=torch.float64)
+        for square in squares:
+            total = total + square
+        return total.clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return the difference between each example's gradient here and at other parameters, which DP-SRM clips."""
@@ -97,9 +101,8 @@ def batch_gradients(
         losses = loss(_outputs(model, inputs), targets)
         check_losses(losses, len(targets))
         record.check_in_place()
-        calls = tuple(
-            record.calls
-        )  # Only the calls so far: activation checkpointing runs layers again in the backward pass.
+        # Only the calls so far: activation checkpointing runs layers again in the backward pass.
+        calls = tuple(record.calls)
         grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
     _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}

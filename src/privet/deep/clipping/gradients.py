@@ -220,6 +220,9 @@ _CHUNK = 1 << 17
 _LARGEST_FACTOR = 2.0**50
 """Largest norm of a factor of a single outer product."""
 
+_LARGEST_SQUARE = 1e200
+"""Largest squared norm of a factor at one of several positions. Examples with larger ones count as zero."""
+
 _LARGEST_SIZE = 1e30
 """Largest sum of the norms of an example's outer products, below which none of them overflows in single precision."""
 
@@ -251,9 +254,13 @@ def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
     for some_left, some_right in zip(left.split(size), right.split(size), strict=True):
         exact_left, exact_right = some_left.double(), some_right.double()
         lefts, rights = exact_left @ exact_left.transpose(2, 3), exact_right @ exact_right.transpose(2, 3)
-        sizes = (lefts.diagonal(dim1=2, dim2=3) * rights.diagonal(dim1=2, dim2=3)).sqrt().sum(2)
+        left_squares, right_squares = (products.diagonal(dim1=2, dim2=3) for products in (lefts, rights))
+        sizes = (left_squares * right_squares).sqrt().sum(2)
         squares = (lefts * rights).sum((2, 3)) + (terms + 4) * 2.0**-52 * sizes.square()
-        squares = torch.where(sizes > _LARGEST_SIZE, torch.inf, _allowing(squares, sizes, left.shape[2]))
+        # Squares of the other factor may have underflowed beside a huge one.
+        is_huge = torch.maximum(left_squares, right_squares).amax(2) > _LARGEST_SQUARE
+        is_out_of_range = (sizes > _LARGEST_SIZE) | is_huge
+        squares = torch.where(is_out_of_range, torch.inf, _allowing(squares, sizes, left.shape[2]))
         found.append(squares.sum(1))
     return torch.cat(found)
 

@@ -140,15 +140,33 @@ def full_precision(device: str) -> Iterator[None]:
     Automatic mixed precision, and a lower precision of float32 products that the caller chose, would not be covered by
     the bounds of this module.
     """
-    before = torch.get_float32_matmul_precision()
-    if before != "highest":
-        torch.set_float32_matmul_precision("highest")
+    with torch.autocast(device, enabled=False), _full_precision_of_products():
+        yield
+
+
+@contextmanager
+def _full_precision_of_products() -> Iterator[None]:
     try:
-        with torch.autocast(device, enabled=False):
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # The caller chose precisions by torch's newer settings, which exclude the older one.
+        settings = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+        chosen = [setting.fp32_precision for setting in settings]
+        try:
+            for setting in settings:
+                setting.fp32_precision = "ieee"
             yield
+        finally:
+            for setting, precision in zip(settings, chosen, strict=True):
+                setting.fp32_precision = precision
+        return
+    if before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
     finally:
-        if before != "highest":
-            torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before)
 
 
 def _accumulator(slot: Tensor, dtype: torch.dtype, like: Tensor) -> Tensor:
