@@ -14,14 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from privet.deep.clipping.gradients import (
-    Direct,
-    OuterSum,
-    PerExample,
-    outer_products,
-    places_are_few,
-    squared_norms_by_places,
-)
+from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
+from privet.deep.clipping.outer_products import outer_products, places_are_few, squared_norms_by_places
 from privet.deep.clipping.rules import rule
 from privet.deep.clipping.summing import Summation
 from privet.networks.norms import wide

@@ -13,6 +13,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from privet.deep.clipping.outer_products import (
+    CHUNK,
+    allowing_for_cancellation,
+    outer_products,
+    places_are_few,
+    squared_norms_by_places,
+)
 from privet.deep.clipping.summing import SHARE, Add, Summation
 from privet.networks.norms import lengths, wide
 
@@ -161,7 +168,7 @@ class OuterSum(PerExample):
         """Return a function that adds products over examples, which have one position each."""
         right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
         groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
-        size = max(1, _CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
+        size = max(1, CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, size):
@@ -214,61 +221,13 @@ class OuterSum(PerExample):
         return self
 
 
-_CHUNK = 1 << 17
-"""How many values of a factor are scaled, or gradients materialised, at a time."""
-
 _LARGEST_FACTOR = 2.0**50
 """Largest norm of a factor of a single outer product."""
-
-_LARGEST_SQUARE = 1e200
-"""Largest squared norm of a factor at one of several positions. Examples with larger ones count as zero."""
-
-_LARGEST_SIZE = 1e30
-"""Largest sum of the norms of an example's outer products, below which none of them overflows in single precision."""
 
 
 def _pieces(size: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield a few examples of each tensor at a time, given how many values belong to one example."""
-    return zip(*(each.split(max(1, _CHUNK // max(1, size))) for each in tensors), strict=True)
-
-
-def outer_products(right: Tensor, left: Tensor) -> Tensor:
-    """Return sum_t right_t (x) left_t, of shape (B, G, q, p), for factors of shape (B, G, T, .)."""
-    outer = torch.bmm(right.flatten(0, 1).transpose(1, 2), left.flatten(0, 1))
-    return outer.view(*left.shape[:2], *outer.shape[1:])
-
-
-def places_are_few(places: int, p: int, q: int) -> bool:
-    """Whether inner products of T positions, of cost T^2 (p + q), are cheaper than outer products, of cost T p q."""
-    return places * (p + q) < p * q
-
-
-def squared_norms_by_places(left: Tensor, right: Tensor) -> Tensor:
-    """Return |sum_t r_t (x) l_t|^2 = sum_{t,u} <r_t, r_u> <l_t, l_u>, for factors of shape (B, G, T, .).
-
-    The computation is in double precision, because large terms may cancel, and for a few examples at a time.
-    """
-    size = max(1, _CHUNK // max(1, left[:1].numel() + right[:1].numel()))
-    terms = left.shape[3] + right.shape[3] + left.shape[2] ** 2
-    found = []
-    for some_left, some_right in zip(left.split(size), right.split(size), strict=True):
-        exact_left, exact_right = some_left.double(), some_right.double()
-        lefts, rights = exact_left @ exact_left.transpose(2, 3), exact_right @ exact_right.transpose(2, 3)
-        left_squares, right_squares = (products.diagonal(dim1=2, dim2=3) for products in (lefts, rights))
-        sizes = (left_squares * right_squares).sqrt().sum(2)
-        squares = (lefts * rights).sum((2, 3)) + (terms + 4) * 2.0**-52 * sizes.square()
-        # Squares of the other factor may have underflowed beside a huge one.
-        is_huge = torch.maximum(left_squares, right_squares).amax(2) > _LARGEST_SQUARE
-        is_out_of_range = (sizes > _LARGEST_SIZE) | is_huge
-        squares = torch.where(is_out_of_range, torch.inf, _allowing(squares, sizes, left.shape[2]))
-        found.append(squares.sum(1))
-    return torch.cat(found)
-
-
-def _allowing(squares: Tensor, sizes: Tensor, terms: int) -> Tensor:
-    """Return squared norms, increased by the rounding error of single-precision sums in which large terms cancel."""
-    norms, rounding = squares.clamp_min(0).sqrt(), (terms + 4) * 2.0**-23 * sizes
-    return torch.where(rounding <= 1e-5 * norms, norms, norms + rounding).square()
+    return zip(*(each.split(max(1, CHUNK // max(1, size))) for each in tensors), strict=True)
 
 
 @dataclass(frozen=True)
@@ -297,7 +256,7 @@ class RowSum(PerExample):
         batch, places = self.indices.shape
         owner, _, sums = self._sums_by_row(exact := self.right.double())
         squares = exact.new_zeros(batch).index_add_(0, owner, sums.square().sum(1))
-        return _allowing(squares, exact.norm(dim=2).sum(1), places)
+        return allowing_for_cancellation(squares, exact.norm(dim=2).sum(1), places)
 
     def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
         """Add the weighted sum, computed in double precision: first over the positions of each example."""
