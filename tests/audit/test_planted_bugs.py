@@ -158,8 +158,8 @@ def poisson_canary() -> Game:
     """One record among rows of zeros, which is present in only one of the tables."""
     X, y = np.zeros((4, 1)), np.zeros(4, dtype=int)
     X[0] = 1.0
-    plan = GradientPlan(Poisson(0.5), 4, CLIP, 2.0, public_n=3)
-    return descent_game(plan, problem((X[1:], y[1:])), problem((X, y)), runs=4000)
+    plan = GradientPlan(Poisson(0.5), 4, CLIP, 1.4, public_n=3)
+    return descent_game(plan, problem((X[1:], y[1:])), problem((X, y)), runs=2000)
 
 
 def recursive() -> Game:

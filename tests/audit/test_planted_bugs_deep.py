@@ -86,10 +86,10 @@ def against() -> Game:
 
 
 def poisson() -> Game:
-    """One example in two batches of half of the data. The attacker also sees the difference of the noisy sums."""
+    """One example in two batches of half of the data. The attacker also sees how far the noisy sums differ."""
     plan = GradientPlan(Poisson(0.5), 2, CLIP, 2.0, public_n=2)
     return game(
-        Training(linear, plan=plan), one_more(), see=lambda moves: np.append(moves, moves[0] - moves[1]), runs=320
+        Training(linear, plan=plan), one_more(), see=lambda moves: np.append(moves, abs(moves[0] - moves[1])), runs=200
     )
 
 

@@ -157,7 +157,7 @@ def local_training() -> Game:
 def killed_repeatedly() -> Game:
     """Two planned rounds by servers that are killed after each round, before it is saved. All models are seen."""
     rounds = Rounds(everybody(BUDGET, rounds=2, **ADDED), one_more([pull(0.0)], pull(FAR)))
-    return Game(rounds.guarantee, *rounds.pair, lambda clients, source: sum(_lives(rounds, clients, source)), runs=180)
+    return Game(rounds.guarantee, *rounds.pair, lambda clients, source: sum(_lives(rounds, clients, source)), runs=100)
 
 
 def killed_once() -> Game:
@@ -175,7 +175,7 @@ def _lives(
     rounds: Rounds,
     clients: Any,
     source: NoiseSource,
-    lives: int = 8,
+    lives: int = 16,
     *,
     is_seeded: bool = False,
     is_last_silent: bool = False,
