@@ -1,6 +1,7 @@
 """Numeric targets: values in [-1, 1] for any table, rows that do not influence each other, and errors with a cause."""
 
 import json
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privet.tables import Categorical, Numeric, NumericTarget, TableError, TableSchema, Target, read_table
@@ -108,6 +109,7 @@ def targets(draw):
 class TestPrivacy:
     @settings(deadline=None)
     @given(target=targets(), values=st.lists(NUMBERS | st.integers(-(2**70), 2**70), min_size=1, max_size=8))
+    @example(target=NumericTarget("y", 1e308, sys.float_info.max), values=[sys.float_info.max, 0.0])
     def test_encoded_targets_are_bounded_and_decoded_within_the_bounds(self, target, values):
         encoded = target.encode(pd.Series(values, dtype=object))
         assert (np.abs(encoded) <= 1).all()

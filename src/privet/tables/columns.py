@@ -163,7 +163,8 @@ class NumericTarget(BoundedNumber):
     def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
         """Map predictions from [-1, 1] back to [low, high]."""
         middle = self.low / 2 + self.high / 2
-        restored: NDArray[np.float64] = np.clip(middle + self.half_width * predictions, self.low, self.high)
+        with np.errstate(over="ignore"):  # near the largest float, the sum may overflow before it is clipped
+            restored: NDArray[np.float64] = np.clip(middle + self.half_width * predictions, self.low, self.high)
         return restored
 
     def truth(self, column: pd.Series) -> NDArray[Any]:
