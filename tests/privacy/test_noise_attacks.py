@@ -98,9 +98,9 @@ def test_fine_k_norm_releases_round_the_product_of_one_norm_with_each_draw(monke
     monkeypatch.setattr(release, "GRID_BITS", 39)
     margins, add_rounded = [], release._add_rounded
 
-    def spy(values, result, noise, margin, *rest):
-        margins.append((noise.copy(), margin))
-        add_rounded(values, result, noise, margin, *rest)
+    def spy(values, result, noise, slope, margin, *rest):
+        margins.append((noise * slope, margin))
+        add_rounded(values, result, noise, slope, margin, *rest)
 
     monkeypatch.setattr(release, "_add_rounded", spy)
     size, scale = 20, 0.7

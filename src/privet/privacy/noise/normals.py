@@ -28,7 +28,7 @@ FARTHEST = 16  # farther draws, one in 10^57, have no approximation, so that eve
 PIECE = 1 << 18  # numbers that are drawn at a time: their approximations and words fit into the cache
 
 _SMALL = 1 << 10  # requests up to this size are served from a pool of numbers that were drawn in advance
-_POOLS = 1 << 12, 1 << 15  # sizes of the first pool and of the largest
+_POOLS = 1 << 12, 1 << 16  # sizes of the first pool and of the largest
 _CLOSE = 2.0**-36  # distance to the density, or to the level, within which exact arithmetic decides
 _FEW_DIGITS = 2.0**-12  # smaller uniform numbers of the tail get 64 further bits, for a precise logarithm
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
+from privet.checks import positive
 from privet.privacy.noise.bits import CHUNK
 from privet.privacy.noise.normals import ERROR, Normals, NormalStream
 from privet.privacy.noise.reals import LazyNorm, nearest_integer
@@ -42,9 +43,13 @@ def in_words(scale: float, is_k_norm: bool = False) -> str:
     return f"drawn exactly, on a grid of step 2^{math.frexp(grid_step(scale))[1] - 1}"
 
 
-@lru_cache(maxsize=256)
-def checked_grid(scale: float, grid: float | None = None) -> float:
-    """Return the step of a grid, by default that of :func:`grid_step`. Raise if the noise cannot be drawn on it."""
+@lru_cache(maxsize=256, typed=True)
+def checked_grid(scale: float, grid: float | None = None, name: str = "scale") -> float:
+    """Return the step of a grid, by default that of :func:`grid_step`. Raise if the noise cannot be drawn on it.
+
+    ``name`` is what the scale of the noise is called in an error.
+    """
+    positive(name, scale)
     if not 1 / _LARGEST_SCALE <= scale <= _LARGEST_SCALE:
         raise ValueError(
             f"noise of scale {scale:g} cannot be drawn exactly in float64: the scale must lie between "
@@ -68,11 +73,8 @@ def add_gaussian(values: NDArray[Any], result: NDArray[Any], normals: Normals, s
     def decide(position: int) -> int:
         return nearest_integer(_in_steps(values[position], grid), Fraction(steps), normals.real(position))
 
-    drawn = normals.spend()
-    if normals.scale != steps:
-        drawn *= steps / normals.scale
     margin = math.inf if normals.is_far else 2 * ERROR * steps
-    _add_rounded(values, result, drawn, margin, grid, decide)
+    _add_rounded(values, result, normals.spend(), steps / normals.scale, margin, grid, decide)
 
 
 def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream, scale: float, grid: float) -> None:
@@ -91,8 +93,7 @@ def add_k_norm(values: NDArray[Any], result: NDArray[Any], stream: NormalStream,
         shift = _in_steps(values[position], grid)
         return nearest_integer(shift, Fraction(steps), exact_norm(), normals.real(position))
 
-    drawn *= steps * norm
-    _add_rounded(values, result, drawn, margin, grid, decide)
+    _add_rounded(values, result, drawn, steps * norm, margin, grid, decide)
 
 
 def approximate_norm(drawn: NDArray[np.float64]) -> tuple[float, float]:
@@ -105,28 +106,30 @@ def _add_rounded(
     values: NDArray[Any],
     result: NDArray[Any],
     noise: NDArray[np.float64],
+    slope: float,
     margin: float,
     grid: float,
     decide: Callable[[int], int],
 ) -> None:
-    """Write ``values + grid * noise``, rounded to the grid, to ``result``, and overwrite the noise.
+    """Write ``values + grid * slope * noise``, rounded to the grid, to ``result``, and overwrite the noise.
 
     Sums are computed in units of the grid. Their errors are at most ``margin``, which covers noise and its rounding,
     plus 2^-51 times the norm of the values, which covers the rounding of the sum. Where a sum lies closer than that to
     a rounding boundary, ``decide`` finds the nearest multiple of the grid.
     """
+    buffer = np.empty(min(values.size, CHUNK))
     for start in range(0, values.size, CHUNK):
         given, drawn = values[start : start + CHUNK], noise[start : start + CHUNK]
-        total = np.multiply(given, 1 / grid, dtype=np.float64)  # exact, unless it overflows
+        total = buffer[: drawn.size]
+        np.multiply(given, 1 / grid, out=total)  # exact, unless it overflows
         limit = 0.5 - margin - 2.0**-51 * math.sqrt(blas.ddot(total, total))
-        total += drawn
+        total = blas.daxpy(drawn, total, a=slope)  # adds slope * drawn, in place
         nearest = np.rint(total, out=drawn)
         total -= nearest
+        open_cases: list[int] = []
         if not abs(total[blas.idamax(total)]) < limit:  # also if a value is NaN, because the limit is then NaN, too
             _check_finite(given)
             open_cases = np.flatnonzero(~(np.abs(total) < limit)).tolist()
-        else:
-            open_cases = []
         nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
         for position in open_cases:

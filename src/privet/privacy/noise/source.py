@@ -111,16 +111,16 @@ class NoiseSource:
         D it is therefore (D/std)-GDP, in all of its bits. A float32 result is rounded once more.
         """
         flat, result = _flat_pair(values)
-        std = positive("std", std)
-        step = release.checked_grid(std, grid)
+        step = release.checked_grid(std, grid, "std")
         stream, done = self._normals(), 0
         if prepared is not None and prepared.stream is stream:  # not after a fork, which starts a new stream
             done = min(len(prepared), flat.size)
             release.add_gaussian(flat[:done], result[:done], prepared, std, step)
         for start in range(done, flat.size, PIECE):
-            part = slice(start, start + PIECE)
-            release.add_gaussian(flat[part], result[part], stream.take(flat[part].size, std / step), std, step)
-        return result.reshape(values.shape)
+            some = flat[start : start + PIECE]
+            drawn = stream.take(some.size, std / step)
+            release.add_gaussian(some, result[start : start + PIECE], drawn, std, step)
+        return result if values.ndim == 1 else result.reshape(values.shape)
 
     def normals(self, size: int, std: float, grid: float | None = None) -> Normals:
         """Return the draws that :meth:`add_gaussian` needs for ``size`` numbers, or the first of them if they are many.
@@ -128,7 +128,7 @@ class NoiseSource:
         They do not depend on the values, so they can be made while these are computed.
         """
         size = min(count("size", size, at_least=0), _MOST_PREPARED)
-        return self._normals().take(size, std / release.checked_grid(positive("std", std), grid))
+        return self._normals().take(size, std / release.checked_grid(std, grid, "std"))
 
     def add_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
         """Return the values plus a vector with density proportional to exp(-||z||_2 / scale), rounded to a grid.
