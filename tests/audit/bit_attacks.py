@@ -382,7 +382,7 @@ def force_exact_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first pass in floats decide nothing, so that exact arithmetic rounds every number."""
     add_rounded = release._add_rounded
 
-    def add(values: Any, result: Any, noise: Any, margin: float, *others: Any) -> None:
-        add_rounded(values, result, noise, 1.0, *others)
+    def add(values: Any, result: Any, noise: Any, slope: float, margin: float, *others: Any) -> None:
+        add_rounded(values, result, noise, slope, math.inf, *others)
 
     monkeypatch.setattr(release, "_add_rounded", add)
