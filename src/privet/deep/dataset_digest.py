@@ -4,10 +4,8 @@ Tensors and the indices of subsets are read in full. Of any other dataset, only 
 """
 
 import hashlib
-import random
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
+
+from privet.deep.global_generators import seeded_alike
 
 SAMPLE = 64
 """How many examples are read of a dataset that cannot be read in full."""
@@ -126,23 +126,8 @@ def _bytes(tensor: Tensor) -> Any:
 
 def _read(dataset: Any, position: int) -> Any:
     """Return an example. Random transforms that use global generators give the same result in every process."""
-    with _seeded(position):
+    with seeded_alike(position):
         return dataset[position]
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and torch, and restore their states afterwards."""
-    states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        torch.default_generator.set_state(states[2])
 
 
 def _parts(value: Any, name: str) -> Iterator[tuple[str, bytes]]:
