@@ -77,5 +77,5 @@ def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "
         return None
     check_writable(path)
     ledger = Ledger(path, None if limit is None else Budget(limit, limit_delta))
-    ledger.total(limit_delta)
+    ledger.check()
     return ledger

@@ -63,9 +63,14 @@ class Ledger:
             _append(file, missing + line.encode(), self.path)
         return entry
 
-    def check(self, guarantee: Guarantee) -> None:
-        """Raise the error that :meth:`spend` would raise now, for instance if the limit is exceeded. Record nothing."""
-        self._check(self._entries(check=False), guarantee.recomputed())
+    def check(self, guarantee: Guarantee | None = None) -> None:
+        """Raise the error that :meth:`spend` would raise now, for instance if the limit is exceeded. Record nothing.
+
+        Without a guarantee, check only that the ledger can be read.
+        """
+        earlier = self._entries(check=False)
+        if guarantee is not None:
+            self._check(earlier, guarantee.recomputed())
 
     def entries(self) -> list[Entry]:
         """Return all entries, the oldest first, or an empty list if the file does not exist.
