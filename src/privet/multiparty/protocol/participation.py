@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.linear import TableModel
-from privet.multiparty.identity.certificates import check, verify
+from privet.multiparty.identity.certificates import check as check_certificate
+from privet.multiparty.identity.certificates import verify
 from privet.multiparty.protocol.aggregation import JointAggregator, JointProblem
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
@@ -42,6 +43,7 @@ async def take_part(
     study: Study,
     table: Table | None,
     *,
+    check: Callable[[Guarantee], None] | None = None,
     book: Callable[[Guarantee], None] | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -56,6 +58,8 @@ async def take_part(
     table : (array, array) or None
         This party's rows and targets, as :meth:`~privet.multiparty.Study.encode` returns them, or None if it brings
         none. Encode them before connecting, because an error during the session is noticed by the other parties.
+    check : callable or None
+        Called with the guarantee before any party computes or records anything. An error stops all parties.
     book : callable or None
         Called with the guarantee just before anything is opened, and never if the run fails earlier.
     progress : callable or None
@@ -79,10 +83,12 @@ async def take_part(
     )
     if session.identity is not None and session.certificates is not None:
         for index, certificate in enumerate(session.certificates):
-            check(certificate, session.identity.authority, party=index, name=study.parties[index].name)
+            check_certificate(certificate, session.identity.authority, party=index, name=study.parties[index].name)
     counts = [_count(message) for message in await session.exchange(n.to_bytes(_WIDTH, "big"))]
     problem = study.problem(counts)
     plan = plan_of(study, problem)
+    if check is not None:
+        check(plan.guarantee())
     # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
     # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
     await _agree(
