@@ -187,12 +187,7 @@ class GradientPlan:
         else:
             assumptions += (contracts or assumed(self.descent.in_words()),)
             released = released or "the last iterate, and no earlier one"
-        if self.sampler.public:
-            assumptions += (
-                assumed(
-                    f"the {self.sampler.public} public {unit}s need no protection and do not depend on the private ones"
-                ),
-            )
+        assumptions += self.sampler.conditions(unit)
         if self.tasks > 1:
             released = f"of {self.tasks} tasks: {released}"
         return Guarantee.of(
