@@ -3,7 +3,6 @@
 import enum
 import hashlib
 import io
-import sys
 import threading
 import types
 import weakref
@@ -19,8 +18,6 @@ from privet.privacy.noise.source import NoiseSource, OrderSource
 _OPAQUE = (
     NoiseSource,
     OrderSource,
-    np.random.Generator,
-    np.random.RandomState,
     io.IOBase,
     threading.Thread,
     type(threading.Lock()),
@@ -29,6 +26,7 @@ _OPAQUE = (
     types.GeneratorType,
     type,
 )
+_GENERATORS = ("Generator", "RandomState", "Random")  # of numpy, torch and Python
 _PLAIN = (type(None), bool, int, str, bytes, complex, enum.Enum, Path)
 
 
@@ -115,7 +113,7 @@ def _content(thing: Any) -> bytes | None:
         return type(thing).__name__.encode() + np.asarray(thing).tobytes()
     if isinstance(thing, np.ndarray) and thing.dtype != object:
         return _numbers(str(thing.dtype), thing.shape, np.ascontiguousarray(thing))
-    if isinstance(thing, _OPAQUE) or _is_generator_of_torch(thing):
+    if isinstance(thing, _OPAQUE) or type(thing).__name__ in _GENERATORS:
         return type(thing).__qualname__.encode()
     return None
 
@@ -140,11 +138,6 @@ def _attributes(thing: Any) -> dict[str, Any]:
 
 def _numbers(dtype: str, shape: tuple[int, ...], raw: Any) -> bytes:
     return f"{dtype}{shape}".encode() + hashlib.blake2b(memoryview(raw).cast("B") if raw.size else b"").digest()[:16]
-
-
-def _is_generator_of_torch(thing: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.Generator)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -6,9 +6,7 @@ before their noise, and these may move only as far as the plan claims.
 """
 
 import math
-import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +15,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from privet import global_generators
 from privet.plans.adaptive import selection_mu
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import ApproximateRelease, LastIterate
-from privet.privacy.guarantees.guarantee import Guarantee
+from privet.privacy.guarantees.guarantee import Guarantee, compose
 from privet.privacy.noise.watch import watching
 from privet.replay.leftovers import Leftovers, differences, files_in
-from privet.replay.tape import Diverged, Move, Player, Recorder
+from privet.replay.moves import Move
+from privet.replay.tape import Diverged, Player, Recorder
 from privet.replay.units import Units
 
 
@@ -209,8 +207,6 @@ def _share(move: Move) -> float:
 
 def _common(guarantees: Sequence[Guarantee]) -> Guarantee | None:
     """Return the claim of all guarantees together."""
-    from privet.privacy.guarantees.guarantee import compose
-
     if len(guarantees) <= 1:
         return guarantees[0] if guarantees else None
     return compose(list(guarantees), delta=max(each.delta for each in guarantees))
@@ -246,7 +242,7 @@ def _visible(leaf: LastIterate, adjacency: Adjacency) -> float:
 def _cost(move: Move, *, is_pure: bool) -> tuple[float, float]:
     """Return the squared mu and the epsilon that a move costs. One of them is 0."""
     ratio = move.distance / move.scale
-    if move.kind in ("Gaussian", "lattice"):
+    if move.kind in ("Gaussian noise", "lattice noise"):
         return ratio**2, 0.0
     if move.kind.startswith("choice") and not is_pure:
         return move.choices * selection_mu(ratio) ** 2, 0.0
@@ -256,18 +252,10 @@ def _cost(move: Move, *, is_pure: bool) -> tuple[float, float]:
 @contextmanager
 def _same_beginning(folder: Path | None) -> Iterator[Callable[[], None]]:
     """Yield a function that restores generators and files. The generators are restored at the end, too."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
-    torch = sys.modules.get("torch")
-    torch_state = None if torch is None else torch.get_rng_state()
+    generators = global_generators.kept()
     with tempfile.TemporaryDirectory() as kept:
         if folder is not None:
             shutil.copytree(folder, Path(kept) / "files", dirs_exist_ok=True)
-
-        def generators() -> None:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            if torch is not None:
-                torch.set_rng_state(torch_state)
 
         def restore() -> None:
             generators()

@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy.noise.watch import Claim, Source, Tilted
+from privet.replay.moves import VOLUME_SLACK, Move, distance_of, log_volume, point_range, range_of, shape
 from privet.replay.units import Units
 
 T = TypeVar("T")
 
-SLACK = 1e-11  # relative error of computed distances
-_STEP = 1e-4  # for second derivatives, whose relative error is then below
-_VOLUME_SLACK = 1e-5
 _MOST_COLUMNS = 256  # the time for second derivatives grows with the square of the number of columns
 
 
@@ -55,55 +53,6 @@ class Draw:
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
-
-
-@dataclass(frozen=True)
-class Move:
-    """How far one release moved, and how far it was allowed to.
-
-    Attributes
-    ----------
-    place : int
-        Number of the release in the run, beginning with 1.
-    kind : str
-        The law of its noise.
-    distance : float
-        How far the values moved: the l2 distance of sums, or the range of the changes of scores.
-    allowed : float
-        The bound of the plan, 0 if the differing unit does not take part, and infinite if the plan claims nothing.
-    scale : float
-        Scale of the noise.
-    choices : int
-        Number of indices that were chosen, for choices.
-    """
-
-    place: int
-    kind: str
-    distance: float
-    allowed: float
-    scale: float
-    choices: int = 1
-
-    @property
-    def is_too_far(self) -> bool:
-        """Whether the values moved further than claimed."""
-        return not self.distance <= self.allowed * (1 + SLACK)
-
-    def __str__(self) -> str:
-        what = (
-            f"release {self.place} ({self.kind} noise)"
-            if self.kind in _LAWS
-            else f"release {self.place}, a {self.kind},"
-        )
-        if self.allowed == 0:
-            return (
-                f"{what} moved by {self.distance:.4g}, although the differing unit is not in its batch and it must not "
-                "move at all"
-            )
-        return f"{what} moved by {self.distance / self.allowed:.6g} times the bound of {self.allowed:.6g}"
-
-
-_LAWS = ("Gaussian", "K-norm", "lattice")
 
 
 class Streams:
@@ -249,15 +198,15 @@ class Player:
                 f"the noise of release {self._releases} has scale {scale!r}, and {first.scale!r} in the first run"
             )
         if kind == "choice of a point":
-            distance = _point_range(first.values, values)
-        elif _shape(values) != _shape(first.values):
+            distance = point_range(first.values, values)
+        elif shape(values) != shape(first.values):
             raise self._diverged(
-                f"release {self._releases} has shape {_shape(values)}, and {_shape(first.values)} in the first run"
+                f"release {self._releases} has shape {shape(values)}, and {shape(first.values)} in the first run"
             )
         elif kind == "choice":
-            distance = _range(np.asarray(values, np.float64) - first.values)
+            distance = range_of(np.asarray(values, np.float64) - first.values)
         else:
-            distance = _distance(first.values, values)
+            distance = distance_of(first.values, values)
         if distance > 0:
             number = np.size(first.drawn) if kind.startswith("choice") else 1
             noise = scale if claim is None or claim.scale is None else claim.scale
@@ -286,8 +235,8 @@ class Player:
         distance = float(np.linalg.norm(change))
         self.moves.append(Move(self._releases, kind, distance, allowed, scale))
         if minimiser.size <= _MOST_COLUMNS and claim is not None and claim.volume is not None:
-            volume = abs(_log_volume(objective, minimiser) - _log_volume(first.objective, minimiser))
-            most = claim.volume * (1 + _VOLUME_SLACK)
+            volume = abs(log_volume(objective, minimiser) - log_volume(first.objective, minimiser))
+            most = claim.volume * (1 + VOLUME_SLACK)
             self.moves.append(Move(self._releases, "change of volume", volume, most, 1.0))
         return term - change, error  # type: ignore[return-value]
 
@@ -337,41 +286,3 @@ def _copied(values: Any) -> Any:
     if isinstance(values, np.ndarray):
         return values.copy()
     return tuple(map(_copied, values)) if isinstance(values, tuple) else values
-
-
-def _shape(values: Any) -> tuple[int, ...]:
-    return tuple(np.shape(values))
-
-
-def _distance(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Return the l2 distance, 0 only if all bits agree, and infinity if a value is not finite."""
-    if first.dtype == second.dtype and first.tobytes() == second.tobytes():
-        return 0.0
-    change = np.asarray(second, np.float64) - np.asarray(first, np.float64)
-    if not np.isfinite(change).all():
-        return math.inf
-    largest = float(np.abs(change).max())
-    distance = largest * float(np.linalg.norm(change / largest)) if largest else 0.0
-    return max(distance, math.ulp(0.0))
-
-
-def _range(change: NDArray[Any]) -> float:
-    """Return the difference of the largest and the smallest change of scores."""
-    return float(change.max() - change.min()) if np.isfinite(change).all() else math.inf
-
-
-def _point_range(first: Any, second: Any) -> float:
-    """Return the range of the changes of scores that are constant between starts."""
-    starts = np.union1d(first[0], second[0])
-    old, new = (each[1][np.searchsorted(each[0], starts, side="right") - 1] for each in (first, second))
-    return _range(new - old)
-
-
-def _log_volume(objective: Tilted, weights: NDArray[Any]) -> float:
-    """Return the logarithm of the Jacobian determinant of the map from minimisers to linear terms.
-
-    The matrix of second derivatives is computed from differences of gradients.
-    """
-    steps = _STEP * np.eye(weights.size)
-    columns = [objective.gradient(weights + step) - objective.gradient(weights - step) for step in steps]
-    return float(np.linalg.slogdet(np.array(columns) / (2 * _STEP))[1])

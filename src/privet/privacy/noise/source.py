@@ -120,7 +120,7 @@ class NoiseSource:
         """
         step = release.checked_grid(std, grid, "std")
         return watch.release(
-            self, "Gaussian", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
+            self, "Gaussian noise", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
         )
 
     def _rounded_gaussian(
@@ -156,7 +156,7 @@ class NoiseSource:
         (docs/proofs.md, section 26), drawn exactly. The step of the grid depends on scale and d only.
         """
         scale = positive("scale", scale)
-        return watch.release(self, "K-norm", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
+        return watch.release(self, "K-norm noise", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
 
     def _rounded_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
         flat, result = _flat_pair(values)
@@ -172,13 +172,13 @@ class NoiseSource:
         Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
         ``claim`` says how far its sum of gradients can move; an audit by replay needs the ``objective`` as well.
         """
-        return watch.tilt(self, "Gaussian", std, claim, objective, lambda: self._real_gaussian(shape, std))
+        return watch.tilt(self, "Gaussian noise", std, claim, objective, lambda: self._real_gaussian(shape, std))
 
     def real_k_norm(
         self, shape: tuple[int, ...], scale: float, claim: Claim | None = None, objective: Tilted | None = None
     ) -> tuple[NDArray[np.float64], float]:
         """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
-        return watch.tilt(self, "K-norm", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
+        return watch.tilt(self, "K-norm noise", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
 
     def _real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
         drawn = self._normals().take(math.prod(shape)).spend_filled()
@@ -202,7 +202,9 @@ class NoiseSource:
 
     def add_lattice(self, values: NDArray[np.int64], law: LatticeLaw, claim: Claim | None = None) -> NDArray[np.int64]:
         """Return integers plus independent noise that is distributed by ``law``."""
-        return watch.release(self, "lattice", values, law.std, claim, lambda: values + self.lattice(values.size, law))
+        return watch.release(
+            self, "lattice noise", values, law.std, claim, lambda: values + self.lattice(values.size, law)
+        )
 
     def top(self, scores: NDArray[Any], scale: float, number: int = 1, claim: Claim | None = None) -> Indices:
         """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
