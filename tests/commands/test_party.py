@@ -528,6 +528,16 @@ def test_nothing_is_opened_unless_all_ledgers_accept_the_guarantee(run):
     assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
 
 
+def test_the_limit_of_one_party_stops_all_before_any_budget_is_recorded(run):
+    broken = run().start("north", "west").start("south", limit=19, **{"limit-delta": 1e-3})
+    line = broken.refused("south")
+    assert "at delta = 0.001, above the limit of 19; nothing was recorded" in line
+    assert "--limit-delta" in line
+    for name in ("north", "west"):
+        assert "party 1: ended with BudgetExceededError. See its own messages." in broken.refused(name)
+    assert not any(broken.ledger(name) for name in NAMES)
+
+
 def test_an_unreadable_ledger_is_noticed_before_connecting(run):
     broken = run()
     (broken.folder / "south" / "ledger.jsonl").write_text("spent a little\n")

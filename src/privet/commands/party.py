@@ -31,7 +31,7 @@ def run(
     *,
     keys: Path | None,
     output: Path,
-    ledger: Path | None,
+    ledger: Ledger | None,
     connect_timeout: float,
     timeout: float,
     verbose: bool = False,
@@ -43,9 +43,6 @@ def run(
             f"--index must be the position of this party in the study, from 0 to {len(study.parties) - 1}, got {index}."
         )
     check_writable(output)
-    if ledger is not None:
-        check_writable(ledger)
-        Ledger(ledger).entries()  # An unreadable ledger must raise now, before the other parties have spent budget.
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     console.print(
@@ -64,7 +61,7 @@ async def _run(
     data: Path | None,
     *,
     output: Path,
-    ledger: Path | None,
+    ledger: Ledger | None,
     verbose: bool,
     console: Console,
 ) -> None:
@@ -81,12 +78,14 @@ async def _run(
     def book(guarantee: Guarantee) -> None:
         if ledger is not None:
             # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
-            Ledger(ledger).spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
+            ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
 
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
         with progress_bar("Noisy sums", console=console) if console.is_terminal else nullcontext() as progress:
-            release = await take_part(session, study, load, book=book, progress=progress)
+            release = await take_part(
+                session, study, load, check=None if ledger is None else ledger.check, book=book, progress=progress
+            )
         result = to_result(study, release)
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received

@@ -41,6 +41,7 @@ async def take_part(
     study: Study,
     load: Callable[[], Table | None],
     *,
+    check: Callable[[Guarantee], None] | None = None,
     book: Callable[[Guarantee], None] | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -55,6 +56,8 @@ async def take_part(
     load : callable
         Reads and encodes this party's table, or returns None if it brings none. It is called after all parties have
         confirmed that they hold the same study.
+    check : callable or None
+        Called with the guarantee before any party computes or records anything. An error stops all parties.
     book : callable or None
         Called with the guarantee just before anything is opened, and never if the run fails earlier.
     progress : callable or None
@@ -79,6 +82,8 @@ async def take_part(
     counts = [_count(message) for message in await session.exchange(number)]
     problem = study.problem(counts)
     plan = plan_of(study, problem)
+    if check is not None:
+        check(plan.guarantee())
     # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
     # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
     await _agree(
