@@ -91,12 +91,23 @@ class BoundedRows:
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
+    def matrix(self) -> Any:
+        """The rows without the constant column, as an array or a sparse matrix."""
+        return self._X
+
+    @property
     def reach(self) -> float:
         """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
 
         Rounding errors of scores and sums are relative to this bound.
         """
         return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes that the entries of the matrix take."""
+        stored = self._X.data.nbytes + self._X.indices.nbytes if sparse.issparse(self._X) else self._X.nbytes
+        return int(stored)
 
     @property
     def largest_entry(self) -> float:
