@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from privet.privacy import Adjacency, gdp_epsilon
+from privet.privacy import Adjacency, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
@@ -209,3 +209,10 @@ def test_the_shift_allows_for_the_rounding_of_products():
         exact = Fraction(sensitivity) * Fraction(scale) + math.isqrt(dimension) * per_coordinate
         found = Fraction(rounded_shift(sensitivity, scale, dimension, 2.0**50))
         assert exact <= found <= exact * (1 + Fraction(1, 10**11))
+
+
+def test_every_coordinate_draws_its_own_bits():
+    law = LatticeLaw(4, 2, 8)
+    drawn = NoiseSource(1).lattice(400, law) + law.reach
+    assert len(np.unique(drawn % (1 << law.bits))) > 100  # the fine bits
+    assert len(np.unique(drawn >> law.bits)) == law.coarse + law.fine  # with the carries of the fine bits
