@@ -181,10 +181,10 @@ class Repeating:
         self._source = source
         self._drawn: Any = None
 
-    def lattice(self, size: int, law: Any) -> Any:
+    def add_lattice(self, values: Any, law: Any, claim: Any) -> Any:
         if self._drawn is None:
-            self._drawn = self._source.lattice(size, law)
-        return self._drawn
+            self._drawn = self._source.lattice(values.size, law)
+        return values + self._drawn
 
     def assumption(self) -> Any:
         return self._source.assumption()

@@ -289,14 +289,18 @@ def test_linear_losses_attain_the_shift(tools):
 def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):
     problem = tools.silence(12, 3, alpha=0.1)
     plan = GradientPlan.for_budget(
-        Budget(1.0, DELTA), sampler=FixedOrder(12), clip_norm=0.5, release="last", descent=descent_of(problem)
+        Budget(1.0, DELTA),
+        sampler=FixedOrder(12, shuffled=True),
+        clip_norm=0.5,
+        release="last",
+        descent=descent_of(problem),
     )
     release = solve(problem, plan, source=NoiseSource())
     assert release.guarantee.epsilon == plan.guarantee(DELTA).epsilon <= 1.0
     assert release.guarantee.event == plan.event
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, seed=1).guarantee.is_conditional
-    for words in ("at most 0.5", "last iterate", "fixed public order", "12 sums", "strongly convex"):
+    for words in ("at most 0.5", "last iterate", "order that is kept secret", "12 sums", "strongly convex"):
         assert words in release.guarantee.statement(verbose=True)
     again = Guarantee.from_json(release.guarantee.to_json())
     assert again == release.guarantee

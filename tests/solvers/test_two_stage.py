@@ -50,15 +50,15 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales, self.stds = [], []
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append((scores.size, scale))
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
     def add_gaussian(self, values, std, *options):
         self.stds.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def real_gaussian(self, shape, std):
+    def real_gaussian(self, shape, std, *options):
         self.stds.append(std)
         return super().real_gaussian(shape, std)
 

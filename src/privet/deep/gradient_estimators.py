@@ -260,10 +260,10 @@ def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> I
         return plan.run(n, source)
     if plan.sampler.implied_steps is None:
         return replace(plan, steps=plan.steps - spent).run(n, source)
-    if type(plan.sampler) is not FixedOrder:
+    if type(plan.sampler) is not FixedOrder or plan.sampler.shuffled:
         raise PlanError(
             f"A training with {plan.sampler!r} cannot be resumed, because its order is drawn at random and is not "
-            "saved. Use FixedOrder or Poisson."
+            "saved. Use FixedOrder without shuffling, or Poisson."
         )
     return islice(plan.run(n, source), spent, None)
 

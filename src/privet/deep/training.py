@@ -27,7 +27,7 @@ from privet.denoise import Denoiser
 from privet.deprecation import renamed
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
-from privet.privacy import Assumption, Guarantee, NoiseSource, assumed
+from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.progress import status_bar
 from privet.run_files import RunFiles
 
@@ -83,6 +83,7 @@ class PrivateTraining:
         check_optimizer(model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
+        self._assumptions = self._processes.check_datasets(dataset)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
@@ -94,7 +95,6 @@ class PrivateTraining:
         self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
         self._last_loss = math.nan
-        self._assumptions: list[Assumption] = []
         self._fingerprint = Fingerprint.of(self._parameters)
 
     @property
@@ -318,7 +318,8 @@ class PrivateTraining:
         # The journal may count steps ahead that were never made.
         self.steps_spent = self._processes.agreed(min(spent, self.plan.steps))
         self.steps_done = state["steps_done"]
-        self._assumptions = [assumed(text) for text in state["assumptions"]]
+        saved = [assumed(text) for text in state["assumptions"]]
+        self._assumptions = saved + [each for each in self._assumptions if each not in saved]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

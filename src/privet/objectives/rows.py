@@ -99,6 +99,12 @@ class BoundedRows:
         return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
 
     @property
+    def nbytes(self) -> int:
+        """Number of bytes that the entries of the matrix take."""
+        stored = self._X.data.nbytes + self._X.indices.nbytes if sparse.issparse(self._X) else self._X.nbytes
+        return int(stored)
+
+    @property
     def largest_entry(self) -> float:
         """Largest absolute value of a feature before rows are scaled down; an upper bound on it for centred rows.
 

@@ -181,7 +181,9 @@ class SimulatedAggregator(Aggregator):
         total = np.zeros(self.plan.dimension, dtype=np.int64)
         for problem in self._problems:
             total += self.plan.on_lattice(summand(problem))
-        return total if self._source is None else total + self._source.lattice(total.size, self.plan.law)
+        if self._source is None:
+            return total
+        return self._source.add_lattice(total, self.plan.law, self.plan.claim())
 
     def conditions(self) -> tuple[Assumption, ...]:
         """Return the assumption that nobody sees inside the process that holds the rows of all parties."""
