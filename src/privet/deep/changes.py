@@ -1,7 +1,7 @@
 """Changes that did not come from the optimizer: of parameters and buffers, and of a batch before its step."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from torch import nn
@@ -21,20 +21,20 @@ class Changes:
     ----------
     model : nn.Module
         The model. Its parameters, trained or frozen, and its buffers are watched.
+    assumptions : list of Assumption
+        What the guarantee assumes from the beginning.
 
     Attributes
     ----------
-    counters : set of str
-        Buffers that every forward pass changes in the same way, whatever the examples are. They are not watched.
     assumptions : list of Assumption
-        What the guarantee assumes because of changes so far.
+        What the guarantee assumes, also because of changes so far.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, assumptions: list[Assumption]) -> None:
         self._model = model
-        self.counters: frozenset[str] = frozenset()
-        self.assumptions: list[Assumption] = []
-        self._batch: Any = None
+        self.assumptions = assumptions
+        self._counters: frozenset[str] = frozenset()
+        self._batch: Hashable = None
         self.accept()
 
     def accept(self) -> None:
@@ -45,31 +45,30 @@ class Changes:
         """Remember the values of a batch before the caller gets it."""
         self._batch = batch_checksum(batch)
 
-    def warn_about_batch(self, batch: tuple[Any, ...], stacklevel: int = 3) -> None:
+    def warn_about_batch(self, batch: tuple[Any, ...]) -> None:
         """Warn, and add an assumption, if the values of the batch are not those that were remembered."""
         if batch_checksum(batch) != self._batch:
             self._assume(
                 IN_BATCHES,
                 "The batch was changed between batches() and step(). The guarantee now assumes that the change treats "
-                "each example by itself. That holds for scaling and for random crops, but not for MixUp, CutMix or "
-                "statistics of the batch, which void the guarantee. Make such changes inside the dataset, where each "
-                "example is created alone.",
-                stacklevel + 1,
+                "each example by itself. That holds for scaling by constants and for random crops, but not for MixUp, "
+                "CutMix or statistics of the batch, which void the guarantee. Make changes in the dataset instead, "
+                "where each example is created alone.",
             )
 
-    def warn_about_caller(self, stacklevel: int = 3) -> None:
-        """Warn, and add an assumption, if somebody changed the parameters or buffers since the last step."""
+    def warn_about_caller(self) -> None:
+        """Warn, and add an assumption, if parameters or buffers were changed since they were accepted."""
         if self._changed():
             self._assume(
                 BETWEEN_STEPS,
-                "The model's parameters were changed between two private steps. The guarantee now assumes that the "
-                "change does not depend on the private data. That holds for averages of weights, but not for a step of "
-                "another optimizer.",
-                stacklevel + 1,
+                "The model's parameters or buffers were changed between two private steps. The guarantee now assumes "
+                "that the change does not depend on the private data. That holds for averages of weights, but not for "
+                "a step of another optimizer.",
             )
 
-    def check_forward(self) -> None:
-        """Raise if the forward or backward pass changed parameters or buffers since the last call of another method."""
+    def check_forward(self, counters: frozenset[str]) -> None:
+        """Raise if the forward or backward pass changed parameters or buffers, other than ``counters``."""
+        self._counters = counters
         changed = self._changed()
         if changed:
             if IN_FORWARD not in self.assumptions:
@@ -77,14 +76,14 @@ class Changes:
             raise changed_in_forward(self._model, changed)
 
     def _changed(self) -> list[str]:
-        """Return the names of what was changed, and accept it."""
+        """Return the names of what was changed, and accept it. Counters change without anybody's doing."""
         before, self._known = self._known, Fingerprint.of(self._model)
-        return [name for name in before.changed(self._known) if name not in self.counters]
+        return [name for name in before.changed(self._known) if name not in self._counters]
 
-    def _assume(self, assumption: Assumption, message: str, stacklevel: int) -> None:
+    def _assume(self, assumption: Assumption, message: str) -> None:
         if assumption not in self.assumptions:
             self.assumptions.append(assumption)
-            warnings.warn(message, stacklevel=stacklevel)
+            warnings.warn(message, stacklevel=4)  # The caller of step().
 
 
 def changed_in_forward(model: nn.Module, names: Iterable[str]) -> ValueError:

@@ -64,9 +64,12 @@ def batch_checksum(value: Any) -> Hashable:
         return rows
     raw = raw_bytes(value).reshape(rows, -1)
     words = raw.view(f"u{math.gcd(raw.shape[1], 8)}")
-    return np.add.reduce(words, axis=1, dtype=np.uint64).tobytes()
+    sums: bytes = np.add.reduce(words, axis=1, dtype=np.uint64).tobytes()
+    return sums
 
 
 def raw_bytes(tensor: Tensor) -> NDArray[np.uint8]:
     """Return the bytes of a tensor's values in their logical order, whatever its device and memory format."""
-    return tensor.detach().cpu().reshape(-1).resolve_conj().resolve_neg().view(torch.uint8).numpy()
+    flat = tensor.detach().cpu().reshape(-1).contiguous()
+    raw: NDArray[np.uint8] = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy()
+    return raw

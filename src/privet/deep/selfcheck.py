@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -69,13 +70,13 @@ def check_batch(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[],
         return _checked(model, loss, batch, others, as_given)
 
 
-def _checked(
-    model: nn.Module, loss: Loss, batch: Batch, others: Callable[[], Batch], layout: Layout
-) -> Checked | None:
+def _checked(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[], Batch], layout: Layout) -> Checked | None:
     trials = _Trials(model, loss, layout)
+    for example in islice(_examples(batch), EXAMPLES):
+        trials.forward(example)
     chosen: list[_Alone] = []
-    for place in range(len(batch[-1])):
-        alone = trials.alone(tuple(each[place : place + 1] for each in batch))
+    for example in _examples(batch):
+        alone = trials.alone(example)
         if math.isfinite(alone.norm):
             chosen.append(alone)
         if len(chosen) == EXAMPLES:
@@ -86,6 +87,12 @@ def _checked(
         chosen += trials.first_possible(mates_of(chosen[0].example, others))
     trials.compare(chosen)
     return Checked(layout, trials.counters(), are_distinct([each.example for each in chosen]))
+
+
+def _examples(batch: Batch) -> Iterator[Batch]:
+    """Yield each example of a batch as a batch of one."""
+    for place in range(len(batch[-1])):
+        yield tuple(each[place : place + 1] for each in batch)
 
 
 @dataclass(frozen=True)
@@ -110,16 +117,26 @@ class _Trials:
         self._parameters = trained_parameters(model)
         self._saved, self._generator = SavedState(model, loss), torch.get_rng_state()
         self._before = digests(model=model, loss=loss)
-        self._after: dict[str, Entry] | None = None
+        self._after: dict[str, dict[str, Entry]] = {}  # By the kind of run.
 
     def counters(self) -> frozenset[str]:
         """Return the names of buffers that the runs changed."""
-        after = self._after or {}
-        changed = [path for path, each in after.items() if each.kind == "buffer" and each != self._before.get(path)]
-        return frozenset(_name(path) for path in changed)
+        return frozenset(
+            _name(path)
+            for after in self._after.values()
+            for path, each in after.items()
+            if each.kind == "buffer" and each != self._before.get(path)
+        )
+
+    def forward(self, example: Batch) -> None:
+        """Compute the loss of an example, only to see what that leaves behind."""
+        *inputs, target = example
+        with self._from_start("forward"), torch.no_grad():
+            self._loss(self._model(*self._layout(tuple(inputs))), target)
 
     def alone(self, example: Batch) -> _Alone:
         """Return the loss of an example and the norm of its gradient, which is finite if the example contributes."""
+        self.forward(example)
         found = self._gradients(example, torch.ones(1))
         return _Alone(example, found.losses, float(found.norms()))
 
@@ -147,7 +164,9 @@ class _Trials:
         tolerance = max(_tolerance(each.dtype) for each in (found.losses, *self._parameters.values()))
         limits = tolerance * (sizes + 1e-3 * sizes.max())
         for place, each in enumerate(chosen):  # One at a time, because a gradient is as large as the model.
-            self._compare_one(found, place, self._by_autograd(each.example, scales[place : place + 1]), float(limits[place]))
+            self._compare_one(
+                found, place, self._by_autograd(each.example, scales[place : place + 1]), float(limits[place])
+            )
 
     def _compare_one(self, found: BatchGradients, place: int, expected: list[Tensor], limit: float) -> None:
         """Raise if a gradient of the example at ``place`` differs by more than ``limit`` from what is expected."""
@@ -164,7 +183,7 @@ class _Trials:
 
     def _gradients(self, batch: Batch, scales: Tensor) -> BatchGradients:
         """Return the gradients of a batch, whose losses are multiplied by ``scales``."""
-        with self._from_start(is_compared=True):
+        with self._from_start("gradients"):
             *inputs, targets = batch
             return batch_gradients(self._model, self._scaled(scales), self._layout(tuple(inputs)), targets)
 
@@ -172,7 +191,7 @@ class _Trials:
         """Return the gradient of one example, as autograd computes it."""
         *inputs, target = example
         parameters = list(self._parameters.values())
-        with self._from_start(is_compared=False), torch.enable_grad():
+        with self._from_start(), torch.enable_grad():
             value = self._scaled(scale)(self._model(*self._layout(tuple(inputs))), target).sum()
             grads = torch.autograd.grad(value, parameters, allow_unused=True)
         return [
@@ -188,30 +207,29 @@ class _Trials:
         return scaled
 
     @contextmanager
-    def _from_start(self, is_compared: bool) -> Iterator[None]:
-        """Run something from the saved state, restore that afterwards, and check what the run left behind.
+    def _from_start(self, kind: str = "") -> Iterator[None]:
+        """Run something from the saved state, and restore that afterwards.
 
-        Random numbers are the same in all runs. What a run leaves behind may depend on them, but not on the examples.
+        Runs of the same kind must leave the same behind. Random numbers are the same in all runs, so this may depend on
+        them, but not on the examples.
         """
         torch.set_rng_state(self._generator)
         try:
             yield
-            if is_compared:
-                self._check_state(digests(model=self._model, loss=self._loss))
+            if kind:
+                self._check_state(kind, digests(model=self._model, loss=self._loss))
         finally:
             self._saved.restore()
 
-    def _check_state(self, after: dict[str, Entry]) -> None:
+    def _check_state(self, run: str, after: dict[str, Entry]) -> None:
         changed = [path for path, each in after.items() if each != self._before.get(path)]
         parameters = [_name(path) for path in changed if after[path].kind == "parameter"]
         if parameters:
             raise _StateError(str(changed_in_forward(self._model, parameters)))
-        if self._after is None:
-            self._after = after
-        if after != self._after:
-            paths = dict.fromkeys([*after, *self._after])
-            path = next(path for path in paths if after.get(path) != self._after.get(path))
-            kind = (after.get(path) or self._after[path]).kind
+        first = self._after.setdefault(run, after)
+        if after != first:
+            path = next(path for path in {**first, **after} if after.get(path) != first.get(path))
+            kind = (after.get(path) or first[path]).kind
             raise _StateError(
                 f"The {kind} {_name(path)} depends on the examples of a batch, or on their number. It would be "
                 "released with the model, or enter later sums, without clipping or noise. Switch it off, for instance "

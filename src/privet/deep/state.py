@@ -9,6 +9,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,20 +92,20 @@ def _has_attributes(value: object) -> bool:
 
 
 def _digest(value: Any) -> Hashable:
-    kind = type(value).__qualname__
+    contents: Hashable = ()
     if isinstance(value, _PLAIN):
-        return kind, repr(value)  # Two values that are not a number are equal here, and 0.0 differs from -0.0.
-    if isinstance(value, set | frozenset):
-        return kind, tuple(sorted(map(repr, value)))
-    if isinstance(value, dict | list | tuple | deque):
-        return kind, len(value)
-    if isinstance(value, nn.Parameter) and _is_readable(value):
-        return value.dtype, value.shape, checksum(value)
-    if isinstance(value, Tensor) and _is_readable(value):
-        return value.dtype, value.shape, hashlib.sha256(raw_bytes(value)).digest()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).digest()
-    return kind
+        contents = repr(value)  # Two values that are not a number are equal here, and 0.0 differs from -0.0.
+    elif isinstance(value, set | frozenset):
+        contents = tuple(sorted(map(repr, value)))
+    elif isinstance(value, dict | list | tuple | deque):
+        contents = len(value)
+    elif isinstance(value, nn.Parameter) and _is_readable(value):
+        contents = value.dtype, value.shape, checksum(value)
+    elif isinstance(value, Tensor) and _is_readable(value):
+        contents = value.dtype, value.shape, hashlib.sha256(raw_bytes(value).tobytes()).digest()
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        contents = str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).digest()
+    return type(value).__qualname__, contents
 
 
 def _is_readable(value: Tensor) -> bool:
@@ -129,29 +130,25 @@ class SavedState:
 
     def _save(self, value: Any) -> list[Any]:
         """Remember the contents of one object, and return what else must be remembered."""
+        inside: list[Any] = []
         if isinstance(value, Tensor):
             if _is_readable(value):
                 self._put_back.append(_restorer_of_tensor(value))
-            return []
-        if isinstance(value, np.ndarray):
-            array = value.copy()
-            self._put_back.append(lambda: np.copyto(value, array))
-            return []
-        if isinstance(value, dict):
-            items = dict(value)
-            self._put_back.append(lambda: _refill(value, items, value.update))
-            return list(items.values())
-        if isinstance(value, list | deque):
-            members = list(value)
-            self._put_back.append(lambda: _refill(value, members, value.extend))
-            return members
-        if isinstance(value, set):
-            elements = set(value)
-            self._put_back.append(lambda: _refill(value, elements, value.update))
-            return []
-        if isinstance(value, tuple):
-            return list(value)
-        return [vars(value)] if _has_attributes(value) else []
+        elif isinstance(value, np.ndarray):
+            self._put_back.append(partial(np.copyto, value, value.copy()))
+        elif isinstance(value, dict):
+            self._put_back.append(partial(_refill, value, dict(value), value.update))
+            inside = list(value.values())
+        elif isinstance(value, list | deque):
+            self._put_back.append(partial(_refill, value, list(value), value.extend))
+            inside = list(value)
+        elif isinstance(value, set):
+            self._put_back.append(partial(_refill, value, set(value), value.update))
+        elif isinstance(value, tuple):
+            inside = list(value)
+        elif _has_attributes(value):
+            inside = [vars(value)]
+        return inside
 
     def restore(self) -> None:
         """Give the objects the state back that they had when this copy was made."""

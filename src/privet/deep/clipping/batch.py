@@ -69,7 +69,7 @@ class BatchGradients:
     def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> Tensor:
         """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory.
 
-        Return which examples contribute zero because their gradients are not finite.
+        Return which examples contribute zero because their gradients are not finite, or too large.
         """
         clipped = self.clipped(clip_norm)
         self.parts.clear()
@@ -85,8 +85,10 @@ class BatchGradients:
         weights = (clip_norm / norms).clamp_max(1.0)
         # A subnormal factor would be rounded to as much as twice its value in single precision.
         weights = torch.where(weights < _SMALLEST_WEIGHT, 0.0, weights)
+        is_zero = ~is_finite
+        is_zero[is_finite] = weights == 0
         summation = self.summation or Summation.within(SHARE / 2, len(self.losses))
-        return Clipped(weights, parts, summation, ~is_finite)
+        return Clipped(weights, parts, summation, is_zero)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Clipped:
     summation : Summation
         How sums over the batch are computed.
     is_zero : tensor
-        For each example of the batch, whether it contributes zero because its gradient is not finite.
+        For each example of the batch, whether it contributes zero because its gradient is not finite, or too large.
     """
 
     weights: Tensor
@@ -205,6 +207,12 @@ def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
     if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
         raise ValueError(f"{name} puts time before examples in the input of its linear layers. Set batch_first=True.")
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        raise ValueError(
+            f"{name} with max_norm={layer.max_norm:g} rescales the rows of its table that a batch uses, also if it is "
+            "frozen. The table would show without noise which words occur. Leave max_norm out. To bound the rows, "
+            "rescale all of them before training."
+        )
 
 
 def _check_outside(names: list[str]) -> None:
