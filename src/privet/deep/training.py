@@ -87,7 +87,7 @@ class PrivateTraining:
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
-        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
+        self._files = RunFiles(NoiseSource().below, repr(self.plan), ahead=math.ceil(self.plan.steps / 1000))
         self._sums = BatchSums(
             self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
         )
@@ -284,7 +284,7 @@ class PrivateTraining:
         self._files.begin(path)
         self._files.settle(self.steps_spent)
         state = {
-            **self._files.references(path),
+            **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),
             "steps_done": self.steps_done,
             "steps_spent": self.steps_spent,
@@ -313,7 +313,7 @@ class PrivateTraining:
         # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
         spent = state["steps_spent"]
         if self._processes.is_first:
-            spent = self._files.take_over(path, state["run"], state["journal"], spent)
+            spent = self._files.take_over(path, state, spent)
         # The journal may count steps ahead that were never made.
         self.steps_spent = self._processes.agreed(min(spent, self.plan.steps))
         self.steps_done = state["steps_done"]

@@ -101,7 +101,7 @@ class Server:
         self._assumptions = tuple(assumptions)
         self._random_state = renamed_argument("Server", "seed", seed, "random_state", random_state)
         self._process = os.getpid()
-        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}")
+        self._files = RunFiles(NoiseSource().below, repr(self.plan))
         self._step: Step | None = None
         self._begin("federated rounds")
         _ = self.guarantee  # raises before anything is spent if delta is invalid
@@ -239,7 +239,7 @@ class Server:
         arrays = {"model": self._vector}
         if average is not None and average.mean is not None:
             arrays["average"] = average.mean
-        saving.write(path, self._files, state, arrays)
+        saving.write(path, self._files.references(path, self.rounds_spent), state, arrays)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
         """Continue a run that :meth:`save` wrote, and return its ``extra``. The server must have the same arguments.
@@ -262,7 +262,7 @@ class Server:
                 raise ValueError(f"The saved run has a different {what}: {there} in the file, {here} in this server.")
         if any(array.shape != self._vector.shape for array in saved.arrays.values()):
             raise ValueError(f"{path} is damaged: the number of its parameters does not match its layers.")
-        counted = self._files.take_over(path, saved.run, saved.journal, int(state["rounds_spent"]))
+        counted = self._files.take_over(path, saved.references, int(state["rounds_spent"]))
         self.rounds_spent = min(counted, self.plan.steps)
         self.rounds_done = state["rounds_done"]
         self._vector = saved.arrays["model"]

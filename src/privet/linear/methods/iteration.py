@@ -14,7 +14,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, precision, record_clip
 from privet.plans import CentredPlan, FixedOrder, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import Release, Run, centred_gradient_descent, descent_of, projected_sgd
+from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
 
 BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
 _FEWEST_PASSES, _MOST_PASSES = 5, 150
@@ -49,12 +49,12 @@ def train(task: Task) -> Release:
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         release, plan = (
-            centred_gradient_descent(problem, Run(centred, task.source, task.progress), public=public),
+            centred_gradient_descent(problem, task.run(centred), public=public),
             centred.gradients,
         )
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, Run(plan, task.source, task.progress), public=public)
+        release = projected_sgd(problem, task.run(plan), public=public)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 
