@@ -143,6 +143,14 @@ class ClientTrainer:
         check_losses(losses, len(targets))
         return losses
 
+    def check(self, data: Data) -> None:
+        """Raise if the model and the loss cannot be applied to such examples, or if there is no gradient."""
+        *inputs, targets = data
+        here = {name: value.detach().clone().requires_grad_() for name, value in trained_parameters(self.model).items()}
+        with torch.random.fork_rng(devices=[]):  # Random layers must not change the numbers of the run.
+            losses = self.objective(here, tuple(inputs), targets)
+        torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
+
     def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
         """Return one client's update: its model after local training, minus the global model."""
         begun = self.start(weights)
