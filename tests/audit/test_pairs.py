@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from privet.replay import Units
 from scipy import sparse
 
 from privet.audit.pairs import EXTREMES, neighbours, random_table
 from privet.privacy import Adjacency
+from privet.replay import Units
 
 X, LABELS = random_table(7, 2)
 NUMBERS = random_table(7, 2, target_bound=3.0)[1]
@@ -86,7 +86,7 @@ def test_data_is_not_changed():
     [
         (range(5), "Neighbours of a range cannot be made"),
         ((X, LABELS[:3]), r"have \[3, 7\] rows"),
-        (X[:1], "at least 2 units, got 1"),
+        (X[:1], "at least 2 units to have neighbours, got 1"),
     ],
 )
 def test_other_data_is_refused(data, message):

@@ -1,6 +1,7 @@
 """privet audit --replay: settings and scripts, replayed from the command line."""
 
 import json
+import re
 import textwrap
 
 import pytest
@@ -83,28 +84,36 @@ def test_a_script_may_import_from_its_folder_and_write_to_a_folder(script, tmp_p
     assert "log.txt" in found.output
 
 
-def test_a_network_is_replayed_with_records_added_and_removed(script, tmp_path):
-    pytest.importorskip("torch")
-    network = """
-        import torch
-        from privet.deep import make_private
+def test_units_are_added_and_removed_under_that_adjacency(script, tmp_path):
+    sums = """
+        import numpy as np
+        from privet.plans import GradientPlan, Poisson
+        from privet.privacy import NoiseSource
 
-        data = torch.utils.data.TensorDataset(torch.arange(40.0).reshape(20, 2), torch.arange(20) % 2)
+        data = np.random.default_rng(0).standard_normal((20, 2))
+        plan = GradientPlan(Poisson(0.5), 3, 1.0, 2.0, public_n=20, delta=1e-5)
+
+        def clipped(rows):
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            return (rows / np.maximum(1.001 * norms, 1)).sum(axis=0)
 
         def train(data):
-            model = torch.nn.Linear(2, 2)
-            optimizer = torch.optim.SGD(model.parameters(), 0.1)
-            settings = {"budget": (2.0, 1e-4), "epochs": 1, "batch_size": 5, "clip_norm": 1.0, "public_n": 20}
-            private = make_private(model, optimizer, data, loss=torch.nn.CrossEntropyLoss(), **settings)
-            for batch in private.batches():
-                private.step(*batch)
-            return model, private.guarantee
+            steps = plan.run(len(data), NoiseSource())
+            return [step.noisy(clipped(data[step.batch])) for step in steps], plan.guarantee()
     """
-    found = run(script(network), "--json", tmp_path / "a.json")
+    found = run(script(sums), "--json", tmp_path / "a.json")
     assert found.exit_code == 0, found.output
-    assert "without the first unit" in json.loads((tmp_path / "a.json").read_text())["replays"]
-    refused = run(script(network.replace(', "public_n": 20', "")))
-    assert "assumes that the number of examples" in str(refused.exception)
+    replays = json.loads((tmp_path / "a.json").read_text())["replays"]
+    assert {"without the first unit", "one more unit: huge numbers"} <= set(replays)
+    wrong = run(script(sums.replace("1.001 * norms", "0.5 * norms")))
+    assert wrong.exit_code == 1
+    assert re.search(r"VIOLATION: Release \d \(Gaussian noise\) moved by 2 times the bound of 1", wrong.output)
+    public = """
+        from privet.privacy import assumed
+
+        guarantee = plan.guarantee().assuming(assumed("the number of examples is public"))
+    """
+    assert "assumes that the number of examples is public" in str(run(script(sums, public)).exception)
 
 
 def test_settings_are_replayed_and_a_planted_bug_ends_with_exit_code_1(tmp_path, monkeypatch):
@@ -118,7 +127,8 @@ def test_settings_are_replayed_and_a_planted_bug_ends_with_exit_code_1(tmp_path,
     monkeypatch.setattr(OutputPlan, "noisy", lambda self, result, source: noisy(self, 20 * result, source))
     wrong = run(*options)
     assert wrong.exit_code == 1, wrong.output
-    assert "times its bound" in wrong.output
+    assert "VIOLATION: Release 1 (Gaussian noise) moved by" in wrong.output
+    assert "further problems are listed in the file of --json" in wrong.output
 
 
 @pytest.mark.parametrize(

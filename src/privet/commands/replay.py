@@ -22,6 +22,7 @@ from privet.replay import Replayed, replay
 from privet.replay.leftovers import Leftovers
 
 _MODULE = "replayed_script"
+_MOST_LINES = 8  # of problems that are printed
 
 
 def run_estimator(
@@ -124,10 +125,14 @@ def _report(found: Mapping[str, Replayed], output: Path | None, console: Console
     for name, each in refuted.items():
         for problem in each.problems:
             names.setdefault(problem, []).append(name)
+    lines = []
     for problem, where in names.items():
         more = f", and {len(where) - 1} more" if len(where) > 1 else ""
-        text = f"VIOLATION: {problem} ({where[0]}{more})"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        lines.append(f"VIOLATION: {problem} ({where[0]}{more})")
+    if further := len(lines[_MOST_LINES:]):
+        lines[_MOST_LINES:] = [f"{further} further problems are listed in the file of --json."]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if not refuted:
         console.print(
             f"consistent: over {len(found)} pairs of neighbouring datasets, nothing but the noisy releases depends on "
