@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from privet.audit.pairs import EXTREMES, neighbours, random_table
+from privet.audit.pairs import EXTREMES, neighbours, scattered_table
 from privet.privacy import Adjacency
 from privet.replay import Units
 
-X, LABELS = random_table(7, 2)
-NUMBERS = random_table(7, 2, target_bound=3.0)[1]
+X, LABELS = scattered_table(7, 2)
+NUMBERS = scattered_table(7, 2, target_bound=3.0)[1]
 FRAME = pd.DataFrame({"x": X[:, 0], "label": LABELS.astype(float), "name": list("abcdefg")})
 DATASETS = {
     "array": X,

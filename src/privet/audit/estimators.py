@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 
 from privet.audit.distinguish import Distinguished, distinguish
-from privet.audit.pairs import CLASSIFICATION, Pair, neighbours, random_table, target_flip
+from privet.audit.pairs import CLASSIFICATION, Pair, neighbours, scattered_table, target_flip
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import NoiseSource
 from privet.replay import Replayed, replay
@@ -79,7 +79,7 @@ def replay_estimator(
     estimator : PrivateLinearModel
         The estimator with its settings.
     pairs : sequence of Pair or None
-        None means worst-case pairs of n rows and d columns, and neighbours of a random table of at least 12 rows, one
+        None means worst-case pairs of n rows and d columns, and neighbours of a table of at least 12 rows, one
         of whose records gets extreme values.
 
     Returns
@@ -88,7 +88,7 @@ def replay_estimator(
     """
     if pairs is None:
         bound = None if is_classifier(estimator) else getattr(estimator, "target_bound", 1.0)
-        table = random_table(max(n, 12), d, estimator.feature_norm, bound)
+        table = scattered_table(max(n, 12), d, estimator.feature_norm, bound)
         pairs = [*worst_pairs(estimator, n, d), *neighbours(table)]
     estimator = _with_classes(estimator)
     results = {}

@@ -95,16 +95,16 @@ def support_flip(n: int = 1001) -> Pair:
     return Pair((X, np.ones(n)), (second, np.ones(n)), "support flip")
 
 
-def random_table(n: int, d: int, row_norm: float = 1.0, target_bound: float | None = None) -> Table:
-    """Return a table of random rows around ``row_norm``, always the same one.
+def scattered_table(n: int, d: int, row_norm: float = 1.0, target_bound: float | None = None) -> Table:
+    """Return a table of rows in many directions, of norms around ``row_norm``, always the same one.
 
     Targets are the labels 0 and 1 if ``target_bound`` is None, and otherwise numbers between plus and minus the bound.
     """
-    generator = np.random.default_rng(0)  # Only an example, so no privacy depends on it.
-    X = positive("row_norm", row_norm) * generator.standard_normal(_zeros(n, d).shape) / np.sqrt(d)
+    rows = np.cos(np.square(np.arange(1.0, _zeros(n, d).size + 1))).reshape(n, d)
+    X = positive("row_norm", row_norm) * rows * np.sqrt(2 / d)
     if target_bound is None:
         return X, np.arange(n) % 2
-    return X, generator.uniform(-target_bound, target_bound, n)
+    return X, target_bound * np.sin(np.square(np.arange(1.0, n + 1)))
 
 
 SUBNORMAL = 5e-324
