@@ -242,6 +242,8 @@ def _visible(leaf: LastIterate, adjacency: Adjacency) -> float:
 def _cost(move: Move, *, is_pure: bool) -> tuple[float, float]:
     """Return the squared mu and the epsilon that a move costs. One of them is 0."""
     ratio = move.distance / move.scale
+    if ratio == 0:  # a subnormal distance
+        return 0.0, 0.0
     if move.kind in ("Gaussian noise", "lattice noise"):
         return ratio**2, 0.0
     if move.kind.startswith("choice") and not is_pure:

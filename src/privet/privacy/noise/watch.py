@@ -110,6 +110,11 @@ def tilt(
     return _watchers[0].tilt(source, kind, scale, claim, objective, draw) if _watchers else draw()
 
 
+def is_watching() -> bool:
+    """Return whether a watcher sees the draws of this process."""
+    return bool(_watchers)
+
+
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     """Show all draws of this process to a watcher. One watcher at a time sees those of all threads."""
