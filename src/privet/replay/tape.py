@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privet import global_generators
 from privet.privacy.noise.watch import Claim, Source, Tilted
 from privet.replay.moves import VOLUME_SLACK, Move, distance_of, log_volume, point_range, range_of, shape
 from privet.replay.units import Units
@@ -45,6 +46,9 @@ class Draw:
         What the run got: a sample, released values, or a random linear term.
     objective : Tilted or None
         The objective of a random linear term.
+    restore : callable or None
+        Puts the global generators, from which models draw, into the state that they had after the release. A unit more
+        or less in a batch may change how many numbers are drawn from them.
     """
 
     kind: str
@@ -53,6 +57,7 @@ class Draw:
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
+    restore: Callable[[], None] | None = None
 
 
 class Streams:
@@ -113,7 +118,8 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, claim, _copied(drawn)))
+        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=global_generators.kept())
+        self.draws[self._streams.name(source)].append(made)
         return drawn
 
     def tilt(
@@ -221,6 +227,8 @@ class Player:
             number = np.size(first.drawn) if kind.startswith("choice") else 1
             noise = scale if claim is None or claim.scale is None else claim.scale
             self.moves.append(Move(self._releases, kind, distance, self._allowed(first.claim, claim), noise, number))
+        if first.restore is not None:
+            first.restore()
         return _copied(first.drawn)  # type: ignore[no-any-return]
 
     def tilt(

@@ -128,6 +128,11 @@ def unit(place: int) -> int:
     return _watchers[0].unit(place) if _watchers else place
 
 
+def is_watching() -> bool:
+    """Return whether a watcher sees the draws of this process."""
+    return bool(_watchers)
+
+
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     """Show all draws of this process to a watcher. One watcher at a time sees those of all threads."""
