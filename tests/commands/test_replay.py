@@ -138,6 +138,7 @@ def test_settings_are_replayed_and_a_planted_bug_ends_with_exit_code_1(tmp_path,
         (("a.py", "--estimator", "logistic"), "either a script for --replay"),
         (("none.py",), "none.py does not exist"),
         (("--estimator", "forest"), "must be one of logistic"),
+        (("--estimator", "logistic", "--method", "gradient", "--delta", 0), "delta=0 asks for pure epsilon, but"),
         (("--estimator", "logistic", "--json", "/nowhere/a.json"), "does not exist"),
     ],
 )

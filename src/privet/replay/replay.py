@@ -143,7 +143,8 @@ def replay(
         with watching(recorder):
             first = _Outcome.of(train, data, path)
         if first.error is not None and not recorder.draws:
-            raise ValueError("The training refuses the data before it draws anything.") from first.error
+            cause = str(first.error).strip() or type(first.error).__name__
+            raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
         restore()
         player = Player(recorder)
         with watching(player):
