@@ -115,7 +115,7 @@ class _Trials:
     def __init__(self, model: nn.Module, loss: Loss, layout: Layout) -> None:
         self._model, self._loss, self._layout = model, loss, layout
         self._parameters = trained_parameters(model)
-        self._saved, self._generator = SavedState(model, loss), torch.get_rng_state()
+        self._saved, self._random_state = SavedState(model, loss), torch.get_rng_state()
         self._before = digests(model=model, loss=loss)
         self._after: dict[str, dict[str, Entry]] = {}  # By the kind of run.
 
@@ -213,7 +213,7 @@ class _Trials:
         Runs of the same kind must leave the same behind. Random numbers are the same in all runs, so this may depend on
         them, but not on the examples.
         """
-        torch.set_rng_state(self._generator)
+        torch.set_rng_state(self._random_state)
         try:
             yield
             if kind:
