@@ -87,6 +87,8 @@ def _contents(data: Any) -> Iterator[bytes]:
     elif isinstance(data, tuple | list) and data and all(map(_is_problem, data)):  # the rows of several parties
         for party, problem in enumerate(data):
             yield from (b"%d:" % party + content for content in _contents(problem))
+    elif hasattr(data, "tensors"):  # a TensorDataset of torch
+        yield from _rows_of(*data.tensors)
     elif isinstance(data, tuple) and data and all(hasattr(each, "__len__") or hasattr(each, "shape") for each in data):
         yield from _rows_of(*data)
     elif isinstance(data, Mapping):
@@ -97,6 +99,8 @@ def _contents(data: Any) -> Iterator[bytes]:
         yield from (pickle.dumps(row) for row in data.itertuples(index=False, name=None))
     else:
         items = getattr(data, "iloc", data)
+        if hasattr(data, "detach") and not data.dtype.is_complex and data.dtype.itemsize > 2:
+            items = data.detach().cpu().numpy()
         yield from (_content(items[i]) for i in range(len(data)))
 
 
