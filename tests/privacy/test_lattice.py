@@ -15,7 +15,7 @@ from scipy.stats import norm
 from privet.privacy import Adjacency, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
-from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.lattice import LatticeLaw, _check_log_concave, rounded, rounded_shift
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 
@@ -135,6 +135,20 @@ def test_laws_that_are_not_log_concave_are_refused(law, tail):
     """Between steps of 2^bits they have bumps, which a shift reveals although the distribution function does not."""
     with pytest.raises(ValueError, match="not log-concave"):
         law.comparison(tail)
+
+
+@pytest.mark.parametrize("law", [LatticeLaw(12, 2, 3), LatticeLaw(9, 4, 3), LatticeLaw(20, 2, 2), LatticeLaw(3, 6, 4)])
+def test_laws_are_log_concave_up_to_the_first_bump_and_not_further(law):
+    counts = [0, *by_hand(law), 0]
+    bumps = [
+        x
+        for x in range(law.reach + 1)
+        if counts[law.reach + x] * counts[law.reach + x + 2] >= counts[law.reach + x + 1] ** 2
+    ]
+    for until in bumps[:3]:
+        with pytest.raises(ValueError, match="not log-concave"):
+            _check_log_concave(law, until)
+    _check_log_concave(law, min(bumps, default=law.reach + 1) - 1)
 
 
 @pytest.mark.parametrize("tail", [1.0, 1e-300, 0.0])
