@@ -6,6 +6,7 @@ composition of private releases conditions on. A sum may move only as far as its
 """
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class Draw:
     objective : Tilted or None
         The objective of a random linear term.
     restore : callable or None
-        Puts the global generators, from which models draw, into the state that they had after the release. A unit more
-        or less in a batch may change how many numbers are drawn from them.
+        Puts the global generators, from which models of torch draw, into the state that they had after the release. A
+        unit more or less in a batch may change how many numbers are drawn from them.
     """
 
     kind: str
@@ -117,7 +118,8 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=global_generators.kept())
+        restore = global_generators.kept() if "torch" in sys.modules else None
+        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=restore)
         self.draws[self._streams.name(source)].append(made)
         return drawn
 
@@ -173,7 +175,7 @@ class Player:
         return drawn if not isinstance(drawn, np.ndarray) else drawn.copy()  # type: ignore[return-value]
 
     def _batch(self, drawn: NDArray[np.int64], stream: str) -> NDArray[np.int64]:
-        places = self.units.counterpart()[drawn]
+        places = self.units.counterpart[drawn]
         places = places[places >= 0]
         if self.units.mine is None and self.units.other is not None:  # added: in every other batch
             self._batches[stream] += 1
@@ -187,7 +189,7 @@ class Player:
         return np.append(drawn, n - 1) if is_longer and self._batches[stream] % 2 else drawn[drawn < n]
 
     def _order(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = self.units.counterpart()[drawn]
+        places = self.units.counterpart[drawn]
         places = places[places >= 0]
         if self.units.mine is None and self.units.other is not None:
             places = np.append(self.units.other, places)
@@ -287,7 +289,7 @@ def _may_contain(claim: Claim, place: int | None, n: int) -> bool:
         return True
     if isinstance(claim.batch, slice):
         return place in range(n)[claim.batch]
-    return bool(np.isin(place, claim.batch))
+    return bool((claim.batch == place).any())
 
 
 def _copied(values: Any) -> Any:
