@@ -87,7 +87,7 @@ class LocalTraining:
 
 def order_source(random_state: int | None, rounds_done: int, client: int) -> OrderSource:
     """Return the source of one client's example order in one round. An integer makes it the same in every engine."""
-    return OrderSource(random_state, purpose=f"local order of client {client} in round {rounds_done}")
+    return OrderSource(random_state, f"local order of client {{}} in round {rounds_done}", client)
 
 
 class ClientTrainer:

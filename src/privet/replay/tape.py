@@ -92,6 +92,7 @@ class Recorder:
     def __init__(self, units: Units) -> None:
         self.units = units
         self.draws: dict[str, list[Draw]] = defaultdict(list)
+        self.key: bytes | None = None
         self._streams = Streams()
         self._batches: dict[str, int] = defaultdict(int)
 
@@ -138,6 +139,15 @@ class Recorder:
         self.draws[self._streams.name(source)].append(kept)
         return drawn
 
+    def secret(self, draw: Callable[[], bytes]) -> bytes:
+        """Return one key for all random orders on which no guarantee rests."""
+        self.key = draw() if self.key is None else self.key
+        return self.key
+
+    def unit(self, place: int) -> int:
+        """Return the place in the first dataset."""
+        return place
+
 
 class Player:
     """Gives the second run the samples and the released values of the first one, and measures what moved."""
@@ -146,7 +156,7 @@ class Player:
         self.units = recorded.units
         self.moves: list[Move] = []
         self.problem: str | None = None
-        self._draws = recorded.draws
+        self._draws, self._key = recorded.draws, recorded.key
         self._streams = Streams()
         self._next: dict[str, int] = defaultdict(int)
         self._releases = 0
@@ -249,6 +259,17 @@ class Player:
             most = claim.volume * (1 + VOLUME_SLACK)
             self.moves.append(Move(self._releases, "change of volume", volume, most, 1.0))
         return term - change, error  # type: ignore[return-value]
+
+    def secret(self, draw: Callable[[], bytes]) -> bytes:
+        """Return the key of the first run."""
+        return draw() if self._key is None else self._key
+
+    def unit(self, place: int) -> int:
+        """Return the place in the first dataset of the unit at a place in the second one. A new unit has its own."""
+        if not self.units.are_known or not 0 <= place < self.units.n:
+            return place
+        found = np.flatnonzero(self.units.counterpart() == place)
+        return int(found[0]) if found.size else self.units.place.size
 
     def _allowed(self, first: Claim | None, second: Claim | None) -> float:
         """Return how far a release may move: not at all if the differing unit is in neither batch."""
