@@ -7,7 +7,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -21,30 +20,28 @@ def kept() -> Callable[[], None]:
     torch = sys.modules.get("torch")  # if torch is not loaded, nobody draws from its generator
     of_torch = None if torch is None else torch.default_generator.get_state()
 
-    def restore() -> None:  # Setting a state takes longer than comparing it.
-        if random.getstate() != of_python:
-            random.setstate(of_python)
-        if not _equal(np.random.get_state(), of_numpy):  # noqa: NPY002
-            np.random.set_state(of_numpy)  # noqa: NPY002
-        if torch is not None and not torch.equal(torch.default_generator.get_state(), of_torch):
+    def restore() -> None:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        if torch is not None:
             torch.default_generator.set_state(of_torch)
 
     return restore
 
 
-def _equal(first: Any, second: Any) -> bool:
-    """Return whether two states of numpy's generator are equal."""
-    return first[2:] == second[2:] and np.array_equal(first[1], second[1])
+def seed(number: int) -> None:
+    """Seed all generators."""
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(number)
 
 
 @contextmanager
-def seeded_alike(seed: int) -> Iterator[None]:
+def seeded_alike(number: int) -> Iterator[None]:
     """Seed the global generators, so that they give the same numbers in every process, and restore them afterwards."""
     restore = kept()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(seed)
+    seed(number)
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ composition of private releases conditions on. A sum may move only as far as its
 """
 
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,9 +46,6 @@ class Draw:
         What the run got: a sample, released values, or a random linear term.
     objective : Tilted or None
         The objective of a random linear term.
-    restore : callable or None
-        Puts the global generators, from which models of torch draw, into the state that they had after the release. A
-        unit more or less in a batch may change how many numbers are drawn from them.
     """
 
     kind: str
@@ -58,7 +54,6 @@ class Draw:
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
-    restore: Callable[[], None] | None = None
 
 
 class Streams:
@@ -86,7 +81,9 @@ class Recorder:
     """Keeps every draw of the first run.
 
     The unit that only the first dataset has is put into every other batch, so that its influence is seen. This is one
-    of the samples that could have been drawn, and the checks hold for each of them.
+    of the samples that could have been drawn, and the checks hold for each of them. Models and datasets may draw from
+    global generators, and a unit more or less in a batch changes how many numbers they draw. After each release, these
+    generators are therefore seeded alike in both runs.
     """
 
     def __init__(self, units: Units) -> None:
@@ -95,6 +92,7 @@ class Recorder:
         self.key: bytes | None = None
         self._streams = Streams()
         self._batches: dict[str, int] = defaultdict(int)
+        self._releases = 0
 
     @property
     def all_draws(self) -> list[Draw]:
@@ -119,9 +117,9 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        restore = global_generators.kept() if "torch" in sys.modules else None
-        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=restore)
-        self.draws[self._streams.name(source)].append(made)
+        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, claim, _copied(drawn)))
+        self._releases += 1
+        global_generators.seed(self._releases)
         return drawn
 
     def tilt(
@@ -135,6 +133,7 @@ class Recorder:
     ) -> T:
         """Keep the random linear term."""
         drawn = draw()
+        self._releases += 1
         kept = Draw(f"linear term, {kind}", None, scale, claim, _copied(drawn), objective)
         self.draws[self._streams.name(source)].append(kept)
         return drawn
@@ -229,8 +228,7 @@ class Player:
             number = np.size(first.drawn) if kind.startswith("choice") else 1
             noise = scale if claim is None or claim.scale is None else claim.scale
             self.moves.append(Move(self._releases, kind, distance, self._allowed(first.claim, claim), noise, number))
-        if first.restore is not None:
-            first.restore()
+        global_generators.seed(self._releases)
         return _copied(first.drawn)  # type: ignore[no-any-return]
 
     def tilt(
@@ -268,7 +266,7 @@ class Player:
         """Return the place in the first dataset of the unit at a place in the second one. A new unit has its own."""
         if not self.units.are_known or not 0 <= place < self.units.n:
             return place
-        found = np.flatnonzero(self.units.counterpart() == place)
+        found = np.flatnonzero(self.units.counterpart == place)
         return int(found[0]) if found.size else self.units.place.size
 
     def _allowed(self, first: Claim | None, second: Claim | None) -> float:
