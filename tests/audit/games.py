@@ -83,7 +83,7 @@ def fixed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     start = NoiseSource._start
 
     def always_the_same(self: NoiseSource) -> None:
-        if not self._purpose.startswith("planted"):
+        if not self.purpose.startswith("planted"):
             self._seed = 0
         start(self)
 

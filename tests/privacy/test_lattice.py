@@ -1,7 +1,10 @@
 """The law of noise made from fair bits, and the privacy that it gives."""
 
 import math
+from fractions import Fraction
+from itertools import accumulate
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,6 +101,24 @@ def test_the_comparison_is_tight():
     assert np.diff(ndtri(below[inner])).max() <= step
 
 
+@pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(20, 6, 3), 1e-4), (LatticeLaw(90, 6, 3), 1e-9)])
+def test_the_comparison_is_rounded_up(law, tail):
+    """Both numbers are at least the exact ones, which need more digits than floating point has."""
+    step, distance = law.comparison(tail)
+    upper = by_hand(law)[law.reach :]
+    survival = list(accumulate(upper[::-1]))[::-1]  # 2^bits_drawn times P(X >= x)
+    total = 1 << law.bits_drawn
+    inside = next(x for x, mass in enumerate(survival) if 2 * mass <= Fraction(tail) * total)
+    assert Fraction(distance) >= Fraction(2 * survival[inside], total)
+    with mpmath.workdps(40):
+
+        def z(mass):  # where a standard normal exceeds with this probability
+            return mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(mass) / total)
+
+        exact = max(upper[x] / (total * mpmath.npdf(z(survival[x + 1]))) for x in range(inside))
+        assert exact <= step <= exact * (1 + mpmath.mpf("2e-9"))
+
+
 def test_twice_the_step_would_be_refuted():
     """The bound is tight: a law that is half as wide violates it."""
     law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
@@ -175,3 +196,16 @@ class TestAccounting:
     def test_a_dictionary_restores_the_event(self):
         event = NearlyGaussian(0.3, 1e-7)
         assert event_from_dict(event.to_dict()) == event
+
+
+def test_the_shift_allows_for_the_rounding_of_products():
+    """Near 2^50, products with the scale are rounded to eighths, so that a sum moves by more than 1 beyond its move."""
+    scale, one, other = 3.1, 363193518335842.75, 363193518335855.94
+    moved = abs(rounded(np.array([other]), scale) - rounded(np.array([one]), scale)).item()
+    assert moved > (Fraction(other) - Fraction(one)) * Fraction(scale) + Fraction(11, 10)
+    assert moved <= rounded_shift(other - one, scale, 1, 2.0**50)
+    for sensitivity, dimension in ((1.7, 1), (1e-3, 4)):
+        per_coordinate = 1 + Fraction(2**50) / 2**52
+        exact = Fraction(sensitivity) * Fraction(scale) + math.isqrt(dimension) * per_coordinate
+        found = Fraction(rounded_shift(sensitivity, scale, dimension, 2.0**50))
+        assert exact <= found <= exact * (1 + Fraction(1, 10**11))

@@ -42,7 +42,7 @@ def opposite_row(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
     """Return tables with one row of full norm, which has the opposite sign in the second table."""
     X = _zeros(n, d)
     X[0, 0] = positive("row_norm", row_norm)
-    return Pair((X, _labels(n, 1)), (-X, _labels(n, 1)), "opposite row")
+    return Pair((X, _labels(n, 1)), (0.0 - X, _labels(n, 1)), "opposite row")
 
 
 def outlier(n: int = 20, d: int = 2, row_norm: float = 1.0) -> Pair:
@@ -65,7 +65,7 @@ def extreme_row(n: int = 3, d: int = 2, row_norm: float = 1.0) -> Pair:
     """Return tables with one row far beyond the bound, which has the opposite sign in the second table."""
     X = _zeros(n, d)
     X[0, 0] = 1e6 * positive("row_norm", row_norm)
-    return Pair((X, _labels(n, 1)), (-X, _labels(n, 1)), "extreme row")
+    return Pair((X, _labels(n, 1)), (0.0 - X, _labels(n, 1)), "extreme row")
 
 
 def target_flip(n: int = 3, d: int = 2, row_norm: float = 1.0, target_bound: float = 1.0) -> Pair:
@@ -74,7 +74,7 @@ def target_flip(n: int = 3, d: int = 2, row_norm: float = 1.0, target_bound: flo
     X[0, 0] = positive("row_norm", row_norm)
     y = np.zeros(n)
     y[0] = positive("target_bound", target_bound)
-    return Pair((X, y), (X.copy(), -y), "target flip")
+    return Pair((X, y), (X.copy(), 0.0 - y), "target flip")
 
 
 def support_flip(n: int = 1001) -> Pair:

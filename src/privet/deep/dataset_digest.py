@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from privet.deep.global_generators import seeded_alike
+from privet.global_generators import seeded_alike
 
 SAMPLE = 64
 """How many examples are read of a dataset that cannot be read in full."""

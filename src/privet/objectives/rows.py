@@ -91,6 +91,11 @@ class BoundedRows:
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
+    def matrix(self) -> Any:
+        """The rows without the constant column, as an array or a sparse matrix."""
+        return self._X
+
+    @property
     def reach(self) -> float:
         """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
 

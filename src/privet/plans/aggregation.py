@@ -100,7 +100,12 @@ class AggregationPlan:
             )
         plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, delta=budget.delta)
         excess = plan.shift / shift
-        while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers are rounded, too
+        while (epsilon := plan.guarantee().epsilon) > budget.epsilon:  # products of large numbers are rounded, too
+            if not math.isfinite(epsilon):  # A smaller scale cannot help if the tails alone exceed delta.
+                raise ValueError(
+                    f"the tails of the noise have more probability than delta = {budget.delta:g} allows: use a larger "
+                    "delta"
+                )
             excess *= 1 + 1e-6
             plan = replace(plan, scale=scale / excess)
         return plan

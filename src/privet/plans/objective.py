@@ -227,7 +227,7 @@ class ObjectivePlan:
         and is covered by the noise that is added to the minimiser. Audits by replay need the ``objective``.
         """
         draw = source.real_k_norm if self.is_pure else source.real_gaussian
-        term, error = draw(shape, self.scale, Claim(2 * self.lipschitz), objective)
+        term, error = draw(shape, self.scale, Claim(2 * self.lipschitz, volume=self.volume_loss), objective)
         size = math.prod(shape)
         if not (float(np.linalg.norm(term)) <= self.longest_term(size) and error <= self.largest_error(size)):
             raise RuntimeError(

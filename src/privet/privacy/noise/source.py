@@ -59,7 +59,7 @@ class NoiseSource:
 
     def __init__(self, seed: int | None = None, purpose: str = "") -> None:
         self._seed = None if seed is None else whole("the seed (random_state)", seed)
-        self._purpose = purpose
+        self.purpose = purpose
         self._start()
         _SOURCES.add(self)
 
@@ -69,7 +69,7 @@ class NoiseSource:
         if self._seed is None:
             key = _system_key()
         else:
-            key = hashlib.sha256(f"privet noise key\x00{self._seed}\x00{self._purpose}".encode()).digest()
+            key = hashlib.sha256(f"privet noise key\x00{self._seed}\x00{self.purpose}".encode()).digest()
         self._process = os.getpid()
         self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
@@ -120,7 +120,7 @@ class NoiseSource:
         """
         step = release.checked_grid(std, grid, "std")
         return watch.release(
-            "Gaussian", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
+            self, "Gaussian noise", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
         )
 
     def _rounded_gaussian(
@@ -156,7 +156,7 @@ class NoiseSource:
         (docs/proofs.md, section 26), drawn exactly. The step of the grid depends on scale and d only.
         """
         scale = positive("scale", scale)
-        return watch.release("K-norm", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
+        return watch.release(self, "K-norm noise", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
 
     def _rounded_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
         flat, result = _flat_pair(values)
@@ -172,13 +172,13 @@ class NoiseSource:
         Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
         ``claim`` says how far its sum of gradients can move; an audit by replay needs the ``objective`` as well.
         """
-        return watch.tilt("Gaussian", std, claim, objective, lambda: self._real_gaussian(shape, std))
+        return watch.tilt(self, "Gaussian noise", std, claim, objective, lambda: self._real_gaussian(shape, std))
 
     def real_k_norm(
         self, shape: tuple[int, ...], scale: float, claim: Claim | None = None, objective: Tilted | None = None
     ) -> tuple[NDArray[np.float64], float]:
         """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
-        return watch.tilt("K-norm", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
+        return watch.tilt(self, "K-norm noise", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
 
     def _real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
         drawn = self._normals().take(math.prod(shape)).spend_filled()
@@ -202,14 +202,18 @@ class NoiseSource:
 
     def add_lattice(self, values: NDArray[np.int64], law: LatticeLaw, claim: Claim | None = None) -> NDArray[np.int64]:
         """Return integers plus independent noise that is distributed by ``law``."""
-        return watch.release("lattice", values, law.std, claim, lambda: values + self.lattice(values.size, law))
+        return watch.release(
+            self, "lattice noise", values, law.std, claim, lambda: values + self.lattice(values.size, law)
+        )
 
     def top(self, scores: NDArray[Any], scale: float, number: int = 1, claim: Claim | None = None) -> Indices:
         """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
 
         See :func:`privet.privacy.noise.choices.race`.
         """
-        return watch.release("choice", scores, scale, claim, lambda: choices.race(scores, scale, number, self._words()))
+        return watch.release(
+            self, "choice", scores, scale, claim, lambda: choices.race(scores, scale, number, self._words())
+        )
 
     def top_point(
         self, starts: Indices, scores: NDArray[Any], end: int, scale: float, claim: Claim | None = None
@@ -224,15 +228,15 @@ class NoiseSource:
             run = int(choices.race(scores, scale, 1, self._words(), sizes)[0])
             return int(starts[run]) + int(self._live().integers(sizes[run]))
 
-        return watch.release("choice of a point", (starts, scores), scale, claim, draw)
+        return watch.release(self, "choice of a point", (starts, scores), scale, claim, draw)
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return an index drawn with probability proportional to its weight, for instance of a random stop."""
-        return watch.sample("index", len(weights), lambda: sampling.weighted_index(weights, self._words()))
+        return watch.sample(self, "index", len(weights), lambda: sampling.weighted_index(weights, self._words()))
 
     def below(self, bound: int) -> int:
         """Return one of the integers 0, ..., bound - 1, all equally likely."""
-        return watch.sample("number", count("bound", bound), lambda: int(self._live().integers(bound)))
+        return watch.sample(self, "number", count("bound", bound), lambda: int(self._live().integers(bound)))
 
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
@@ -240,17 +244,21 @@ class NoiseSource:
         The law is exact. If the batch is a small part of many units, the time is proportional to the batch.
         """
         n, rate = count("n", n, at_least=0), probability("rate", rate)
-        return watch.sample("Poisson batch", n, lambda: sampling.poisson_sample(n, rate, self._words(), self._subset))
+        return watch.sample(
+            self, "Poisson batch", n, lambda: sampling.poisson_sample(n, rate, self._words(), self._subset)
+        )
 
     def fixed_batch(self, n: int, size: int) -> Indices:
         """Return the sorted indices of a uniformly random set of ``size`` of n units, without replacement."""
         if count("size", size) > count("n", n):
             raise ValueError(f"a batch of size {size} cannot be drawn from n = {n} units without replacement")
-        return watch.sample("batch", n, lambda: self._subset(n, size))
+        return watch.sample(self, "batch", n, lambda: self._subset(n, size))
 
     def permutation(self, n: int) -> Indices:
         """Return 0, ..., n - 1 in a uniformly random order."""
-        return watch.sample("order", count("n", n), lambda: np.asarray(self._live().permutation(n), dtype=np.int64))
+        return watch.sample(
+            self, "order", count("n", n), lambda: np.asarray(self._live().permutation(n), dtype=np.int64)
+        )
 
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)

@@ -32,12 +32,16 @@ class Claim:
     scale : float or None
         The standard deviation of the Gaussian noise, or the scale of the exponential noise, that the guarantee accounts
         for. None if it is that of the draw.
+    volume : float or None
+        For a random linear term: how far the logarithm of the Jacobian determinant can move, by which minimisers and
+        linear terms correspond.
     """
 
     bound: float
     batch: NDArray[np.int64] | slice | None = None
     n: int | None = None
     scale: float | None = None
+    volume: float | None = None
 
 
 class Tilted(Protocol):
@@ -47,23 +51,35 @@ class Tilted(Protocol):
         """Return the gradient of the sum of losses and penalties, without the linear term."""
         ...
 
-    def hessian(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Return the matrix of second derivatives of the same sum."""
-        ...
+
+class Source(Protocol):
+    """A source of noise, as a watcher sees it."""
+
+    purpose: str
 
 
 class Watcher(Protocol):
-    """Sees all draws, in their order, and returns what the caller gets in their place."""
+    """Sees all draws of each source, in their order, and returns what the caller gets in their place."""
 
-    def sample(self, kind: str, n: int, draw: Callable[[], T]) -> T:
+    def sample(self, source: Source, kind: str, n: int, draw: Callable[[], T]) -> T:
         """Return a random sample of, or an order of, ``n`` units."""
         ...
 
-    def release(self, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]) -> T:
+    def release(
+        self, source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]
+    ) -> T:
         """Return the values with their noise, or a choice by noisy scores. ``kind`` names the law of the noise."""
         ...
 
-    def tilt(self, kind: str, scale: float, claim: Claim | None, objective: Tilted | None, draw: Callable[[], T]) -> T:
+    def tilt(
+        self,
+        source: Source,
+        kind: str,
+        scale: float,
+        claim: Claim | None,
+        objective: Tilted | None,
+        draw: Callable[[], T],
+    ) -> T:
         """Return the random linear term of an objective, with a bound on its error."""
         ...
 
@@ -72,19 +88,26 @@ _watchers: list[Watcher] = []  # at most one
 _lock = threading.Lock()
 
 
-def sample(kind: str, n: int, draw: Callable[[], T]) -> T:
+def sample(source: Source, kind: str, n: int, draw: Callable[[], T]) -> T:
     """Draw a sample, before the eyes of the watcher if there is one."""
-    return _watchers[0].sample(kind, n, draw) if _watchers else draw()
+    return _watchers[0].sample(source, kind, n, draw) if _watchers else draw()
 
 
-def release(kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]) -> T:
+def release(source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]) -> T:
     """Draw a noisy release, before the eyes of the watcher if there is one."""
-    return _watchers[0].release(kind, values, scale, claim, draw) if _watchers else draw()
+    return _watchers[0].release(source, kind, values, scale, claim, draw) if _watchers else draw()
 
 
-def tilt(kind: str, scale: float, claim: Claim | None, objective: Tilted | None, draw: Callable[[], T]) -> T:
+def tilt(
+    source: Source,
+    kind: str,
+    scale: float,
+    claim: Claim | None,
+    objective: Tilted | None,
+    draw: Callable[[], T],
+) -> T:
     """Draw a random linear term, before the eyes of the watcher if there is one."""
-    return _watchers[0].tilt(kind, scale, claim, objective, draw) if _watchers else draw()
+    return _watchers[0].tilt(source, kind, scale, claim, objective, draw) if _watchers else draw()
 
 
 @contextmanager

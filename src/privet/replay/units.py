@@ -1,0 +1,128 @@
+"""Which units of two neighbouring datasets are the same, found by comparing their content."""
+
+import pickle
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of two datasets that differ in one unit.
+
+    Attributes
+    ----------
+    place : array of int
+        Place in the second dataset of each unit of the first one, or -1 if the second dataset does not have it.
+    n : int
+        Number of units in the second dataset.
+    are_known : bool
+        Whether the differing unit is known. Otherwise each sum may move.
+    """
+
+    place: NDArray[np.int64]
+    n: int
+    are_known: bool = True
+
+    @classmethod
+    def of(cls, first: Any, second: Any) -> "Units":
+        """Match units with the same content, in their order.
+
+        Raise ValueError if more than one unit of a dataset is not in the other one.
+        """
+        waiting: dict[bytes, deque[int]] = defaultdict(deque)
+        contents = list(_contents(second))
+        for number, content in enumerate(contents):
+            waiting[content].append(number)
+        mine = list(_contents(first))
+        place = np.full(len(mine), -1, dtype=np.int64)
+        for unit, content in enumerate(mine):
+            if unit < len(contents) and contents[unit] == content:  # do not shift runs of equal units
+                waiting[content].remove(unit)
+                place[unit] = unit
+        for unit, content in enumerate(mine):
+            if place[unit] < 0 and waiting[content]:
+                place[unit] = waiting[content].popleft()
+        missing, added = int((place < 0).sum()), sum(map(len, waiting.values()))
+        if max(missing, added) > 1:
+            raise ValueError(
+                f"The datasets are not neighbours: {missing} units of the first are not in the second, and {added} the "
+                "other way round. Neighbouring datasets differ in one unit, which is replaced, added or removed."
+            )
+        return cls(place, len(contents))
+
+    @classmethod
+    def unknown(cls) -> "Units":
+        """Return units of which nothing is known, except that every draw takes the same ones in both runs."""
+        return cls(np.zeros(0, dtype=np.int64), 0, are_known=False)
+
+    @property
+    def mine(self) -> int | None:
+        """The place in the first dataset of the unit that only it has."""
+        found = np.flatnonzero(self.place < 0)
+        return int(found[0]) if found.size else None
+
+    @property
+    def other(self) -> int | None:
+        """The place in the second dataset of the unit that only it has."""
+        found = np.setdiff1d(np.arange(self.n), self.place)
+        return int(found[0]) if found.size else None
+
+    def counterpart(self) -> NDArray[np.int64]:
+        """Return the places in the second dataset, where a replaced unit has the place of its replacement."""
+        place, mine, other = self.place.copy(), self.mine, self.other
+        if mine is not None and other is not None:
+            place[mine] = other
+        return place
+
+
+def _contents(data: Any) -> Iterator[bytes]:
+    """Yield the content of each unit: a row of one or several tables, or an item of a sequence."""
+    if isinstance(data, tuple) and data and all(hasattr(each, "__len__") or hasattr(each, "shape") for each in data):
+        columns = [list(_contents(each)) for each in data]
+        if len({len(each) for each in columns}) != 1:
+            raise ValueError(f"The parts of the data have {[len(each) for each in columns]} rows. They must agree.")
+        for parts in zip(*columns, strict=True):
+            yield pickle.dumps(parts)
+    elif hasattr(data, "rows") and hasattr(data, "targets"):  # a problem of a solver
+        yield from _contents((data.rows.matrix, data.targets))
+    elif isinstance(data, Mapping):
+        for key, item in data.items():
+            yield _content((key, item))
+    elif hasattr(data, "tocsr"):
+        rows = data.tocsr()
+        for i in range(rows.shape[0]):
+            part = slice(rows.indptr[i], rows.indptr[i + 1])
+            order = np.argsort(rows.indices[part])
+            yield rows.indices[part][order].tobytes() + b"|" + rows.data[part][order].tobytes()
+    elif hasattr(data, "itertuples"):
+        for row in data.itertuples(index=False, name=None):
+            yield pickle.dumps(row)
+    else:
+        for i in range(len(data)):
+            yield _content(data[i] if not hasattr(data, "iloc") else data.iloc[i])
+
+
+def _content(item: Any) -> bytes:
+    """Return the bytes of an item. Tensors and arrays count by their values."""
+    if hasattr(item, "detach"):
+        item = item.detach().cpu()
+        return repr((item.dtype, tuple(item.shape))).encode() + bytes(_torch_bytes(item))
+    if isinstance(item, np.ndarray | np.generic):
+        array = np.asarray(item)
+        return pickle.dumps(array.tolist()) if array.dtype == object else array.tobytes()
+    if isinstance(item, tuple | list):
+        return pickle.dumps([_content(each) for each in item])
+    if hasattr(item, "_fields"):
+        return pickle.dumps([_content(getattr(item, name)) for name in item._fields])
+    return pickle.dumps(item)
+
+
+def _torch_bytes(tensor: Any) -> bytes:
+    import torch
+
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
