@@ -177,7 +177,17 @@ def predict(
 
 @app.command(cls=DescribedCommand)
 def audit(
-    model: Annotated[Path | None, typer.Argument(help="A model saved by privet fit.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(help="A model saved by privet fit, or with --replay a training script.")
+    ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Replay the training of a script, or of --estimator, on neighbouring data. A script defines "
+            "train(data) and data, and may define neighbour, neighbours, guarantee and folder.",
+        ),
+    ] = False,
     train: Annotated[Path | None, typer.Option(help="The table that the model was trained on.")] = None,
     holdout: Annotated[Path | None, typer.Option(help="Similar rows that the model was not trained on.")] = None,
     estimator: Annotated[
@@ -200,10 +210,18 @@ def audit(
     from privet.commands import audit as command
 
     if (model is None) == (estimator is None):
-        raise ValueError("Give either a model file with --train and --holdout, or --estimator.")
+        raise ValueError(
+            "Give either a script for --replay, or --estimator."
+            if replay
+            else "Give either a model file with --train and --holdout, or --estimator."
+        )
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must lie in (0, 1), got {confidence:g}.")
-    if model is not None:
+    if model is not None and replay:
+        from privet.commands import replay as replays
+
+        leaks = replays.run_script(model, output=json, console=Console())
+    elif model is not None:
         if train is None or holdout is None:
             raise ValueError(
                 "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
@@ -215,8 +233,15 @@ def audit(
         if estimator not in MODELS:
             raise ValueError(f"--estimator must be one of {', '.join(MODELS)}, got {estimator!r}.")
         subject = MODELS[estimator](epsilon=epsilon, delta=delta, method=method, alpha=alpha)
-        sizes = {"rows": rows, "columns": columns, "runs": runs}
-        leaks = command.run_estimator(subject, **sizes, confidence=confidence, output=json, console=Console())
+        sizes = {"rows": rows, "columns": columns}
+        if replay:
+            from privet.commands import replay as replays
+
+            leaks = replays.run_estimator(subject, **sizes, output=json, console=Console())
+        else:
+            leaks = command.run_estimator(
+                subject, **sizes, runs=runs, confidence=confidence, output=json, console=Console()
+            )
     if leaks:
         raise typer.Exit(1)
 

@@ -207,6 +207,11 @@ def test_epsilons_at_their_limits():
     assert huge[-1] == pytest.approx(gdp_epsilon(1e6, 1e-5), rel=1e-9)
 
 
+def test_epsilons_of_many_large_mus_keep_to_their_delta():
+    mus = np.linspace(1e4, 1.9e4, 2000)
+    assert np.all(log_gdp_deltas(mus, gdp_epsilons(mus, 0.1)) <= math.log(0.1))
+
+
 @settings(max_examples=150, deadline=None)
 @given(mu=log_uniform(1e-6, 50), epsilon=log_uniform(1e-6, 500))
 def test_logarithms_of_many_deltas_are_those_of_the_profile(mu, epsilon):

@@ -87,7 +87,7 @@ class LocalTraining:
 
 def order_source(random_state: int | None, rounds_done: int, client: int) -> OrderSource:
     """Return the source of one client's example order in one round. An integer makes it the same in every engine."""
-    return OrderSource(random_state, purpose=f"local order of client {client} in round {rounds_done}")
+    return OrderSource(random_state, f"local order of client {{}} in round {rounds_done}", client)
 
 
 class ClientTrainer:
@@ -142,6 +142,14 @@ class ClientTrainer:
         losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
         check_losses(losses, len(targets))
         return losses
+
+    def check(self, data: Data) -> None:
+        """Raise if the model and the loss cannot be applied to such examples, or if there is no gradient."""
+        *inputs, targets = data
+        here = {name: value.detach().clone().requires_grad_() for name, value in trained_parameters(self.model).items()}
+        with torch.random.fork_rng(devices=[]):  # Random layers must not change the numbers of the run.
+            losses = self.objective(here, tuple(inputs), targets)
+        torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
 
     def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
         """Return one client's update: its model after local training, minus the global model."""

@@ -63,7 +63,7 @@ def shape(values: Any) -> tuple[int, ...]:
 
 def distance_of(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Return the l2 distance, 0 only if all bits agree, and infinity if a value is not finite."""
-    if first.dtype == second.dtype and first.tobytes() == second.tobytes():
+    if first.dtype == second.dtype and np.array_equal(_bits(first), _bits(second)):
         return 0.0
     change = np.asarray(second, np.float64) - np.asarray(first, np.float64)
     if not np.isfinite(change).all():
@@ -71,6 +71,11 @@ def distance_of(first: NDArray[Any], second: NDArray[Any]) -> float:
     largest = float(np.abs(change).max())
     distance = largest * float(np.linalg.norm(change / largest)) if largest else 0.0
     return max(distance, math.ulp(0.0))
+
+
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return flat.view(np.uint64 if flat.dtype.itemsize == 8 else np.uint8)
 
 
 def range_of(change: NDArray[Any]) -> float:

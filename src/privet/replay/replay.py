@@ -143,7 +143,8 @@ def replay(
         with watching(recorder):
             first = _Outcome.of(train, data, path)
         if first.error is not None and not recorder.draws:
-            raise ValueError("The training refuses the data before it draws anything.") from first.error
+            cause = str(first.error).strip() or type(first.error).__name__
+            raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
         restore()
         player = Player(recorder)
         with watching(player):
@@ -242,6 +243,8 @@ def _visible(leaf: LastIterate, adjacency: Adjacency) -> float:
 def _cost(move: Move, *, is_pure: bool) -> tuple[float, float]:
     """Return the squared mu and the epsilon that a move costs. One of them is 0."""
     ratio = move.distance / move.scale
+    if ratio == 0:  # a subnormal distance
+        return 0.0, 0.0
     if move.kind in ("Gaussian noise", "lattice noise"):
         return ratio**2, 0.0
     if move.kind.startswith("choice") and not is_pure:

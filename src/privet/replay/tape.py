@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privet import global_generators
 from privet.privacy.noise.watch import Claim, Source, Tilted
 from privet.replay.moves import VOLUME_SLACK, Move, distance_of, log_volume, point_range, range_of, shape
 from privet.replay.units import Units
@@ -45,6 +46,9 @@ class Draw:
         What the run got: a sample, released values, or a random linear term.
     objective : Tilted or None
         The objective of a random linear term.
+    restore : callable or None
+        Puts the global generators, from which models draw, into the state that they had after the release. A unit more
+        or less in a batch may change how many numbers are drawn from them.
     """
 
     kind: str
@@ -53,6 +57,7 @@ class Draw:
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
+    restore: Callable[[], None] | None = None
 
 
 class Streams:
@@ -86,6 +91,7 @@ class Recorder:
     def __init__(self, units: Units) -> None:
         self.units = units
         self.draws: dict[str, list[Draw]] = defaultdict(list)
+        self.key: bytes | None = None
         self._streams = Streams()
         self._batches: dict[str, int] = defaultdict(int)
 
@@ -112,7 +118,8 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, claim, _copied(drawn)))
+        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=global_generators.kept())
+        self.draws[self._streams.name(source)].append(made)
         return drawn
 
     def tilt(
@@ -130,6 +137,15 @@ class Recorder:
         self.draws[self._streams.name(source)].append(kept)
         return drawn
 
+    def secret(self, draw: Callable[[], bytes]) -> bytes:
+        """Return one key for all random orders on which no guarantee rests."""
+        self.key = draw() if self.key is None else self.key
+        return self.key
+
+    def unit(self, place: int) -> int:
+        """Return the place in the first dataset."""
+        return place
+
 
 class Player:
     """Gives the second run the samples and the released values of the first one, and measures what moved."""
@@ -138,7 +154,7 @@ class Player:
         self.units = recorded.units
         self.moves: list[Move] = []
         self.problem: str | None = None
-        self._draws = recorded.draws
+        self._draws, self._key = recorded.draws, recorded.key
         self._streams = Streams()
         self._next: dict[str, int] = defaultdict(int)
         self._releases = 0
@@ -211,6 +227,8 @@ class Player:
             number = np.size(first.drawn) if kind.startswith("choice") else 1
             noise = scale if claim is None or claim.scale is None else claim.scale
             self.moves.append(Move(self._releases, kind, distance, self._allowed(first.claim, claim), noise, number))
+        if first.restore is not None:
+            first.restore()
         return _copied(first.drawn)  # type: ignore[no-any-return]
 
     def tilt(
@@ -239,6 +257,17 @@ class Player:
             most = claim.volume * (1 + VOLUME_SLACK)
             self.moves.append(Move(self._releases, "change of volume", volume, most, 1.0))
         return term - change, error  # type: ignore[return-value]
+
+    def secret(self, draw: Callable[[], bytes]) -> bytes:
+        """Return the key of the first run."""
+        return draw() if self._key is None else self._key
+
+    def unit(self, place: int) -> int:
+        """Return the place in the first dataset of the unit at a place in the second one. A new unit has its own."""
+        if not self.units.are_known or not 0 <= place < self.units.n:
+            return place
+        found = np.flatnonzero(self.units.counterpart() == place)
+        return int(found[0]) if found.size else self.units.place.size
 
     def _allowed(self, first: Claim | None, second: Claim | None) -> float:
         """Return how far a release may move: not at all if the differing unit is in neither batch."""

@@ -82,29 +82,47 @@ class Units:
 
 def _contents(data: Any) -> Iterator[bytes]:
     """Yield the content of each unit: a row of one or several tables, or an item of a sequence."""
-    if isinstance(data, tuple) and data and all(hasattr(each, "__len__") or hasattr(each, "shape") for each in data):
-        columns = [list(_contents(each)) for each in data]
-        if len({len(each) for each in columns}) != 1:
-            raise ValueError(f"The parts of the data have {[len(each) for each in columns]} rows. They must agree.")
-        for parts in zip(*columns, strict=True):
-            yield pickle.dumps(parts)
-    elif hasattr(data, "rows") and hasattr(data, "targets"):  # a problem of a solver
-        yield from _contents((data.rows.matrix, data.targets))
+    if _is_problem(data):
+        yield from _rows_of(data.rows.matrix, data.targets)
+    elif isinstance(data, tuple | list) and data and all(map(_is_problem, data)):  # the rows of several parties
+        for party, problem in enumerate(data):
+            yield from (b"%d:" % party + content for content in _contents(problem))
+    elif hasattr(data, "tensors"):  # a TensorDataset of torch
+        yield from _rows_of(*data.tensors)
+    elif isinstance(data, tuple) and data and all(hasattr(each, "__len__") or hasattr(each, "shape") for each in data):
+        yield from _rows_of(*data)
     elif isinstance(data, Mapping):
-        for key, item in data.items():
-            yield _content((key, item))
+        yield from (_content((key, item)) for key, item in data.items())
     elif hasattr(data, "tocsr"):
-        rows = data.tocsr()
-        for i in range(rows.shape[0]):
-            part = slice(rows.indptr[i], rows.indptr[i + 1])
-            order = np.argsort(rows.indices[part])
-            yield rows.indices[part][order].tobytes() + b"|" + rows.data[part][order].tobytes()
+        yield from _sparse_rows(data.tocsr())
     elif hasattr(data, "itertuples"):
-        for row in data.itertuples(index=False, name=None):
-            yield pickle.dumps(row)
+        yield from (pickle.dumps(row) for row in data.itertuples(index=False, name=None))
     else:
-        for i in range(len(data)):
-            yield _content(data[i] if not hasattr(data, "iloc") else data.iloc[i])
+        items = getattr(data, "iloc", data)
+        if hasattr(data, "detach") and not data.dtype.is_complex and data.dtype.itemsize > 2:
+            items = data.detach().cpu().numpy()
+        yield from (_content(items[i]) for i in range(len(data)))
+
+
+def _rows_of(*tables: Any) -> Iterator[bytes]:
+    """Yield the content of each row of several tables with the same number of rows."""
+    columns = [list(_contents(each)) for each in tables]
+    if len({len(each) for each in columns}) != 1:
+        raise ValueError(f"The parts of the data have {[len(each) for each in columns]} rows. They must agree.")
+    for parts in zip(*columns, strict=True):
+        yield pickle.dumps(parts)
+
+
+def _sparse_rows(rows: Any) -> Iterator[bytes]:
+    for i in range(rows.shape[0]):
+        part = slice(rows.indptr[i], rows.indptr[i + 1])
+        order = np.argsort(rows.indices[part])
+        yield rows.indices[part][order].tobytes() + b"|" + rows.data[part][order].tobytes()
+
+
+def _is_problem(data: Any) -> bool:
+    """Return whether this is the problem of a solver."""
+    return hasattr(data, "rows") and hasattr(data, "targets")
 
 
 def _content(item: Any) -> bytes:

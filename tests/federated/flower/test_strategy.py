@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from torch import nn
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, simulate
 from privet.federated.flower import PrivateStrategy
+from privet.federated.flower.encoding import UNREADABLE, update_of
 from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import Unit
@@ -214,6 +217,35 @@ def test_a_huge_answer_is_clipped_at_the_server(fault, softmax, grid, without_th
     assert np.isclose(np.linalg.norm(moved), CLIP, rtol=3e-5)  # Updates are clipped to 0.99999 CLIP, sums rounded.
 
 
+def declaring(shape, kind="<f8"):
+    """Return a reply of a few hundred bytes that declares arrays of the given shape."""
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return RecordDict({"arrays": raw(file.getvalue() + bytes(64))})
+
+
+OVERSIZED = {
+    "declared": declaring((1 << 24,)),
+    "declared with fields": declaring((3,), [("\x1b[31mred", "<f8")]),
+    "sent": RecordDict({"arrays": record({"weight": np.ones(1 << 18), "bias": np.ones(3)})}),
+    "many layers": RecordDict({"arrays": record({str(number): np.ones(1) for number in range(1000)})}),
+}
+
+
+@pytest.mark.parametrize("fault", OVERSIZED)
+def test_an_oversized_answer_is_not_decoded(fault, softmax, grid, without_the_first):
+    """A few bytes can declare an array of any size, which numpy allocates before it notices that values are missing."""
+    reply = Message(OVERSIZED[fault], dst_node_id=1, message_type="train")
+    shapes = {name: layer.shape for name, layer in trained_weights(softmax).items()}
+    tracemalloc.start()
+    try:
+        assert update_of(reply, shapes) is UNREADABLE
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert (after_one_round(softmax, grid, content(OVERSIZED[fault])) == without_the_first).all()
+
+
 def test_an_answer_that_flower_cannot_unpack_does_not_affect_others(softmax, grid, without_the_first):
     def breaking(message):
         raise ValueError("Unexpected set of `children`")
@@ -326,6 +358,23 @@ def test_the_first_round_waits_for_min_clients(softmax, grid):
     with pytest.raises(RuntimeError, match=r"3 of min_clients=4 clients connected within 0\.5 s"):
         strategy.start(grid)
     assert strategy.server.rounds_spent == 0
+
+
+def test_no_round_starts_while_two_nodes_report_the_same_number(softmax, grid):
+    grid.nodes[5] = 7
+    (other,) = (node for node, client in grid.nodes.items() if client == 7 and node != 5)
+    strategy = PrivateStrategy(server(softmax), timeout=0.5)
+    with (
+        pytest.warns(UserWarning, match="both report"),
+        pytest.raises(RuntimeError, match=f"nodes 5, {other} all report that they are client 7, so no round"),
+    ):
+        strategy.start(grid)
+    assert strategy.server.rounds_spent == 0
+    listed = {client: node for node, client in grid.nodes.items() if node != 5}
+    PrivateStrategy(server(softmax), node_ids=listed, min_clients=20).start(grid)
+    asked = [message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == "train"]
+    assert len(asked) == 4 * 20
+    assert 5 not in asked
 
 
 @pytest.mark.parametrize(

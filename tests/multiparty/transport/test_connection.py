@@ -186,16 +186,25 @@ def test_the_memory_of_empty_messages_is_counted(monkeypatch):
 
 
 def test_only_awaited_messages_extend_the_deadline_of_a_peer():
+    async def later():
+        await asyncio.sleep(0.01)
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.01)
+        return now
+
     async def scene():
         one, other = socket.socketpair()
         far = Channel(*await asyncio.open_connection(sock=other))
         near = Peer(1, "there", Channel(*await asyncio.open_connection(sock=one)), failures.append)
         listening = asyncio.create_task(near.listen())
         assert near.awaited_since is None
-        await asyncio.sleep(0.01)
-        message, share = near.message(1), near.receive(7)
+        times = [await later()]
+        message = near.message(1)
+        times.append(await later())
+        share = near.receive(7)
         since = near.awaited_since
-        await asyncio.sleep(0.01)
+        assert times[0] < since < times[1]  # since the first of both requests
+        times.append(await later())
         for kind, label in ((Kind.PING, 1), (Kind.PONG, 1), (Kind.READY, 0), (Kind.SHARE, 8), (Kind.MESSAGE, 7)):
             far.write(kind, label=label)
         assert await far.read() == (Kind.PONG, 1, b"")
@@ -203,7 +212,7 @@ def test_only_awaited_messages_extend_the_deadline_of_a_peer():
         assert near.awaited_since == since
         far.write(Kind.MESSAGE, b"awaited", 1)
         assert await message == b"awaited"
-        assert near.awaited_since > since  # The share is still missing.
+        assert near.awaited_since > times[2]  # The share is still missing.
         far.write(Kind.SHARE, b"", 7)
         await share
         assert near.awaited_since is None

@@ -136,7 +136,8 @@ class Guarantee:
         """The epsilon of each record where records differ, None where all have the same. ``.plot()`` draws it.
 
         ``epsilon`` is that of the worst record. Records differ if only the last iterate of a fixed order is released:
-        the records that are visited early are hidden by more noise.
+        the records that are visited early are hidden by more noise. If privet drew the order, nobody is told which
+        record was visited when.
         """
         return per_record(self.event, self.adjacency, self.delta)
 

@@ -305,8 +305,9 @@ class OrderSource:
     ----------
     seed : int or None
         None takes a 256-bit key from the operating system. A nonnegative integer makes the orders repeatable.
-    purpose : str
-        What the orders are for. Orders with the same seed and different purposes are independent.
+    purpose, unit : str, int or None
+        What the orders are for. Orders with the same seed and different purposes are independent. If the orders belong
+        to a unit, such as a client, its number replaces the braces in ``purpose``.
 
     Notes
     -----
@@ -315,15 +316,15 @@ class OrderSource:
     stream. It returns the same orders again, also in a copy or after a fork, which must never happen to noise.
     """
 
-    def __init__(self, seed: int | None = None, purpose: str = "") -> None:
-        secret = _system_key().hex() if seed is None else str(whole("the seed (random_state)", seed))
-        self._key = f"privet orders\x00{secret}\x00{purpose}".encode()
+    def __init__(self, seed: int | None = None, purpose: str = "", unit: int | None = None) -> None:
+        key = watch.secret(_system_key).hex() if seed is None else str(whole("the seed (random_state)", seed))
+        meant = purpose if unit is None else purpose.format(watch.unit(unit))
+        self._key = f"privet orders\x00{key}\x00{meant}".encode()
 
     def orders(self, rows: int, n: int) -> Indices:
         """Return 0, ..., n - 1 in ``rows`` independent orders, one per row."""
-        shape = count("rows", rows), count("n", n)
-        words = hashlib.shake_256(self._key).digest(8 * rows * n)
-        return np.frombuffer(words, dtype="<u8").reshape(shape).argsort(axis=1)
+        words = hashlib.shake_256(self._key).digest(8 * count("rows", rows) * count("n", n))
+        return np.frombuffer(words, dtype="<u8").reshape(rows, n).argsort(axis=1)
 
 
 # Process ids can repeat, in containers and after an overflow, so forks are also recorded here.

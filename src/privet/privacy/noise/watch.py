@@ -83,6 +83,14 @@ class Watcher(Protocol):
         """Return the random linear term of an objective, with a bound on its error."""
         ...
 
+    def secret(self, draw: Callable[[], bytes]) -> bytes:
+        """Return the key of random orders on which no guarantee rests."""
+        ...
+
+    def unit(self, place: int) -> int:
+        """Return a number for the unit at a place of the dataset. It is the same in neighbouring datasets."""
+        ...
+
 
 _watchers: list[Watcher] = []  # at most one
 _lock = threading.Lock()
@@ -108,6 +116,21 @@ def tilt(
 ) -> T:
     """Draw a random linear term, before the eyes of the watcher if there is one."""
     return _watchers[0].tilt(source, kind, scale, claim, objective, draw) if _watchers else draw()
+
+
+def secret(draw: Callable[[], bytes]) -> bytes:
+    """Draw the key of random orders on which no guarantee rests. A watcher makes it the same in both runs."""
+    return _watchers[0].secret(draw) if _watchers else draw()
+
+
+def unit(place: int) -> int:
+    """Return a number for the unit at a place of the dataset: the place itself, unless a watcher matches units."""
+    return _watchers[0].unit(place) if _watchers else place
+
+
+def is_watching() -> bool:
+    """Return whether a watcher sees the draws of this process."""
+    return bool(_watchers)
 
 
 @contextmanager
