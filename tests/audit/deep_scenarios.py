@@ -174,7 +174,8 @@ class Training:
                 random_state=seed,
                 **self.options,
             )
-        private._layout = selfcheck.as_given  # Skip the check of the first batch, which takes as long as a step.
+        # Skip the check of the first batch, which takes as long as a step.
+        private._sums.checked = selfcheck.Checked(selfcheck.as_given, frozenset(), is_complete=True)
         return private
 
     def begun(self) -> nn.Module:
