@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privet.audit.betting import design_bet, mu_from_bets
-from privet.audit.bounds import Rates, as_json, check_confidence, epsilon_from_rates, mu_from_rates, standardised_distance
+from privet.audit.bounds import (
+    Rates,
+    as_json,
+    check_confidence,
+    epsilon_from_rates,
+    mu_from_rates,
+    standardised_distance,
+)
 from privet.checks import count
 from privet.privacy import Guarantee, NoiseSource
 from privet.privacy.analyses.accounting import gaussian_mu

@@ -21,9 +21,7 @@ _ROUNDS = 4
 _ROUNDING = 1e-9  # far more than the rounding errors of the recursion
 
 
-def least_total(
-    chance: Floats, correct: int, guesses: int, canaries: int, least: Callable[[Floats], Floats]
-) -> Floats:
+def least_total(chance: Floats, correct: int, guesses: int, canaries: int, least: Callable[[Floats], Floats]) -> Floats:
     """Return the smallest total probability that a ``chance`` of at least ``correct`` correct guesses implies.
 
     If it is above 1, no training that satisfies the trade-off curve reaches this chance. ``least(x)`` is the curve: an
@@ -77,9 +75,7 @@ def mu_from_guesses(correct: int, guesses: int, canaries: int, confidence: float
     low, high = 0.0, _LARGEST_MU
     for _ in range(_ROUNDS):
         mus = np.linspace(low, high, _GRID)
-        totals = least_total(
-            np.full(_GRID, level), correct, guesses, canaries, lambda x, mus=mus: ndtr(ndtri(x) - mus)
-        )
+        totals = least_total(np.full(_GRID, level), correct, guesses, canaries, lambda x, mus=mus: ndtr(ndtri(x) - mus))
         refuted = np.flatnonzero(totals > 1 + _ROUNDING)
         if not refuted.size:
             return low
