@@ -13,6 +13,7 @@ from privet.audit.bounds import (
     clopper_pearson,
     epsilon_from_rates,
     mu_from_rates,
+    mus_from_counts,
     standardised_distance,
 )
 
@@ -112,6 +113,14 @@ def test_thresholds_on_gaussians_give_their_mu(mu, threshold):
     rates = exact(ndtr(mu - threshold), ndtr(-threshold))
     assert mu_from_rates(rates, 0.95) == pytest.approx(mu, rel=1e-2)
     assert mu_from_rates(rates, 0.95) <= mu
+
+
+def test_many_tests_at_once_agree_with_each_by_itself():
+    counts = np.array([[0, 0], [0, 80], [100, 0], [100, 80], [60, 20], [20, 60]])
+    found = mus_from_counts(*counts.T, 100, 80, 0.95)
+    alone = [mu_from_rates(Rates(int(hits), int(alarms), 100, 80), 0.95) for hits, alarms in counts]
+    assert found == pytest.approx(alone, abs=1e-12)
+    assert found[2] > found[4] > 0 == found[5]
 
 
 def test_more_runs_and_less_confidence_prove_more():

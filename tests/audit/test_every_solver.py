@@ -1,9 +1,9 @@
 """Every solver, estimator and method is attacked, and none reveals more than it claims.
 
-``PRIVET_AUDIT=long`` makes more runs with several seeds, and writes ``docs/results/audit.json``. It takes hours, so each
-finished audit is kept in ``.audit_cache.json`` and is not repeated while the code that it depends on stays the same.
-``PRIVET_AUDIT_TIMES`` (default 4) and ``PRIVET_AUDIT_SEEDS`` (default 4) make it shorter. One seed after the other is
-possible as well: with more seeds, only the new ones are run.
+``PRIVET_AUDIT=long`` makes more runs with several seeds, and writes ``docs/results/audit.json``. It takes hours, so
+each finished audit is kept in ``.audit_cache.json`` and is not repeated while the code that it depends on stays the
+same. ``PRIVET_AUDIT_TIMES`` (default 4) and ``PRIVET_AUDIT_SEEDS`` (default 4) make it shorter. One seed after the
+other is possible as well: with more seeds, only the new ones are run.
 """
 
 import json

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privet.audit.bounds import Rates, mu_from_rates
+from privet.audit.bounds import mus_from_counts
 
 Floats = NDArray[np.float64]
 
 _QUANTILES = np.linspace(0.02, 0.98, 25)  # places of the thresholds among the scores
-_WIDEST = 1.5  # thresholds further from the middle, in standard deviations, would add more variance than information
+_WIDEST = 1.0  # thresholds further from the middle, in standard deviations, would add more variance than information
 _STEEPEST = 1.5  # largest absolute log-slope: beyond it, one run of the first dataset could lose the whole stake
 _LEAST_MU, _LARGEST_MU = 0.1, 5.0  # limits of the mu for which a bet is designed, not of the bound
 _MOST = 0.9  # of the stake that could lose everything in one pair of runs
@@ -26,7 +26,7 @@ _CAUTIOUS_ERRORS = float(ndtri(_CAUTION))
 _CLEARLY = 1.3  # a single threshold is preferred to all of them only if it promises this much more
 _UNREACHABLE = 20.0  # no number of runs proves such a mu
 _TINY = 1e-9
-_BISECTIONS = 40
+_BISECTIONS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +109,8 @@ def design_bet(firsts: Floats, seconds: Floats, rounds: int, confidence: float) 
     is_near = np.abs(places) <= min(_WIDEST, _STEEPEST / mu)
     widths = np.gradient(places) if len(places) > 1 else np.ones(1)
     weights = np.exp(-slopes / 2) * np.where(is_near | ~is_near.any(), widths, 0.0)
-    proofs = [
-        mu_from_rates(Rates(int(hit), int(alarm), len(seconds), len(firsts)), _CAUTION)
-        for hit, alarm in zip(above[0].sum(axis=0), above[1].sum(axis=0), strict=True)
-    ]
+    counts = (flags.sum(axis=0) for flags in above)
+    proofs = mus_from_counts(*counts, len(seconds), len(firsts), _CAUTION)
     if max(proofs) > _CLEARLY * _promise(Bet(thresholds, weights, slopes, 0.0), firsts, seconds):
         weights = np.where(np.arange(len(proofs)) == np.argmax(proofs), 1.0, 0.0)
     losses = weights * np.exp(slopes)

@@ -83,6 +83,17 @@ def mu_from_rates(rates: Rates, confidence: float) -> float:
     return max(0.0, float(ndtri(low) - ndtri(high)))
 
 
+def mus_from_counts(
+    true_positives: Floats, false_positives: Floats, seconds: int, firsts: int, confidence: float
+) -> Floats:
+    """Return :func:`mu_from_rates` for many tests of the same runs at once. Each bound holds by itself."""
+    slack = (1 - confidence) / 2
+    hits, alarms = np.asarray(true_positives, dtype=np.float64), np.asarray(false_positives, dtype=np.float64)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), seconds - hits + 1, slack), 0.0)
+    high = np.where(alarms < firsts, betaincinv(alarms + 1, np.maximum(firsts - alarms, 1), 1 - slack), 1.0)
+    return np.maximum(0.0, ndtri(low) - ndtri(high))
+
+
 def standardised_distance(firsts: Floats, seconds: Floats) -> tuple[float, float]:
     """Return an estimate of the distance of two means in units of the smaller spread, and its standard error.
 

@@ -17,7 +17,7 @@ from privet.audit.bounds import (
     as_json,
     check_confidence,
     epsilon_from_rates,
-    mu_from_rates,
+    mus_from_counts,
     standardised_distance,
 )
 from privet.checks import count
@@ -33,7 +33,7 @@ Mechanism = Callable[[Any, NoiseSource], ArrayLike]
 _DELTAS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.005)
 _CLIP = 4.0  # standard deviations: scores are clipped, so that the choice of an attack does not rest on outliers
 _LEAST_RUNS = 100
-_LEAST_TRAINING = 50  # runs from which the first attack of a Gaussian claim is learned, if there are enough
+_LEAST_TRAINING = 25  # runs from which the first attack of a Gaussian claim is learned, if there are enough
 _RUNS_PER_COLUMN = 20  # from this number on, covariances are estimated well enough
 _RIDGE = 1e-6
 _CAUTION = 0.99  # confidence with which thresholds are compared, because the best of many is partly luck
@@ -239,12 +239,11 @@ class _Scored:
         """Return the threshold with the largest lower bound: on mu, or on epsilon if ``delta`` is given."""
         edge = 0.05 if delta is None else 0.003
         places = np.quantile(np.concatenate([self.firsts, self.seconds]), np.linspace(edge, 1 - edge, 100))
-
-        def proof(place: float) -> float:
-            rates = self.rates(place)
-            return mu_from_rates(rates, _CAUTION) if delta is None else epsilon_from_rates(rates, delta, _CAUTION)
-
-        return float(max(places, key=proof))
+        if delta is None:
+            hits, alarms = (np.sum(scores[:, None] > places, axis=0) for scores in (self.seconds, self.firsts))
+            proofs = mus_from_counts(hits, alarms, len(self.seconds), len(self.firsts), _CAUTION)
+            return float(places[np.argmax(proofs)])
+        return float(max(places, key=lambda place: epsilon_from_rates(self.rates(place), delta, _CAUTION)))
 
 
 def _attack(firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:

@@ -5,6 +5,7 @@ whole trade-off curve of a claim instead of a single epsilon and delta.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ def least_total(chance: Floats, correct: int, guesses: int, canaries: int, least
 
         sum_T ((r - i + 1)/m) p_(i-1) >= least(sum_T (i/m) p_i).
 
-    For T = {v, ..., r}, let S_v = P[at least v are right] and Q_v = sum_(i >= v) ((i - v)/m) p_i. The inequality becomes
+    For T = {v, ..., r}, let S_v = P[at least v are right] and Q_v = sum_(i >= v) ((i - v)/m) p_i. The inequality is
 
         S_(v-1) >= (m / (r - v + 1)) (least(Q_v + (v/m) S_v) + Q_(v-1)),    Q_(v-1) = Q_v + S_v / m.
 
@@ -75,10 +76,15 @@ def mu_from_guesses(correct: int, guesses: int, canaries: int, confidence: float
     low, high = 0.0, _LARGEST_MU
     for _ in range(_ROUNDS):
         mus = np.linspace(low, high, _GRID)
-        totals = least_total(np.full(_GRID, level), correct, guesses, canaries, lambda x, mus=mus: ndtr(ndtri(x) - mus))
+        totals = least_total(np.full(_GRID, level), correct, guesses, canaries, partial(_least, mus=mus))
         refuted = np.flatnonzero(totals > 1 + _ROUNDING)
         if not refuted.size:
             return low
         last = int(refuted[-1])
         low, high = float(mus[last]), float(mus[min(last + 1, _GRID - 1)])
     return low
+
+
+def _least(x: Floats, mus: Floats) -> Floats:
+    """Return the smallest probability on one dataset of an event with probability x on the other, under mu-GDP."""
+    return np.asarray(ndtr(ndtri(x) - mus))
