@@ -91,7 +91,7 @@ def chosen(mutant: Mutant, tests: Tests) -> Tests:
     return result
 
 
-def sampled(seed: int, number: int, only: str) -> list[Mutant]:
+def sampled(seed: int, number: int, only: list[str]) -> list[Mutant]:
     """Return a sample of all mutants of the core; changes of other lines leave it nearly as it was."""
     found: dict[str, Mutant] = {}
     for path in (path for paths in PARTS.values() for path in paths):
@@ -99,7 +99,9 @@ def sampled(seed: int, number: int, only: str) -> list[Mutant]:
         for file in sorted((source / path).rglob("*.py")) or [source / path]:
             name = file.relative_to(source).as_posix()
             times: collections.Counter[tuple[str, str, str]] = collections.Counter()
-            for mutant in mutants_of(name, file.read_text(encoding="utf-8")) if name.startswith(only) else ():
+            for mutant in (
+                mutants_of(name, file.read_text(encoding="utf-8")) if name.startswith(tuple(only or [""])) else ()
+            ):
                 times[mutant.key] += 1
                 found[hashed(seed, *mutant.key, times[mutant.key])] = mutant
     return [mutant for _, mutant in sorted(found.items())][:number]
@@ -168,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=17, help="of the sample")
     parser.add_argument("--number", type=int, default=150, help="of mutants")
-    parser.add_argument("--only", default="", help="files of the core whose path below src/privet begins so")
+    parser.add_argument("--only", nargs="+", default=[], help="files of the core whose path below src/privet begins so")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="folders of tests that may notice")
     parser.add_argument("--known", action="store_true", help="only the mutants that survived once")
     parser.add_argument("--again", action="store_true", help="record anew which tests enter which functions")

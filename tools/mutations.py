@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = {"__repr__", "__str__", "in_words"}  # functions that only make text
+WORDS = {"__repr__", "__str__", "in_words", "_paragraph", "description"}  # functions that only make text
 SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
     ast.Lt: [ast.LtE, ast.GtE],
     ast.LtE: [ast.Lt, ast.Gt],

@@ -29,14 +29,19 @@ def kept() -> Callable[[], None]:
     return restore
 
 
+def seed(number: int) -> None:
+    """Seed all generators."""
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(number)
+
+
 @contextmanager
-def seeded_alike(seed: int) -> Iterator[None]:
+def seeded_alike(number: int) -> Iterator[None]:
     """Seed the global generators, so that they give the same numbers in every process, and restore them afterwards."""
     restore = kept()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(seed)
+    seed(number)
     try:
         yield
     finally:

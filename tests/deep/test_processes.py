@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch", reason="deep networks need torch: install t
 from torch import distributed, nn  # noqa: E402
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, random_split  # noqa: E402
 
+from privet.audit import replay  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.processes import Processes  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
@@ -197,6 +199,7 @@ def everything(rank, folder):
         prepared(gradient_plan(), dataset=unreadable)
     except (ValueError, IndexError) as error:
         told["unreadable"] = str(error)
+    told["replayed"] = replayed(rank)
     private = prepared(recursive_plan(1.0, rate=0.2), momentum=0.9)
     batches = private.batches()
     for _ in range(2):
@@ -204,6 +207,27 @@ def everything(rank, folder):
     private.save(folder / "run", {"written by": rank})
     told["saved"] = weights(private)
     private.step(*next(batches))  # This step is lost but spent.
+    return told
+
+
+def replayed(rank):
+    """Replay a training in both processes, with and without the first example. Its gradient is zero in the latter case.
+
+    In the second training, the processes hold the examples in different orders, and the check for that is left out.
+    """
+    X, y = (each[:8] for each in data().tensors)
+    with_it, without_it = (torch.cat([size * X[:1], X[1:]]) for size in (100.0, 0.0))
+    told = {}
+    for name, offset in (("alike", 0), ("shared", rank)):
+        order = (torch.arange(8) + offset) % 8  # With an offset, the second process has the share of the first one.
+
+        def train(given, order=order):
+            dataset = TensorDataset(*(each[order] for each in given))
+            private = prepared(gradient_plan(steps=3, rate=1.0), nn.Linear(5, 2, bias=False), dataset)
+            return finish(private), private.guarantee
+
+        with mock.patch.object(Processes, "check_datasets", lambda self, dataset: []):
+            told[name] = replay(train, (with_it, y), (without_it, y)).problems
     return told
 
 
@@ -332,6 +356,13 @@ def test_equal_datasets_are_accepted_and_the_guarantee_names_what_was_only_sampl
     is_sampled = name in ("made", "random transforms", "own generators")
     for each in told:
         assert any("the same examples in the same order" in text for text in each[f"same {name}"]) == is_sampled
+
+
+def test_a_replay_in_all_processes_finds_examples_that_two_of_them_share(told):
+    """The process that adds the noise sees the sum of all, in which such an example counts twice."""
+    assert told[0]["replayed"]["alike"] == told[1]["replayed"]["alike"] == []
+    assert len(told[0]["replayed"]["shared"]) == 4  # Three sums, and all of them together.
+    assert all("moved by 1.9" in problem for problem in told[0]["replayed"]["shared"][:3])
 
 
 def test_a_dataset_that_one_process_cannot_read_stops_all(told):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privet.federated import Server, saving
-from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError
+from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import assumed
 
 DELTA = 1e-5
@@ -164,6 +164,17 @@ def test_a_missing_or_incomplete_journal_is_refused(tmp_path):
     journal.unlink()
     with pytest.raises(ValueError, match="journal of this run"):
         server().resume(tmp_path / "run")
+
+
+def test_the_file_does_not_reveal_the_number_of_clients_if_it_is_private(tmp_path):
+    """Under add-or-remove adjacency, two files that differ in it would tell neighbouring fleets apart."""
+    plan = GradientPlan(Poisson(0.5), 6, 1.0, 3.0, public_n=5)
+    one = saved(tmp_path / "run", plan=plan)
+    assert one.n_clients == 5
+    assert saving.read(tmp_path / "run").state["n_clients"] is None
+    Server(plan, one.weights, 6, delta=DELTA).resume(tmp_path / "run")
+    saved(tmp_path / "exchanged")
+    assert saving.read(tmp_path / "exchanged").state["n_clients"] == 5
 
 
 @pytest.mark.parametrize("is_code_copied", [False, True])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from privet.privacy import Adjacency, gdp_epsilon
+from privet.privacy import Adjacency, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
-from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.lattice import LatticeLaw, _check_log_concave, rounded, rounded_shift
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 
@@ -137,6 +137,20 @@ def test_laws_that_are_not_log_concave_are_refused(law, tail):
         law.comparison(tail)
 
 
+@pytest.mark.parametrize("law", [LatticeLaw(12, 2, 3), LatticeLaw(9, 4, 3), LatticeLaw(20, 2, 2), LatticeLaw(3, 6, 4)])
+def test_laws_are_log_concave_up_to_the_first_bump_and_not_further(law):
+    counts = [0, *by_hand(law), 0]
+    bumps = [
+        x
+        for x in range(law.reach + 1)
+        if counts[law.reach + x] * counts[law.reach + x + 2] >= counts[law.reach + x + 1] ** 2
+    ]
+    for until in bumps[:3]:
+        with pytest.raises(ValueError, match="not log-concave"):
+            _check_log_concave(law, until)
+    _check_log_concave(law, min(bumps, default=law.reach + 1) - 1)
+
+
 @pytest.mark.parametrize("tail", [1.0, 1e-300, 0.0])
 def test_tails_that_contain_the_whole_law_are_refused(tail):
     with pytest.raises(ValueError, match="tail"):
@@ -209,3 +223,10 @@ def test_the_shift_allows_for_the_rounding_of_products():
         exact = Fraction(sensitivity) * Fraction(scale) + math.isqrt(dimension) * per_coordinate
         found = Fraction(rounded_shift(sensitivity, scale, dimension, 2.0**50))
         assert exact <= found <= exact * (1 + Fraction(1, 10**11))
+
+
+def test_every_coordinate_draws_its_own_bits():
+    law = LatticeLaw(4, 2, 8)
+    drawn = NoiseSource(1).lattice(400, law) + law.reach
+    assert len(np.unique(drawn % (1 << law.bits))) > 100  # the fine bits
+    assert len(np.unique(drawn >> law.bits)) == law.coarse + law.fine  # with the carries of the fine bits

@@ -222,3 +222,14 @@ def test_the_masses_of_a_mixture_are_a_law_and_do_not_depend_on_the_order(mus, c
     shuffled = np.random.default_rng(0).permutation(mus.size)
     again = mixture_losses(mus[shuffled], chances[shuffled], interval)
     np.testing.assert_allclose(again.probabilities, losses.probabilities, rtol=1e-9, atol=1e-16)
+
+
+def test_the_grid_of_a_mixture_reaches_as_far_as_its_largest_losses():
+    losses = mixture_losses(np.array([0.01, 20.0]), np.array([0.5, 0.5]), 0.2)
+    assert losses.infinite < 1e-20
+
+
+def test_a_mixture_without_any_loss_has_all_its_mass_at_zero():
+    losses = mixture_losses(np.zeros(2), np.array([0.4, 0.6]), 0.1)
+    places = losses.lowest + np.flatnonzero(losses.probabilities)
+    assert (places.tolist(), losses.probabilities.sum(), losses.infinite) == ([0], 1.0, 0.0)

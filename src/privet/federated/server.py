@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from privet.federated.plan import check_plan
 from privet.federated.updates import UpdateSum, check_order, denoised
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
-from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
+from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 from privet.run_files import RunFiles
 
 Updates = Mapping[int, Any] | Iterable[tuple[int, Any]]
@@ -71,6 +71,8 @@ class Server:
     update that is missing, non-finite or of the wrong shape counts as zero, which is within the bound. Denoising, step
     and average are post-processing. :attr:`guarantee` covers all rounds spent, including those of earlier processes.
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"n_clients", "_step"})  # who is there, and who was drawn
 
     def __init__(
         self,
@@ -227,7 +229,7 @@ class Server:
         average = self._average
         state = {
             "plan": repr(self.plan),
-            "n_clients": self.n_clients,
+            "n_clients": self._public_n,
             "shapes": {name: list(shape) for name, shape in self._layers.shapes.items()},
             "rounds_done": self.rounds_done,
             "rounds_spent": self.rounds_spent,
@@ -254,7 +256,7 @@ class Server:
         shapes = {name: tuple(shape) for name, shape in state["shapes"].items()}
         for what, there, here in (
             ("plan", state["plan"], repr(self.plan)),
-            ("number of clients", state["n_clients"], self.n_clients),
+            ("number of clients", state["n_clients"] if self._public_n else None, self._public_n),
             ("model", shapes, self._layers.shapes),
             ("output rule", state["average"] is not None, self._average is not None),
         ):
@@ -276,6 +278,11 @@ class Server:
     def close(self) -> None:
         """Release the run's files, so that another process can continue the run."""
         self._files.close()
+
+    @property
+    def _public_n(self) -> int | None:
+        """The number of clients, or None if it is private because a client may be added or removed."""
+        return None if self.plan.adjacency is Adjacency.ADD_OR_REMOVE else self.n_clients
 
     def _book(self) -> None:
         """Count the round that is about to be released, first in the journal if the run has files."""

@@ -227,9 +227,9 @@ class GradientPlan:
                 f"this solver releases {release!r}, but the plan accounts for release={self.release!r}. Only "
                 "projected_sgd hides its iterates; all other solvers, averages and momentum reveal them."
             )
-        sensitivity = self.sensitivity
+        noise_std, sensitivity = self.noise_std, self.sensitivity
         for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
-            step = Step(self.clip_norm, self.noise_std, Claim(sensitivity, batch, n), source)
+            step = Step(self.clip_norm, noise_std, Claim(sensitivity, batch, n), source)
             yield step
             step.close()
 
@@ -280,7 +280,7 @@ class Step:
             )
         self._is_open = False
         prepared = None if self._noise is None else self._noise.result()
-        claim = replace(self._claim, bound=product_above(self._claim.bound, scale))
+        claim = self._claim if scale == 1 else replace(self._claim, bound=self._claim.bound * scale)
         return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared, claim)
 
     def close(self) -> None:

@@ -46,9 +46,6 @@ class Draw:
         What the run got: a sample, released values, or a random linear term.
     objective : Tilted or None
         The objective of a random linear term.
-    restore : callable or None
-        Puts the global generators, from which models draw, into the state that they had after the release. A unit more
-        or less in a batch may change how many numbers are drawn from them.
     """
 
     kind: str
@@ -57,7 +54,6 @@ class Draw:
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
-    restore: Callable[[], None] | None = None
 
 
 class Streams:
@@ -85,7 +81,9 @@ class Recorder:
     """Keeps every draw of the first run.
 
     The unit that only the first dataset has is put into every other batch, so that its influence is seen. This is one
-    of the samples that could have been drawn, and the checks hold for each of them.
+    of the samples that could have been drawn, and the checks hold for each of them. Models and datasets may draw from
+    global generators, and a unit more or less in a batch changes how many numbers they draw. After each release, these
+    generators are therefore seeded alike in both runs.
     """
 
     def __init__(self, units: Units) -> None:
@@ -94,6 +92,7 @@ class Recorder:
         self.key: bytes | None = None
         self._streams = Streams()
         self._batches: dict[str, int] = defaultdict(int)
+        self._releases = 0
 
     @property
     def all_draws(self) -> list[Draw]:
@@ -118,8 +117,9 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        made = Draw(kind, kept, scale, claim, _copied(drawn), restore=global_generators.kept())
-        self.draws[self._streams.name(source)].append(made)
+        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, claim, _copied(drawn)))
+        self._releases += 1
+        global_generators.seed(self._releases)
         return drawn
 
     def tilt(
@@ -133,6 +133,7 @@ class Recorder:
     ) -> T:
         """Keep the random linear term."""
         drawn = draw()
+        self._releases += 1
         kept = Draw(f"linear term, {kind}", None, scale, claim, _copied(drawn), objective)
         self.draws[self._streams.name(source)].append(kept)
         return drawn
@@ -183,7 +184,7 @@ class Player:
         return drawn if not isinstance(drawn, np.ndarray) else drawn.copy()  # type: ignore[return-value]
 
     def _batch(self, drawn: NDArray[np.int64], stream: str) -> NDArray[np.int64]:
-        places = self.units.counterpart()[drawn]
+        places = self.units.counterpart[drawn]
         places = places[places >= 0]
         if self.units.mine is None and self.units.other is not None:  # added: in every other batch
             self._batches[stream] += 1
@@ -197,7 +198,7 @@ class Player:
         return np.append(drawn, n - 1) if is_longer and self._batches[stream] % 2 else drawn[drawn < n]
 
     def _order(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = self.units.counterpart()[drawn]
+        places = self.units.counterpart[drawn]
         places = places[places >= 0]
         if self.units.mine is None and self.units.other is not None:
             places = np.append(self.units.other, places)
@@ -227,8 +228,7 @@ class Player:
             number = np.size(first.drawn) if kind.startswith("choice") else 1
             noise = scale if claim is None or claim.scale is None else claim.scale
             self.moves.append(Move(self._releases, kind, distance, self._allowed(first.claim, claim), noise, number))
-        if first.restore is not None:
-            first.restore()
+        global_generators.seed(self._releases)
         return _copied(first.drawn)  # type: ignore[no-any-return]
 
     def tilt(
@@ -266,7 +266,7 @@ class Player:
         """Return the place in the first dataset of the unit at a place in the second one. A new unit has its own."""
         if not self.units.are_known or not 0 <= place < self.units.n:
             return place
-        found = np.flatnonzero(self.units.counterpart() == place)
+        found = np.flatnonzero(self.units.counterpart == place)
         return int(found[0]) if found.size else self.units.place.size
 
     def _allowed(self, first: Claim | None, second: Claim | None) -> float:
@@ -308,7 +308,7 @@ def _may_contain(claim: Claim, place: int | None, n: int) -> bool:
         return True
     if isinstance(claim.batch, slice):
         return place in range(n)[claim.batch]
-    return bool(np.isin(place, claim.batch))
+    return bool((claim.batch == place).any())
 
 
 def _copied(values: Any) -> Any:

@@ -4,6 +4,7 @@ import pickle
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ class Units:
 
         Raise ValueError if more than one unit of a dataset is not in the other one.
         """
+        aligned = _aligned(_arrays(first), _arrays(second))
+        if aligned is not None:
+            return aligned
         waiting: dict[bytes, deque[int]] = defaultdict(deque)
         contents = list(_contents(second))
         for number, content in enumerate(contents):
@@ -60,24 +64,61 @@ class Units:
         """Return units of which nothing is known, except that every draw takes the same ones in both runs."""
         return cls(np.zeros(0, dtype=np.int64), 0, are_known=False)
 
-    @property
+    @cached_property
     def mine(self) -> int | None:
         """The place in the first dataset of the unit that only it has."""
         found = np.flatnonzero(self.place < 0)
         return int(found[0]) if found.size else None
 
-    @property
+    @cached_property
     def other(self) -> int | None:
         """The place in the second dataset of the unit that only it has."""
-        found = np.setdiff1d(np.arange(self.n), self.place)
-        return int(found[0]) if found.size else None
+        is_matched = np.zeros(self.n, dtype=bool)
+        is_matched[self.place[self.place >= 0]] = True
+        return None if is_matched.all() else int(np.argmin(is_matched))
 
+    @cached_property
     def counterpart(self) -> NDArray[np.int64]:
-        """Return the places in the second dataset, where a replaced unit has the place of its replacement."""
+        """The places in the second dataset, where a replaced unit has the place of its replacement."""
         place, mine, other = self.place.copy(), self.mine, self.other
         if mine is not None and other is not None:
             place[mine] = other
         return place
+
+
+def _arrays(data: Any) -> list[NDArray[np.uint8]] | None:
+    """Return the bytes of each row of the arrays that a dataset consists of, or None if it is something else."""
+    if _is_problem(data):
+        data = (data.rows.matrix, data.targets)
+    tables = getattr(data, "tensors", data if isinstance(data, tuple) else (data,))
+    tables = [each.detach().cpu().numpy() if _is_tensor(each) else each for each in tables]
+    if not all(isinstance(each, np.ndarray) and each.ndim and len(each) and each.dtype != object for each in tables):
+        return None
+    return [np.ascontiguousarray(each).reshape(len(each), -1).view(np.uint8) for each in tables]
+
+
+def _aligned(first: list[NDArray[np.uint8]] | None, second: list[NDArray[np.uint8]] | None) -> Units | None:
+    """Return the units of arrays that differ in one row, while all others keep their order; otherwise None."""
+    if not first or not second or [each.shape[1:] for each in first] != [each.shape[1:] for each in second]:
+        return None
+    n, others = len(first[0]), len(second[0])
+    if {len(each) for each in first} != {n} or {len(each) for each in second} != {others}:
+        return None
+    shorter = min(n, others)
+    is_same = np.ones(shorter, dtype=bool)
+    for mine, theirs in zip(first, second, strict=True):
+        is_same &= (mine[:shorter] == theirs[:shorter]).all(axis=1)
+    place = np.arange(n)
+    if n == others and np.count_nonzero(~is_same) <= 1:
+        place[~is_same] = -1
+        return Units(place, others)
+    at = shorter if is_same.all() else int(np.argmin(is_same))
+    longer = (first, second) if n > others else (second, first)
+    if abs(n - others) != 1 or not all(np.array_equal(a[at + 1 :], b[at:]) for a, b in zip(*longer, strict=True)):
+        return None
+    place[at + (n > others) :] += 1 if n < others else -1
+    place[at : at + (n > others)] = -1
+    return Units(place, others)
 
 
 def _contents(data: Any) -> Iterator[bytes]:
@@ -99,7 +140,7 @@ def _contents(data: Any) -> Iterator[bytes]:
         yield from (pickle.dumps(row) for row in data.itertuples(index=False, name=None))
     else:
         items = getattr(data, "iloc", data)
-        if hasattr(data, "detach") and not data.dtype.is_complex and data.dtype.itemsize > 2:
+        if _is_tensor(data):
             items = data.detach().cpu().numpy()
         yield from (_content(items[i]) for i in range(len(data)))
 
@@ -123,6 +164,11 @@ def _sparse_rows(rows: Any) -> Iterator[bytes]:
 def _is_problem(data: Any) -> bool:
     """Return whether this is the problem of a solver."""
     return hasattr(data, "rows") and hasattr(data, "targets")
+
+
+def _is_tensor(data: Any) -> bool:
+    """Return whether this is a tensor that numpy can hold."""
+    return hasattr(data, "detach") and not data.is_sparse and data.dtype.itemsize > 2
 
 
 def _content(item: Any) -> bytes:

@@ -16,11 +16,13 @@ import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as Flower
+from loopback import Loopback
 from torch import nn
 
+from privet.audit import replay
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, simulate
-from privet.federated.flower import PrivateStrategy
+from privet.federated.flower import PrivateStrategy, client_app
 from privet.federated.flower.encoding import UNREADABLE, update_of
 from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
@@ -116,8 +118,6 @@ def test_clients_are_not_evaluated(softmax, grid):
 
 
 def test_only_sampled_clients_are_asked_for_data(softmax, trainer, clients, grid):
-    from privet.federated.flower import client_app
-
     touched = []
     grid.app = client_app(
         lambda context: trainer,
@@ -140,6 +140,29 @@ def test_the_strategy_works_in_the_loop_of_flower(softmax, grid):
     assert found.train_metrics_clientapp == {}
     with pytest.raises(PlanError, match="All 4 rounds of the plan are spent"):
         Flower.start(strategy, grid, first, num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed"),
+    [
+        (GradientPlan(FixedSize(6, 20), 2, CLIP, 1.0, delta=DELTA), lambda data: (1e22 * data[0], data[1])),
+        (GradientPlan(Poisson(0.4), 2, CLIP, 1.0, public_n=20, delta=DELTA), lambda data: None),
+    ],
+)
+def test_a_replay_with_another_client_finds_nothing_but_the_noisy_sums(plan, changed, softmax, trainer, clients, grid):
+    fleet = [clients[client] for client in range(20)]
+
+    def train(fleet):
+        app = client_app(lambda context: trainer, lambda context: fleet[context.node_config["partition-id"]])
+        strategy = PrivateStrategy(server(softmax, plan, random_state=None), min_clients=20)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return strategy.start(Loopback(grid.nodes, app)), strategy
+
+    found = replay(train, fleet, [*fleet[:3], changed(fleet[3]), *fleet[4:]])
+    assert not found.is_violation, found
+    assert found.releases == 2
+    assert found.moved
 
 
 # ----------------------------------------------------------------------------------------------------------- faults
@@ -254,10 +277,6 @@ def test_an_answer_that_flower_cannot_unpack_does_not_affect_others(softmax, gri
 
 
 def test_an_app_that_fails_counts_as_no_answer(softmax, trainer, grid, without_the_first):
-    from loopback import Loopback
-
-    from privet.federated.flower import client_app
-
     failing = Loopback(grid.nodes, client_app(lambda context: trainer, lambda context: None))
     assert (after_one_round(softmax, grid, failing.reply) == without_the_first).all()
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.checks import count, positive
 from privet.federated.flower import encoding, messaging
@@ -77,6 +77,8 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
     have equal weight, and everything in a reply except the update (metrics, ``num-examples``) is ignored. Models are
     not evaluated on clients, because a score on their data would be an additional release.
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"_nodes", "_asked"})  # who is there, and who was drawn
 
     def __init__(
         self,
