@@ -9,7 +9,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint types layers wheel api audit bench experiments clean
+.PHONY: help demo check test lint types layers wheel api audit mutants bench experiments clean
 
 help:                  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 12
@@ -42,6 +42,9 @@ api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
 
+mutants: $(VENV)/dev.stamp  ## put small bugs into the core, which the tests must notice
+	$(ONE_THREAD) $(BIN)/python tools/mutants.py
+
 bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp $(FLOWER)/stamp  ## privet against its peers, as ratios
 	$(BIN)/python benchmarks/smoothing.py
 	$(BIN)/python benchmarks/noise.py --json
@@ -70,7 +73,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/fed_frequency.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -29,9 +29,7 @@ def typical_scores(mu: float, canaries: int) -> tuple[NDArray[np.float64], NDArr
 
 def main() -> None:
     rows = []
-    print(
-        "| epsilon | canaries | (epsilon, delta) | (epsilon, delta), a fifth guessed | Gaussian DP |\n|---|---|---|---|---|"
-    )
+    print("| epsilon | canaries | (epsilon, delta) | the same, a fifth guessed | Gaussian DP |\n|---|---|---|---|---|")
     for epsilon in EPSILONS:
         for canaries in CANARIES:
             scores, included = typical_scores(gdp_mu(Budget(epsilon, DELTA)), canaries)

@@ -16,6 +16,8 @@ import pytest
 import privet as package
 from privet.cli import main
 from privet.linear import MODELS
+from privet.privacy import Adjacency, Guarantee, Ledger
+from privet.privacy.events import GaussianRelease, PureRelease
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -290,6 +292,30 @@ def test_the_ledger_records_and_its_limit_is_enforced(privet: PreloadedCommandLi
     assert shown.returncode == 0
     assert shown.stdout.count("fit data.csv") == 2
     assert privet("ledger", "none.jsonl", cwd=folder).returncode == 2
+
+
+def test_the_ledger_refuses_an_edited_epsilon(refusal: Refusal, folder: Path) -> None:
+    release = Guarantee.of(GaussianRelease(1.0), Adjacency.REPLACE_ONE, 1e-6, released="a mean")
+    Ledger(folder / "l.jsonl").spend(release)
+    text = (folder / "l.jsonl").read_text()
+    (folder / "l.jsonl").write_text(text.replace(repr(release.epsilon), "0.001"))
+    error = refusal("ledger", "l.jsonl")
+    assert "states epsilon = 0.001 at delta = 1e-06, but its event gives epsilon = 4.88" in error
+
+
+def test_a_line_that_was_cut_off_is_reported_and_removed(
+    refusal: Refusal, privet: PreloadedCommandLine, folder: Path
+) -> None:
+    Ledger(folder / "l.jsonl").spend(Guarantee.of(PureRelease(0.25), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
+    with (folder / "l.jsonl").open("a") as file:
+        file.write('{"label": "fit')
+    for command in (("ledger", "l.jsonl"), (*FIT, "--ledger", "l.jsonl")):
+        assert "privet ledger l.jsonl --drop-cut-line" in refusal(*command)
+    shown = privet("ledger", "l.jsonl", "--drop-cut-line", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    assert """Removed a line that was cut off: '{"label": "fit'""" in shown.stdout
+    assert "(0.25, 0)-differential privacy" in shown.stdout
+    assert "No line is cut off." in privet("ledger", "l.jsonl", "--drop-cut-line", cwd=folder).stdout
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,24 @@ This file only reads options. The libraries that do the work are imported inside
 """
 
 import sys
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
-from privet.commands.options import Delta, DescribedCommand, Epsilon, Ledger, Output, Verbose
-
-StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party.")]
-
-
-class _RunsByDefault(TyperGroup):
-    """A group whose subcommand ``run`` may be left out: ``privet party study.toml --index 0``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert ``run`` if the first argument is not a subcommand."""
-        if args and args[0] not in {*self.commands, "--help"}:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
+from privet.commands.options import (
+    Delta,
+    DescribedCommand,
+    Epsilon,
+    Ledger,
+    Limit,
+    LimitDelta,
+    Output,
+    Verbose,
+    open_ledger,
+)
+from privet.commands.party_group import party
 
 app = typer.Typer(
     name="privet",
@@ -35,11 +30,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-)
-party = typer.Typer(
-    cls=_RunsByDefault,
-    help="Train one model with other data owners, without showing them your rows.",
-    no_args_is_help=True,
 )
 app.add_typer(party, name="party")
 
@@ -131,22 +121,14 @@ def fit(
     ] = None,
     output: Output = Path("model.privet.json"),
     ledger: Ledger = None,
-    limit: Annotated[
-        float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
-    ] = None,
-    limit_delta: Annotated[
-        float,
-        typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta."),
-    ] = 1e-6,
+    limit: Limit = None,
+    limit_delta: LimitDelta = 1e-6,
     verbose: Verbose = False,
 ) -> None:
     """Train a private classifier or regression model on a table and save it to a file."""
     from privet.commands import fit as command
-    from privet.privacy import Budget
     from privet.tables import TableSchema
 
-    if limit is not None and ledger is None:
-        raise ValueError("--limit requires --ledger, the file whose total it limits.")
     described = TableSchema.from_options(
         toml=schema, bounds=bounds or (), levels=levels or (), target=target, target_bounds=target_bounds
     )
@@ -169,8 +151,7 @@ def fit(
         described,
         estimator,
         output=output,
-        ledger=ledger,
-        limit=None if limit is None else Budget(limit, limit_delta),
+        ledger=open_ledger(ledger, limit, limit_delta),
         verbose=verbose,
         console=Console(),
     )
@@ -196,7 +177,17 @@ def predict(
 
 @app.command(cls=DescribedCommand)
 def audit(
-    model: Annotated[Path | None, typer.Argument(help="A model saved by privet fit.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(help="A model saved by privet fit, or with --replay a training script.")
+    ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Replay the training of a script, or of --estimator, on neighbouring data. A script defines "
+            "train(data) and data, and may define neighbour, neighbours, guarantee and folder.",
+        ),
+    ] = False,
     train: Annotated[Path | None, typer.Option(help="The table that the model was trained on.")] = None,
     holdout: Annotated[Path | None, typer.Option(help="Similar rows that the model was not trained on.")] = None,
     estimator: Annotated[
@@ -219,10 +210,18 @@ def audit(
     from privet.commands import audit as command
 
     if (model is None) == (estimator is None):
-        raise ValueError("Give either a model file with --train and --holdout, or --estimator.")
+        raise ValueError(
+            "Give either a script for --replay, or --estimator."
+            if replay
+            else "Give either a model file with --train and --holdout, or --estimator."
+        )
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must lie in (0, 1), got {confidence:g}.")
-    if model is not None:
+    if model is not None and replay:
+        from privet.commands import replay as replays
+
+        leaks = replays.run_script(model, output=json, console=Console())
+    elif model is not None:
         if train is None or holdout is None:
             raise ValueError(
                 "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
@@ -234,105 +233,37 @@ def audit(
         if estimator not in MODELS:
             raise ValueError(f"--estimator must be one of {', '.join(MODELS)}, got {estimator!r}.")
         subject = MODELS[estimator](epsilon=epsilon, delta=delta, method=method, alpha=alpha)
-        sizes = {"rows": rows, "columns": columns, "runs": runs}
-        leaks = command.run_estimator(subject, **sizes, confidence=confidence, output=json, console=Console())
+        sizes = {"rows": rows, "columns": columns}
+        if replay:
+            from privet.commands import replay as replays
+
+            leaks = replays.run_estimator(subject, **sizes, output=json, console=Console())
+        else:
+            leaks = command.run_estimator(
+                subject, **sizes, runs=runs, confidence=confidence, output=json, console=Console()
+            )
     if leaks:
         raise typer.Exit(1)
 
 
 @app.command()
 def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger written by privet fit --ledger.")],
+    path: Annotated[Path, typer.Argument(help="A ledger written by privet fit --ledger or privet party --ledger.")],
     delta: Annotated[
         float | None, typer.Option(help="Delta of the total. Default: the sum of the entries' deltas.")
     ] = None,
+    drop_cut_line: Annotated[
+        bool,
+        typer.Option(
+            "--drop-cut-line", help="First remove the last line if a crash cut it off. Its release was not made."
+        ),
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Show what has been spent on a dataset, and the total."""
     from privet.commands import ledger as command
 
-    command.run(path, delta=delta, verbose=verbose, console=Console())
-
-
-@party.command("run")
-def run(
-    study: StudyFile,
-    index: Annotated[int, typer.Option(help="Position of this party in the study, starting from 0.")],
-    data: Annotated[
-        Path | None, typer.Option(help="This party's CSV or Parquet table. Leave it out if the party has no data.")
-    ] = None,
-    keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
-    output: Output = Path("study.privet.json"),
-    ledger: Ledger = None,
-    connect_timeout: Annotated[float, typer.Option(help="Seconds to wait for all parties to connect.")] = 300.0,
-    timeout: Timeout = 60.0,
-    at: Annotated[
-        list[str] | None, typer.Option(hidden=True, help="Addresses to use instead of those in the study.")
-    ] = None,
-    verbose: Verbose = False,
-) -> None:
-    """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`."""
-    from privet.commands import party as command
-    from privet.multiparty.study import Study, parse_address
-
-    agreed = Study.read(study)
-    command.run(
-        agreed.moved([parse_address(each) for each in at]) if at else agreed,
-        index,
-        data,
-        keys=keys,
-        output=output,
-        ledger=ledger,
-        connect_timeout=connect_timeout,
-        timeout=timeout,
-        verbose=verbose,
-        console=Console(),
-    )
-
-
-@party.command("keygen")
-def keygen(
-    study: StudyFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to create.")] = Path("keys"),
-    days: Annotated[float, typer.Option(help="Number of days for which the certificates are valid.")] = 90.0,
-) -> None:
-    """Create a key and a certificate for every party of a study."""
-    from privet.commands import party as command
-    from privet.multiparty.study import Study
-
-    command.keygen(Study.read(study), output, days, Console())
-
-
-@party.command("local")
-def local(
-    study: StudyFile,
-    data: Annotated[list[Path], typer.Option(help="Table of a party. Repeat it in the order of the parties.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the parties' models.")] = Path("results"),
-    timeout: Timeout = 60.0,
-) -> None:
-    """Try a study on this machine, with one process per party."""
-    from privet.commands import party as command
-    from privet.multiparty.study import Study
-
-    command.local(study, Study.read(study), data, output=output, timeout=timeout, console=Console())
-
-
-@party.command("verify")
-def verify(
-    model: Annotated[Path, typer.Argument(help="A model saved by privet party.")],
-    ca: Annotated[Path | None, typer.Option(help="The study's ca.crt.")] = None,
-    on: Annotated[
-        datetime | None,
-        typer.Option(
-            formats=["%Y-%m-%d"], help="Day of the study, if its certificates have expired since. Default: today."
-        ),
-    ] = None,
-    verbose: Verbose = False,
-) -> None:
-    """Check that all parties of a study signed a model, and print its guarantee."""
-    from privet.commands import party as command
-
-    command.verify_result(model, ca, on, verbose=verbose, console=Console())
+    command.run(path, delta=delta, drop_cut_line=drop_cut_line, verbose=verbose, console=Console())
 
 
 def main() -> None:

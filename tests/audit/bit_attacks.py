@@ -362,19 +362,25 @@ def plant_float_noise(monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
         noise += values
         return noise
 
-    def add_k_norm(self: NoiseSource, values: NDArray[Any], scale: float) -> NDArray[Any]:
+    def add_k_norm(self: NoiseSource, values: NDArray[Any], scale: float, *unused: Any) -> NDArray[Any]:
         direction = generator.standard_normal(np.shape(values))
         radius = generator.gamma(direction.size, scale)
         return (direction * (radius / np.linalg.norm(direction))).astype(values.dtype) + values
 
-    def top(self: NoiseSource, scores: NDArray[Any], scale: float, number: int = 1, copies: Any = 1) -> Any:
-        noisy = scores + scale * np.log(1 if copies is None else copies) + generator.gumbel(0.0, scale, scores.size)
+    def top(self: NoiseSource, scores: NDArray[Any], scale: float, number: int = 1, *unused: Any) -> Any:
+        noisy = scores + generator.gumbel(0.0, scale, scores.size)
         return np.sort(np.argsort(-noisy, kind="stable")[:number])
+
+    def top_point(self: NoiseSource, starts: Any, scores: NDArray[Any], end: int, scale: float, *unused: Any) -> int:
+        sizes = np.diff(starts, append=end)
+        noisy = scores + scale * np.log(sizes) + generator.gumbel(0.0, scale, scores.size)
+        run = int(np.argmax(noisy))
+        return int(starts[run] + generator.integers(sizes[run]))
 
     def lattice(self: NoiseSource, size: int, law: Any) -> NDArray[Any]:
         return law.std * generator.standard_normal(size)
 
-    for planted in (add_gaussian, add_k_norm, top, lattice):
+    for planted in (add_gaussian, add_k_norm, top, top_point, lattice):
         monkeypatch.setattr(NoiseSource, planted.__name__, planted)
 
 

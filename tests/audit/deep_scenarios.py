@@ -174,7 +174,8 @@ class Training:
                 random_state=seed,
                 **self.options,
             )
-        private._layout = selfcheck.as_given  # Skip the check of the first batch, which takes as long as a step.
+        # Skip the check of the first batch, which takes as long as a step.
+        private._sums.checked = selfcheck.Checked(selfcheck.as_given, frozenset(), is_complete=True)
         return private
 
     def begun(self) -> nn.Module:
@@ -242,6 +243,7 @@ class Threads:
     def __init__(self, size: int) -> None:
         self._size, self._here, self._barrier = size, threading.local(), threading.Barrier(size)
         self._sent: dict[int, Tensor] = {}
+        self._told: dict[int, Any] = {}
 
     def run(self, work: Callable[[int], Any]) -> list[Any]:
         """Run a function of the rank in each process, and return the results."""
@@ -295,6 +297,13 @@ class Threads:
         """Copy the tensor of one process to all."""
         self._exchange(tensor)
         tensor.copy_(self._sent[src])
+        self._barrier.wait()
+
+    def all_gather_object(self, told: list[Any], mine: Any) -> None:
+        """Put what each process passes into the lists of all."""
+        self._told[self.get_rank()] = mine
+        self._barrier.wait()
+        told[:] = [self._told[rank] for rank in range(self._size)]
         self._barrier.wait()
 
     def _exchange(self, tensor: Tensor) -> None:

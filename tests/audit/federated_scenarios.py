@@ -175,6 +175,7 @@ def one_by_one(outputs: Outputs, at_once: int) -> Callable[[Any, NoiseSource], N
             waiting.extend(outputs(clients, source, at_once))
         return waiting.pop()
 
+    mechanism.single_run = lambda clients, source: outputs(clients, source, 1)  # type: ignore[attr-defined]
     return mechanism
 
 

@@ -83,8 +83,9 @@ class Witness(SimulatedAggregator):
     async def _opened(self, summand: Summand) -> NDArray[Any]:
         total = await SimulatedAggregator(self.plan, self._problems, None)._opened(summand)
         assert self._source is not None
-        drawn = self._source.lattice(self.runs * total.size, self.plan.law)
-        self.noise.append(drawn.reshape(self.runs, -1))
+        repeated = np.tile(total, self.runs)
+        opened = self._source.add_lattice(repeated, self.plan.law, self.plan.claim())
+        self.noise.append((opened - repeated).reshape(self.runs, -1))
         self.opened.append(total + self.noise[-1])
         return np.asarray(self.opened[-1][0])
 
@@ -147,6 +148,7 @@ def one_by_one(outputs: Outputs, at_once: int) -> Callable[[Parties, NoiseSource
             waiting.extend(outputs(parties, source, at_once))
         return waiting.pop()
 
+    mechanism.single_run = lambda parties, source: outputs(parties, source, 1)  # type: ignore[attr-defined]
     return mechanism
 
 

@@ -376,7 +376,7 @@ def seed_fixed(monkeypatch):
 def tails_cut_off(monkeypatch):
     add_k_norm = NoiseSource.add_k_norm
 
-    def clipped(self, values, scale):
+    def clipped(self, values, scale, *_):
         return values + np.clip(add_k_norm(self, np.zeros_like(values), scale), -3 * scale, 3 * scale)
 
     monkeypatch.setattr(NoiseSource, "add_k_norm", clipped)
@@ -387,7 +387,7 @@ def laplace_in_each_coordinate(monkeypatch):
     monkeypatch.setattr(
         NoiseSource,
         "add_k_norm",
-        lambda self, values, scale: values + self._live().laplace(0.0, scale, values.shape),
+        lambda self, values, scale, *_: values + self._live().laplace(0.0, scale, values.shape),
     )
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from privet.commands import fit
 from privet.linear import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, TableModel
+from privet.privacy import BudgetExceededError, Ledger
 from privet.tables import Numeric, NumericTarget, TableSchema, Target
 
 CLASSES = TableSchema((Numeric("x", 0, 1),), Target("y", ("no", "yes")))
@@ -67,6 +68,18 @@ def test_a_mismatch_is_refused_before_the_table_is_read(tmp_path: Path, no_noise
             output=tmp_path / "m.json",
             console=Console(file=io.StringIO()),
         )
+
+
+@pytest.mark.parametrize("method", PrivateLogisticRegression.offered_methods())
+def test_a_cost_above_the_limit_is_refused_before_training(tmp_path: Path, no_noise, method):
+    pd.DataFrame({"x": [0.1, 0.2, 0.3] * 9, "y": ["no", "yes", "yes"] * 9}).to_csv(tmp_path / "t.csv", index=False)
+    estimator = fit.make_estimator("logistic", CLASSES, method=method, epsilon=1.0, delta=1e-3, alpha=0.1)
+    options = {"output": tmp_path / "m.json", "console": Console(file=io.StringIO())}
+    ledger = Ledger(tmp_path / "ledger", (0.9, 1e-3))
+    with pytest.raises(BudgetExceededError, match=r"above the limit of 0\.9"):
+        fit.run(tmp_path / "t.csv", CLASSES, estimator, ledger=ledger, **options)
+    assert ledger.entries() == []
+    assert not (tmp_path / "m.json").exists()
 
 
 def test_nothing_is_printed_if_the_target_is_not_in_the_table(tmp_path: Path):

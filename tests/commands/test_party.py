@@ -1,13 +1,16 @@
 """``privet party`` with real processes of the command line, real files and real failures."""
 
 import base64
+import hashlib
 import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,9 +27,15 @@ import privet
 from privet.cli import main
 from privet.commands import party as commands
 from privet.linear import PrivateLogisticRegression, TableModel
-from privet.multiparty import make_keys
-from privet.multiparty.protocol.participation import to_result
-from privet.multiparty.study import Study, StudyError
+from privet.multiparty import Identity, make_keys
+from privet.multiparty.protocol.participation import (
+    Signature,
+    signed_text,
+    to_result,
+    verify_result,
+    with_signatures,
+)
+from privet.multiparty.study import PROTOCOL, Study, StudyError, check_digest
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease
 from privet.solvers import Release
@@ -34,6 +43,7 @@ from privet.tables import Numeric, TableError, TableSchema, Target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "multiparty"))
 
+import network_party
 from parties import HOST, Machine, command
 
 NAMES = ("north", "south", "west")
@@ -116,10 +126,13 @@ def run(tmp_path):
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory):
-    """Run a study with keys that the command line makes. The party west brings no data."""
+    """Run a study with keys that the command line makes. North clips one value, and west brings no data."""
     folder = tmp_path_factory.mktemp("signed")
     with Machine() as machine:
         run = Run(folder, machine, study_text(machine.ports))
+        table = patients(0)
+        table.loc[17, "age"] = 137.73625  # beyond the bounds
+        table.to_csv(folder / "north" / "data.csv", index=False)
         keygen = machine.start(folder / "north", command, "party", "keygen", "study.toml", "-o", str(folder / "keys"))
         assert keygen.wait() == 0, keygen.err
         assert "Keys of 3 parties" in keygen.out
@@ -244,7 +257,9 @@ def test_verify_accepts_a_model_that_all_parties_signed(signed, monkeypatch, cap
     ca = signed.folder / "keys" / "ca.crt"
     code, out, _ = run_privet(monkeypatch, capsys, "party", "verify", signed.model("north"), "--ca", ca)
     assert code == 0
-    assert "Signed by north, south, west; study stroke" in out
+    digest = Study.read(signed.folder / "north" / "study.toml").digest
+    parties = ["  party 0: north", "  party 1: south", "  party 2: west"]
+    assert out.splitlines()[:5] == [f"Study stroke, SHA-256 {digest}", "Signed by all 3 parties:", *parties]
     assert TableModel.load(signed.model("north")).guarantee.statement() in out
 
 
@@ -303,15 +318,15 @@ def half_a_signature(fields):
     [
         (changed_model, "the signed text was changed"),
         (changed_guarantee, "the signed text was changed"),
-        (changed_study, "the signed text was changed"),
+        (changed_study, "The study does not match its digest, so one of them was changed"),
         (missing_signature, "is not signed by all of north, south, west"),
-        (missing_party, "the signed text was changed"),
+        (missing_party, "The study does not match its digest"),
         (swapped_signatures, "the signed text was changed"),
         (one_signs_for_all, "belongs to party 0 (north), not to party 1"),
         (no_base64, "the signed text was changed"),
         (no_signatures, "is not signed, because its study was run without keys"),
         (no_study, "is not the result of a study"),
-        (half_a_study, "is not the result of a study"),
+        (half_a_study, "The study does not match its digest"),
         (half_a_signature, "is not the result of a study"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -325,6 +340,44 @@ def test_verify_refuses_a_changed_file(signed, tmp_path, monkeypatch, capsys, ch
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1
+
+
+def signed_by(fields, keys, parties, digest=None):
+    """Return a result for these parties, signed with the keys of as many parties, with a valid or another digest."""
+    values = {key: value for key, value in fields["study"].items() if key != "digest"} | {"parties": parties}
+    text = json.dumps([PROTOCOL, values], sort_keys=True).encode()
+    study = {"digest": digest or hashlib.sha256(text).hexdigest(), **values}
+    result = {"schema": fields["schema"], "model": fields["model"], "study": study}
+    signers = [Identity.load(keys, index) for index in range(len(parties))]
+    signatures = [
+        Signature(party["name"], signer.certificate, signer.sign(signed_text(result)))
+        for party, signer in zip(parties, signers, strict=True)
+    ]
+    return with_signatures(result, signatures)
+
+
+def test_one_party_cannot_sign_for_all(signed, tmp_path):
+    """A single party could otherwise name itself "north, south, west", and keep the digest of the genuine study."""
+    keys, genuine = signed.folder / "keys", json.loads(signed.model("north").read_text())
+    ca, parties, digest = (keys / "ca.crt").read_bytes(), genuine["study"]["parties"], genuine["study"]["digest"]
+    assert verify_result(signed_by(genuine, keys, parties), ca).digest == digest
+    alone = [{**parties[0], "name": "north, south, west"}]
+    for forged, words in (
+        (signed_by(genuine, keys, alone, digest), "does not match its digest"),
+        (signed_by(genuine, keys, alone), "'north, south, west' is not a valid name of a party"),
+        (signed_by(genuine, keys, parties[:1]), "at least three parties, got 1"),
+        (signed_by(genuine, keys, [*parties[:2], {**parties[2], "name": "east"}]), "names 'west', but the study names"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            verify_result(forged, ca)
+
+
+def test_results_of_earlier_versions_can_still_be_verified():
+    saved = json.loads((Path(__file__).parents[1] / "saved" / "party.json").read_text())
+    values = {key: value for key, value in saved["study"].items() if key != "digest"}
+    check_digest(values, saved["study"]["digest"])
+    with pytest.raises(StudyError, match="does not match its digest"):
+        check_digest(values | {"parties": values["parties"][:2]}, saved["study"]["digest"])
 
 
 def test_verify_needs_the_authority_of_the_study(signed, unsigned, tmp_path, monkeypatch, capsys):
@@ -443,13 +496,12 @@ def test_a_party_killed_during_the_descent_ends_all_others(run):
 
 
 def test_a_party_killed_before_anything_is_opened_costs_no_budget(run):
-    broken = run()
-    table = broken.folder / "west" / "data.csv"
-    table.unlink()
-    os.mkfifo(table)  # Reading this table never ends.
-    broken.start(*NAMES, timeout=100)
-    broken.parties["west"].until(lambda: "All parties are connected" in broken.parties["west"].out)
-    broken.parties["west"].kill()
+    broken = run().start("north", "south", timeout=100)
+    addresses = [(party.host, party.port) for party in Study.from_values(tomllib.loads(broken.text)).parties]
+    orders = {"addresses": addresses, "index": 2, "do": "hold", "holder": 2}  # West connects, and sends nothing.
+    west = broken.parties["west"] = broken._machine.start(broken.folder / "west", network_party.main, orders)
+    west.until(lambda: '"connected"' in west.out)
+    west.kill()
     for name in ("north", "south"):
         assert re.search(r"party 2 \(.*\) (closed the connection|is no longer connected)", broken.refused(name))
         assert not broken.ledger(name)
@@ -464,44 +516,41 @@ def test_a_missing_party_is_named_after_the_timeout(run):
     assert "Waiting for south, west" in broken.parties["north"].out
 
 
-def test_a_different_study_is_noticed_before_any_table_is_opened(run):
+def test_a_different_study_is_noticed_before_anything_is_opened(run):
     broken = run()
     (broken.folder / "west" / "study.toml").write_text(broken.text.replace("epsilon = 20.0", "epsilon = 2.0"))
-    broken.start(*NAMES, data="there is none.csv")
+    broken.start(*NAMES)
     for name in NAMES:
         line = broken.refused(name)
         assert "a different study than" in line
         assert "2 (west)" in line
-        assert "No data was read. Compare the study files" in line
+        assert "Nothing was released. Compare the study files" in line
         assert not broken.ledger(name)
 
 
-def test_a_table_that_does_not_match_stops_all_without_details_for_others(run):
+def test_a_table_that_does_not_match_is_refused_before_any_contact(run):
+    """Otherwise studies with other levels would show the other parties, at no cost, which levels a table contains."""
     broken = run()
-    tables = [broken.folder / name / "data.csv" for name in NAMES]
-    patients(1).rename(columns={"bmi": "body"}).to_csv(tables[1], index=False)
-    broken.start(*NAMES)
-    assert "no column 'bmi'" in broken.refused("south")
-    for name in ("north", "west"):
-        line = broken.refused(name)
-        assert line == "privet: party 1: the table of south does not match the study's columns, bounds or levels"
-    assert not any(broken.ledger(name) for name in NAMES)
+    table = broken.folder / "south" / "data.csv"
+    patients(1).assign(sex=lambda frame: frame["sex"].where(frame.index != 7, "other")).to_csv(table, index=False)
+    with socket.create_server((HOST, Study.from_values(tomllib.loads(broken.text)).parties[2].port)) as west:
+        broken.start("south", **{"connect-timeout": 100})
+        assert "row 8: level 'other' is not declared" in broken.refused("south")
+        west.settimeout(0)
+        with pytest.raises(BlockingIOError):  # Nobody called.
+            west.accept()
+    assert broken.parties["south"].out == ""
 
 
-def test_values_beyond_the_bounds_stop_all_and_are_not_revealed(run):
-    broken = run()
-    frame = patients(0)
-    frame.loc[17, "age"] = 120.73625
-    frame.to_csv(broken.folder / "north" / "data.csv", index=False)
-    broken.start(*NAMES)
-    own = broken.refused("north")
-    assert "Column 'age' has values beyond the bounds that the study declares" in own
-    assert "All parties were stopped. Nothing was released." in own
-    for name in ("south", "west"):
-        line = broken.refused(name)
-        assert line == "privet: party 0: the table of north does not match the study's columns, bounds or levels"
-        assert "120.7" not in line + broken.parties[name].out
-    assert not any(broken.ledger(name) for name in NAMES)
+def test_only_the_owner_learns_how_many_values_were_clipped(signed):
+    """A refusal would let studies with different bounds find the largest value of a column without any budget."""
+    north, *others = (signed.parties[name].out for name in NAMES)
+    assert "Values beyond the study's bounds were clipped to them: 1 of 'age'. These numbers are not private" in north
+    for said in (*others, signed.model("north").read_text()):
+        assert "were clipped to them:" not in said
+        assert "137.7" not in said
+    statement = TableModel.load(signed.model("south")).guarantee.statement(verbose=True)
+    assert "values beyond its bounds were clipped to them" in statement
 
 
 def test_a_party_with_an_expired_certificate_is_refused(run, tmp_path):
@@ -528,6 +577,16 @@ def test_nothing_is_opened_unless_all_ledgers_accept_the_guarantee(run):
     assert [entry.guarantee.adjacency for entry in broken.ledger("south")] == [Adjacency.ADD_OR_REMOVE]
 
 
+def test_the_limit_of_one_party_stops_all_before_any_budget_is_recorded(run):
+    broken = run().start("north", "west").start("south", limit=19, **{"limit-delta": 1e-3})
+    line = broken.refused("south")
+    assert "at delta = 0.001, above the limit of 19; nothing was recorded" in line
+    assert "--limit-delta" in line
+    for name in ("north", "west"):
+        assert "party 1: ended with BudgetExceededError. See its own messages." in broken.refused(name)
+    assert not any(broken.ledger(name) for name in NAMES)
+
+
 def test_an_unreadable_ledger_is_noticed_before_connecting(run):
     broken = run()
     (broken.folder / "south" / "ledger.jsonl").write_text("spent a little\n")
@@ -536,14 +595,14 @@ def test_an_unreadable_ledger_is_noticed_before_connecting(run):
     assert "Waiting for" not in broken.parties["south"].out
 
 
-def test_party_local_reports_which_party_failed_and_why(tmp_path, monkeypatch, capfd):
+def test_party_local_reports_whose_table_does_not_match(tmp_path, monkeypatch):
     (tmp_path / "study.toml").write_text(study_text([9100, 9101, 9102]))
     patients(0).to_csv(tmp_path / "0.csv", index=False)
     patients(1).drop(columns="sex").to_csv(tmp_path / "1.csv", index=False)
     monkeypatch.chdir(tmp_path)
     console = Console(file=io.StringIO(), width=300)
     study = Study.read("study.toml")
-    with pytest.raises(StudyError, match=r"The study failed at north, south, west\. No model was written there"):
+    with pytest.raises(TableError, match="south: The table has no column 'sex'"):
         commands.local(
             Path("study.toml"),
             study,
@@ -552,9 +611,7 @@ def test_party_local_reports_which_party_failed_and_why(tmp_path, monkeypatch, c
             timeout=60.0,
             console=console,
         )
-    assert "south: privet: The table has no column 'sex'" in console.file.getvalue()
-    assert "party 1: the table of south does not match" in capfd.readouterr().err
-    assert not any((tmp_path / "results").iterdir())
+    assert not (tmp_path / "results").exists()
 
 
 # ------------------------------------------------------------------------------------------------------------ the model

@@ -64,12 +64,13 @@ def test_a_resumed_training_in_a_fixed_order_continues_where_it_stopped(tmp_path
     assert after.guarantee.epsilon == in_fixed_order().guarantee.epsilon
 
 
-def test_a_training_in_a_secret_order_is_not_resumed(tmp_path):
+@pytest.mark.parametrize("order", [SecretOrder(8, 2, 2), FixedOrder(8, 2, 2, shuffled=True)], ids=repr)
+def test_a_training_in_a_secret_order_is_not_resumed(tmp_path, order):
     """The generator that drew the order is not saved, so the resumed run could not continue the same order."""
 
     def training():
         private = in_fixed_order()
-        private._estimator.plan = replace(private.plan, sampler=SecretOrder(8, passes=2, size=2))
+        private._estimator.plan = replace(private.plan, sampler=order)
         return private
 
     before = training()

@@ -13,8 +13,8 @@ from privet.deep import RecursiveMomentum, make_private  # noqa: E402
 from privet.deep.clipping.summing import room  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
-from privet.plans import GradientPlan, Poisson, RecursivePlan  # noqa: E402
-from privet.privacy import Budget  # noqa: E402
+from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan  # noqa: E402
+from privet.privacy import Budget, NoiseSource  # noqa: E402
 
 DELTA = 1e-5
 C1, C2, GAMMA = 0.5, 0.05, 0.3
@@ -202,6 +202,61 @@ def test_zeroing_gradients_does_not_change_the_estimate():
         zeroed.step(*batch)
         zeroed.optimizer.zero_grad(set_to_none=False)
     torch.testing.assert_close(flat(plain.model.parameters()), flat(zeroed.model.parameters()))
+
+
+def test_with_several_parameter_groups_the_largest_learning_rate_counts():
+    """A bound by any other learning rate would allow longer moves."""
+    for rates in ([2.0, 0.1], [0.1, 2.0]):
+        model = network()
+        groups = [
+            {"params": layer.parameters(), "lr": rate} for layer, rate in zip((model[0], model[2]), rates, strict=True)
+        ]
+        private = prepared(recursive(noise=1.0), model, optimizer=torch.optim.SGD(groups), max_move=0.01)
+        for batch in private.batches():
+            private.step(*batch)
+            gradient = flat(each.grad for each in model.parameters())
+            assert 2.0 * float(gradient.norm()) == pytest.approx(0.01, rel=1e-3)
+
+
+def sums_and_noise(private, monkeypatch):
+    """Return lists of the bounds that sums are clipped to, and of the standard deviations of their noise."""
+    bounds, noise = [], []
+    total, release = private._sums.total, NoiseSource.add_gaussian
+
+    def clipped(inputs, targets, bound, *rest):
+        bounds.append(bound)
+        return total(inputs, targets, bound, *rest)
+
+    def noisy(source, values, std, *rest):
+        noise.append(std)
+        return release(source, values, std, *rest)
+
+    private._sums.total = clipped
+    monkeypatch.setattr(NoiseSource, "add_gaussian", noisy)
+    return bounds, noise
+
+
+@pytest.mark.parametrize("fault", ["length", "forward"])
+def test_after_a_refused_first_batch_each_sum_is_clipped_to_the_bound_of_its_noise(fault, monkeypatch):
+    """The first noise is for C1, and later noise for less. A caller may catch the error and continue."""
+    private = prepared(recursive(noise=1.0, first_noise=1.0))
+    bounds, noise = sums_and_noise(private, monkeypatch)
+    batches = private.batches()
+    X, y = next(batches)
+    with pytest.raises((PlanError, RuntimeError), match="counts as spent" if fault == "length" else "shapes"):
+        private.step(X[1:] if fault == "length" else X[:, 1:], y[1:] if fault == "length" else y)
+    with pytest.raises(PlanError, match="without a new batch"):
+        private.step(X, y)
+    assert (private.steps_spent, private.steps_done) == (1, 0)
+    for batch in batches:
+        private.step(*batch)
+    assert noise == [private.plan.later_plan.noise_std] * 5
+    assert bounds[-5:] == noise == [private.plan.contribution_norm] * 5  # The noise multiplier is 1.
+    assert (private.steps_spent, private.steps_done) == (6, 5)
+    X, y = private.dataset.tensors
+    private.steps_spent = 0
+    with pytest.raises(PlanError, match="The noise of this step is for"):
+        private._sums.total((X,), y, private.plan.contribution_norm / 2, 30.0)
 
 
 @pytest.mark.parametrize("max_move", [1e-3, 0.05])

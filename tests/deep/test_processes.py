@@ -3,19 +3,22 @@
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import distributed, nn  # noqa: E402
-from torch.utils.data import Dataset, TensorDataset  # noqa: E402
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, random_split  # noqa: E402
 
+from privet.audit import replay  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.processes import Processes  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
@@ -27,6 +30,20 @@ N, RATE, STEPS = 101, 0.2, 100
 pytestmark = pytest.mark.skipif(
     not (distributed.is_available() and distributed.is_gloo_available()), reason="torch was built without gloo"
 )
+
+
+class Rows(Dataset):
+    """Examples that are made when they are read, in a given order and with a random transform."""
+
+    def __init__(self, order, transform):
+        self.order, self.transform = order, transform
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        X, y = data().tensors
+        return self.transform(X[self.order[index]]), y[self.order[index]]
 
 
 class Numbered(Dataset):
@@ -42,6 +59,40 @@ class Numbered(Dataset):
 def data():
     X = torch.randn(N, 5, generator=torch.Generator().manual_seed(0))
     return TensorDataset(X, (X[:, 0] > 0).long())
+
+
+def shuffled(seed):
+    return torch.randperm(N, generator=torch.Generator().manual_seed(seed))
+
+
+def with_global_generators(row):
+    return row + random.random() + np.random.rand() + torch.rand(1)  # noqa: NPY002
+
+
+def datasets(rank):
+    """Return pairs of a dataset that differs between the processes, and the same kind of dataset that does not."""
+    whole, rank_generator = data(), torch.Generator().manual_seed(rank)
+    own = np.random.default_rng(rank)
+    swapped = torch.arange(N)
+    swapped[[7, 8]] = swapped[[7 + rank, 8 - rank]]
+
+    def with_own_generator(row):
+        return row + float(own.normal())
+
+    def pair(make):
+        return make(shuffled(rank)), make(torch.arange(N))
+
+    return {
+        "tensors": pair(lambda order: TensorDataset(*whole[order])),
+        "two rows": (TensorDataset(*whole[swapped]), TensorDataset(*whole[:])),
+        "subsets": pair(lambda order: Subset(whole, order.tolist()[: N // 2])),
+        "split": (random_split(whole, [50, 51], rank_generator)[0], Subset(whole, range(50))),
+        "joined": pair(lambda order: ConcatDataset([whole, TensorDataset(*whole[order])])),
+        "lengths": (Subset(whole, range(N - rank)), whole),
+        "made": pair(lambda order: Rows(order, lambda row: row)),
+        "random transforms": pair(lambda order: Rows(order, with_global_generators)),
+        "own generators": pair(lambda order: Rows(order, with_own_generator)),
+    }
 
 
 def gradient_plan(noise=1.0, steps=STEPS, rate=RATE):
@@ -134,6 +185,21 @@ def everything(rank, folder):
             prepared(gradient_plan(noise), model)
         except ValueError as error:
             told[f"different {name}"] = str(error)
+    for name, (different, same) in datasets(rank).items():
+        try:
+            prepared(gradient_plan(), dataset=different)
+        except ValueError as error:
+            told[f"different {name}"] = str(error)
+        state = torch.get_rng_state()
+        private = prepared(gradient_plan(rate=1.0), network(), same)
+        told[f"same {name}"] = [each.text for each in private.guarantee.assumptions if not each.is_enforced]
+        assert torch.equal(state, torch.get_rng_state()), name
+    unreadable = Rows([N + rank * N] * N, lambda row: row) if rank else data()
+    try:
+        prepared(gradient_plan(), dataset=unreadable)
+    except (ValueError, IndexError) as error:
+        told["unreadable"] = str(error)
+    told["replayed"] = replayed(rank)
     private = prepared(recursive_plan(1.0, rate=0.2), momentum=0.9)
     batches = private.batches()
     for _ in range(2):
@@ -141,6 +207,27 @@ def everything(rank, folder):
     private.save(folder / "run", {"written by": rank})
     told["saved"] = weights(private)
     private.step(*next(batches))  # This step is lost but spent.
+    return told
+
+
+def replayed(rank):
+    """Replay a training in both processes, with and without the first example. Its gradient is zero in the latter case.
+
+    In the second training, the processes hold the examples in different orders, and the check for that is left out.
+    """
+    X, y = (each[:8] for each in data().tensors)
+    with_it, without_it = (torch.cat([size * X[:1], X[1:]]) for size in (100.0, 0.0))
+    told = {}
+    for name, offset in (("alike", 0), ("shared", rank)):
+        order = (torch.arange(8) + offset) % 8  # With an offset, the second process has the share of the first one.
+
+        def train(given, order=order):
+            dataset = TensorDataset(*(each[order] for each in given))
+            private = prepared(gradient_plan(steps=3, rate=1.0), nn.Linear(5, 2, bias=False), dataset)
+            return finish(private), private.guarantee
+
+        with mock.patch.object(Processes, "check_datasets", lambda self, dataset: []):
+            told[name] = replay(train, (with_it, y), (without_it, y)).problems
     return told
 
 
@@ -252,6 +339,35 @@ def test_other_samplers_than_poisson_are_rejected(told):
 def test_different_settings_are_rejected_in_both_processes(told, name):
     for each in told:
         assert "with the same arguments" in each[f"different {name}"]
+
+
+DATASETS = list(datasets(0))
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_different_datasets_are_rejected_in_both_processes(told, name):
+    """An example that is in the shares of two processes would be in a batch twice."""
+    for each in told:
+        assert "hold different datasets" in each[f"different {name}"]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_equal_datasets_are_accepted_and_the_guarantee_names_what_was_only_sampled(told, name):
+    is_sampled = name in ("made", "random transforms", "own generators")
+    for each in told:
+        assert any("the same examples in the same order" in text for text in each[f"same {name}"]) == is_sampled
+
+
+def test_a_replay_in_all_processes_finds_examples_that_two_of_them_share(told):
+    """The process that adds the noise sees the sum of all, in which such an example counts twice."""
+    assert told[0]["replayed"]["alike"] == told[1]["replayed"]["alike"] == []
+    assert len(told[0]["replayed"]["shared"]) == 4  # Three sums, and all of them together.
+    assert all("moved by 1.9" in problem for problem in told[0]["replayed"]["shared"][:3])
+
+
+def test_a_dataset_that_one_process_cannot_read_stops_all(told):
+    assert "Process 1 cannot read its dataset" in told[0]["unreadable"]
+    assert "out of bounds" in told[1]["unreadable"]
 
 
 def test_both_processes_resume_what_the_first_saved(told):

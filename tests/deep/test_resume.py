@@ -86,6 +86,9 @@ def saved(path, steps=3, planned=12, extra=None, **options):
     return private
 
 
+HEADER = 49  # bytes of a journal before its steps
+
+
 def journal_of(path):
     (found,) = Path(path).parent.glob("privet-*.journal")
     return found
@@ -298,7 +301,7 @@ def silent(seed):
     private.dataset = TensorDataset(torch.zeros(100, 5), torch.zeros(100).long())
     with torch.no_grad():
         model.weight.zero_()
-    private._fingerprint = type(private._fingerprint).of(private._parameters)
+    private._changes.accept()
     return private
 
 
@@ -341,6 +344,7 @@ def test_the_generator_is_not_in_the_file(tmp_path):
     names = {
         "run",
         "journal",
+        "code",
         "plan",
         "steps_done",
         "steps_spent",
@@ -384,7 +388,7 @@ def test_a_file_that_was_moved_without_its_journal_is_rejected(tmp_path):
 
 def test_a_journal_that_is_too_short_is_rejected(tmp_path):
     saved(tmp_path / "run", steps=4)
-    os.truncate(journal_of(tmp_path / "run"), 3)
+    os.truncate(journal_of(tmp_path / "run"), HEADER + 3)
     assert_rejected_untouched(tmp_path / "run", ValueError, "counts 3 steps, but the saved file has spent 4")
 
 
@@ -438,6 +442,24 @@ def test_a_file_cannot_name_an_arbitrary_file_as_its_journal(tmp_path):
     checkpoint.write(path, state | {"run": "/../victim"})
     assert_rejected_untouched(path, ValueError, "does not name its run")
     assert victim.read_bytes() == b"x" * 100
+
+
+@pytest.mark.parametrize("is_code_copied", [False, True])
+def test_a_foreign_file_cannot_shorten_the_journal_of_another_run(tmp_path, is_code_copied):
+    """Otherwise the other run could make steps again that it has already paid for and released."""
+    (tmp_path / "foreign").mkdir()
+    path, foreign = tmp_path / "run", tmp_path / "foreign" / "run"
+    saved(path, steps=9)
+    saved(foreign, steps=1, planned=2)
+    copied = {"run", "journal", "code"} if is_code_copied else {"run", "journal"}
+    genuine = checkpoint.read(path) | {"journal": ".."}
+    checkpoint.write(foreign, checkpoint.read(foreign) | {name: genuine[name] for name in copied})
+    before = journal_of(path).read_bytes()
+    assert_rejected_untouched(foreign, ValueError, "does not belong to privet-", steps=2)
+    assert journal_of(path).read_bytes() == before
+    again = prepared()
+    again.resume(path)
+    assert again.steps_spent == 9
 
 
 def test_a_run_is_resumed_only_after_its_previous_object_is_gone(tmp_path):
@@ -651,10 +673,10 @@ def test_killed_processes_never_make_more_steps_than_planned(tmp_path, lives, ki
 def test_steps_counted_ahead_never_exceed_the_plan(tmp_path, lives):
     """1001 steps are counted in pairs, so the last pair is one too long, and the process may be killed just then."""
     saved(tmp_path / "run", steps=0, planned=1001)
-    os.truncate(journal_of(tmp_path / "run"), 1000)  # As killed processes left it.
+    os.truncate(journal_of(tmp_path / "run"), HEADER + 1000)  # As killed processes left it.
     lives.start("last step", path=str(tmp_path / "run"), steps=1001)
     assert lives.ended() == signal.SIGKILL
-    assert journal_of(tmp_path / "run").stat().st_size == 1002
+    assert journal_of(tmp_path / "run").stat().st_size == HEADER + 1002
     private = prepared(steps=1001)
     private.resume(tmp_path / "run")
     assert private.steps_spent == 1001

@@ -150,7 +150,7 @@ def test_factors_below_the_normal_range_become_zero():
     values = torch.full((2, 3), 1e-20)
     values[0] = 1e19
     found = BatchGradients(torch.zeros(2), {parameter: Direct(values)})
-    weights, _ = found._weighted(1e-21)
+    weights = found.clipped(1e-21).weights
     assert weights[0] == 0
     assert 0 < weights[1] < 1
     assert float(found.clipped_sum(1e-21)[parameter].double().norm()) <= 1e-21 * (1 + 2**-15)

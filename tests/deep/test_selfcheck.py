@@ -13,7 +13,6 @@ from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep.clipping.summing import room  # noqa: E402
 from privet.deep.datasets import collated  # noqa: E402
-from privet.deep.model_checks import first_batch_layout  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
 
@@ -132,17 +131,25 @@ def test_mixing_is_found_in_a_first_batch_of_one_example():
     assert private.steps_done == len(sizes) - 1
 
 
-def test_a_first_batch_of_one_transformed_example_postpones_the_check():
-    """Examples of the dataset may then have another shape, so the check waits for a batch of two."""
+@pytest.mark.filterwarnings("ignore:The batch was changed")
+@pytest.mark.parametrize("forward", [lambda layers, x: layers[0](x), lambda layers, x: layers[0](x - x.mean(0))])
+def test_a_first_batch_of_one_transformed_example_is_checked_too(forward):
+    """Examples of the dataset have another shape here, so the check makes up a mate."""
     for seed in range(20):
-        private = prepared(linear(3), examples(5), rate=0.02, steps=30, seed=seed)
-        sizes = []
-        for X, y in private.batches():
+        private = prepared(Model(forward, nn.Linear(3, 2)), rate=0.02, steps=30, seed=seed)
+        X, y = next(batches := private.batches())
+        while not len(y):
             private.step(X[:, :3], y)
-            sizes.append(len(y))
-        if next(size for size in sizes if size) == 1:
-            return
-    raise AssertionError("no first batch was of one example")
+            X, y = next(batches)
+        if len(y) == 1:
+            break
+    assert len(y) == 1
+    if forward.__code__.co_names:
+        with pytest.raises(ValueError, match=MIXES):
+            private.step(X[:, :3], y)
+    else:
+        private.step(X[:, :3], y)
+        assert private._sums.checked.is_complete
 
 
 def test_a_dataset_of_one_example_can_be_trained_on():
@@ -302,9 +309,9 @@ def test_a_model_that_views_images_works_and_gives_the_same_sums(channels):
     found = []
     for private in (viewing, flattening):
         X, y = private.dataset.tensors
-        private._layout = first_batch_layout(private.model, private._loss, private.dataset, (X,), y)
+        assert private._sums.check((X, y), tuple)
         found.append(private._total((X,), y)[0])
-    assert viewing._layout is not flattening._layout
+    assert viewing._sums.checked.layout is not flattening._sums.checked.layout
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
     train(prepared(network(lambda x: x.view(len(x), -1)), examples(channels, 6, 6)))
 
@@ -329,7 +336,7 @@ def spoilt(value=math.nan):
 def test_examples_with_losses_that_are_not_finite_contribute_zero_with_a_warning(value):
     dataset = spoilt(value)
     private = prepared(dataset=dataset, rate=0.8)
-    with pytest.warns(UserWarning, match=r"\d+ of \d+ examples have a loss that is not finite"):
+    with pytest.warns(UserWarning, match=r"\d+ of \d+ examples in a batch have a gradient that is not finite"):
         train(private)
     assert all(torch.isfinite(each).all() for each in private.model.parameters())
     X, y = dataset.tensors
@@ -337,15 +344,41 @@ def test_examples_with_losses_that_are_not_finite_contribute_zero_with_a_warning
     torch.testing.assert_close(private._total((X,), y)[0], private._total((X[good],), y[good])[0])
 
 
-@pytest.mark.filterwarnings("ignore:the model's parameters were changed")
-def test_parameters_that_are_not_finite_raise():
-    private = prepared()
+def test_the_warning_counts_what_the_clip_sets_to_zero():
+    """Losses are not gradients: a loss may be infinite with a finite gradient, and the other way round."""
+
+    def loss(outputs, targets):
+        values = outputs.sum(1)
+        infinite = torch.where(targets == 1, math.inf, 0.0)  # The loss alone.
+        steep = torch.where(targets == 2, values - values.detach(), 1.0).sqrt()  # The gradient alone.
+        return values + infinite + steep
+
+    X, targets = examples(5, n=10).tensors[0], torch.tensor([0, 1, 1, 1, 2, 2, 0, 0, 0, 0])
+    private = prepared(dataset=TensorDataset(X, targets), loss=loss, rate=1.0)
+    batch = next(private.batches())
+    with pytest.warns(
+        UserWarning, match=r"2 of 10 examples in a batch have a gradient .*for the holder of the data only"
+    ):
+        losses = private.step(*batch)
+    assert int(torch.isfinite(losses).sum()) == 7
+    finite = targets != 2
+    torch.testing.assert_close(private._total((X,), targets)[0], private._total((X[finite],), targets[finite])[0])
+    large = prepared(dataset=TensorDataset(X, targets), loss=lambda o, t: o.sum(1) * (1.0 + 1e38 * (t == 2)), rate=1.0)
+    with pytest.warns(UserWarning, match="2 of 10 examples"):
+        large.step(*next(large.batches()))
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.3])
+@pytest.mark.filterwarnings("ignore:The model's parameters or buffers were changed")
+def test_parameters_that_are_not_finite_raise(rate):
+    """Parameters are public, and the error must not depend on the batch. So an empty batch raises it, too."""
+    private = prepared(rate=rate)
     batches = private.batches()
     private.step(*next(batches))
     with torch.no_grad():
         private.model.weight[0, 0] = math.nan
     batch = next(batches)
-    assert len(batch[1])
+    assert len(batch[1]) or rate < 0.1
     with pytest.raises(FloatingPointError, match="not finite after 1 steps"):
         private.step(*batch)
     assert private.steps_done == 1

@@ -1,6 +1,8 @@
 """make_private: noise, clipping, sampling and accounting of a training; empty batches; rejected settings."""
 
+import copy
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
+from privet.deep.fingerprint import batch_checksum  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
 from privet.privacy import Adjacency, Budget  # noqa: E402
@@ -182,6 +185,59 @@ def test_a_batch_is_used_exactly_once():
         private.step(*batch)
     with pytest.raises(PlanError, match="only once per training"):
         next(private.batches())
+
+
+def mixed_up(X, y):
+    return 0.7 * X + 0.3 * X.flip(0), y
+
+
+def shuffled_labels(X, y):
+    return X, y.roll(1)
+
+
+def scaled_in_place(X, y):
+    X.numpy()[:] *= 2
+    return X, y
+
+
+@pytest.mark.parametrize("change", [mixed_up, shuffled_labels, scaled_in_place])
+def test_a_batch_that_the_caller_changed_warns_and_becomes_an_assumption(change):
+    private = prepared()
+    batches = private.batches()
+    private.step(*next(batches))
+    assert "before step()" not in private.guarantee.statement(verbose=True)
+    with pytest.warns(UserWarning, match="MixUp"):
+        private.step(*change(*next(batches)))
+    assert "what the caller changed in a batch before step() treats each" in private.guarantee.statement(verbose=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # The warning is given once.
+        private.step(*change(*next(batches)))
+
+
+def test_a_batch_in_another_place_or_format_is_unchanged():
+    X = torch.randn(40, 3, 4, 4, dtype=torch.bfloat16)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2, dtype=torch.bfloat16))
+    private = prepared(TensorDataset(X, torch.arange(40) % 2), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for X, y in private.batches():
+            private.step(X.clone().contiguous(memory_format=torch.channels_last), y.clone())
+    assert "before step()" not in private.guarantee.statement(verbose=True)
+
+
+def test_checksums_of_batches_see_every_kind_of_content():
+    batch = (torch.ones(2, 3), {"a": [torch.zeros(2, dtype=torch.bool)], "b": ["x", "y"]}, torch.tensor(1.0))
+    found = batch_checksum(batch)
+    assert found == batch_checksum(copy.deepcopy(batch))
+    for other in (
+        (batch[0].flip(0) + torch.tensor([[0.0], [1.0]]), *batch[1:]),
+        (batch[0], {"a": [torch.tensor([True, False])], "b": ["x", "y"]}, batch[2]),
+        (batch[0], {"a": batch[1]["a"], "b": ["y", "x"]}, batch[2]),
+        (*batch[:2], torch.tensor(2.0)),
+        (torch.ones(3, 2), *batch[1:]),
+    ):
+        assert batch_checksum(other) != found
+    assert batch_checksum(torch.zeros(0, 3)) != batch_checksum(torch.zeros(1, 3))
 
 
 def test_impossible_settings_raise_before_anything_is_spent():

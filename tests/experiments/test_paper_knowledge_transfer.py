@@ -19,7 +19,7 @@ PAPER = {"n": 1001, "n_public": 800, "n_nonzero": 3, "gradient_bound": 0.5, "alp
 class Silent(NoiseSource):
     """A source without noise."""
 
-    def add_gaussian(self, values, std):
+    def add_gaussian(self, values, std, *options):
         return values.copy()
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.federated import Server
-from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError
+from privet.federated import Server, saving
+from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import assumed
 
 DELTA = 1e-5
@@ -38,8 +38,8 @@ def make(one, rounds):
             one.aggregate({})
 
 
-def saved(path, rounds=2, **options):
-    one = server(**options)
+def saved(path, rounds=2, rounds_planned=6, **options):
+    one = server(rounds_planned, **options)
     one.save(path)
     make(one, rounds)
     one.save(path, {"note": rounds})
@@ -158,12 +158,43 @@ def test_two_servers_cannot_continue_the_same_run(tmp_path):
 def test_a_missing_or_incomplete_journal_is_refused(tmp_path):
     saved(tmp_path / "run")
     journal = journal_of(tmp_path / "run")
-    journal.write_bytes(b".")
-    with pytest.raises(ValueError, match="incomplete"):
+    os.truncate(journal, journal.stat().st_size - 1)
+    with pytest.raises(ValueError, match="The journal is incomplete"):
         server().resume(tmp_path / "run")
     journal.unlink()
     with pytest.raises(ValueError, match="journal of this run"):
         server().resume(tmp_path / "run")
+
+
+def test_the_file_does_not_reveal_the_number_of_clients_if_it_is_private(tmp_path):
+    """Under add-or-remove adjacency, two files that differ in it would tell neighbouring fleets apart."""
+    plan = GradientPlan(Poisson(0.5), 6, 1.0, 3.0, public_n=5)
+    one = saved(tmp_path / "run", plan=plan)
+    assert one.n_clients == 5
+    assert saving.read(tmp_path / "run").state["n_clients"] is None
+    Server(plan, one.weights, 6, delta=DELTA).resume(tmp_path / "run")
+    saved(tmp_path / "exchanged")
+    assert saving.read(tmp_path / "exchanged").state["n_clients"] == 5
+
+
+@pytest.mark.parametrize("is_code_copied", [False, True])
+def test_a_foreign_file_cannot_continue_the_journal_of_another_run(tmp_path, is_code_copied):
+    """It would add rounds that this run never made, and keep its server from continuing."""
+    (tmp_path / "foreign").mkdir()
+    saved(tmp_path / "run", rounds=5)
+    saved(tmp_path / "foreign" / "run", rounds=1, rounds_planned=2)
+    foreign, genuine = saving.read(tmp_path / "foreign" / "run"), saving.read(tmp_path / "run")
+    references = genuine.references | {"journal": ".."}
+    if not is_code_copied:
+        references["code"] = foreign.references["code"]
+    saving.write(tmp_path / "foreign" / "run", references, foreign.state, foreign.arrays)
+    before = journal_of(tmp_path / "run").read_bytes()
+    with pytest.raises(ValueError, match="does not belong to privet-"):
+        server(rounds=2).resume(tmp_path / "foreign" / "run")
+    assert journal_of(tmp_path / "run").read_bytes() == before
+    again = server()
+    again.resume(tmp_path / "run")
+    assert again.rounds_spent == 5
 
 
 def test_foreign_files_are_refused_and_execute_nothing(tmp_path):
@@ -259,7 +290,7 @@ def killed_in_round(path, number):
 def test_a_server_that_is_killed_resumes_with_its_accounting(tmp_path):
     path = tmp_path / "run"
     killed_in_round(path, 3)  # two rounds in the file, three in the journal
-    assert journal_of(path).stat().st_size == 3
+    assert journal_of(path).read_bytes().count(b".") == 3
     process = start(path)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0

@@ -78,6 +78,26 @@ def test_one_round_without_noise_averages_the_clients(clients, softmax, local):
     assert np.abs(result.weights["weight"]).max() > 0.2
 
 
+def test_the_denoiser_is_applied_to_each_layer_of_the_noisy_mean(clients, softmax, local):
+    """The model starts at zero, so after one round it is the noisy mean itself."""
+    plan, denoiser = GradientPlan(FullBatch(), 1, 0.5, 0.5), LaplacianSmoothing(1.0)
+    plain, smoothed = run(softmax, clients, local, plan), run(softmax, clients, local, plan, denoiser=denoiser)
+    assert not same(plain, smoothed, atol=1e-3)
+    for name, layer in plain.weights.items():
+        assert np.allclose(smoothed.weights[name], denoiser(layer, 0.5 * 0.5 / 20), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 5, 100])
+def test_accuracy_is_the_share_of_examples_that_the_model_classifies_correctly(batch_size):
+    model = nn.Linear(3, 3, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(3))
+    inputs = np.eye(3)[[0, 1, 2, 1, 0]]  # The model's answer is the place of the one.
+    assert accuracy(inputs, [0, 1, 0, 1, 2], batch_size)(model) == 3 / 5
+    assert accuracy(inputs, [0, 1, 2, 1, 0], batch_size)(model) == 1.0
+    assert accuracy(inputs, [1, 2, 0, 2, 1], batch_size)(model) == 0.0
+
+
 def test_the_average_determines_the_released_model(clients, softmax, local):
     last, averaged = run(softmax, clients, local), run(softmax, clients, local, average=tail(4))
     assert not same(last, averaged)
@@ -111,6 +131,13 @@ def test_all_engines_give_the_same_model(clients, local):
     assert [result.engine for result in found] == ["sequential", "batched", "processes"]
     assert same(found[0], found[1], atol=1e-5)
     assert same(found[0], found[2], atol=1e-5)
+
+
+def test_random_layers_are_repeatable_and_the_same_in_all_engines(clients, local):
+    model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3))
+    one, other = (run(model, clients, local, engine=engine) for engine in ("sequential", "batched"))
+    assert same(one, other)
+    assert not same(one, run(model.eval(), clients, local, engine="sequential", random_state=6))
 
 
 def test_random_state_makes_a_run_repeatable(clients, softmax, local):
@@ -194,10 +221,34 @@ def test_a_huge_update_is_clipped(clients, softmax, local):
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])
-def test_an_error_of_all_clients_in_the_first_round_is_raised(engine, clients, local):
-    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="All 6 clients of a round failed"):
-        warnings.simplefilter("ignore")
+def test_a_model_that_does_not_fit_the_clients_is_refused_before_they_are_accessed(engine, clients, local):
+    def untouched(self, chosen):
+        raise AssertionError("touched")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="cannot be applied to the clients'"):
+        patch.setattr(Partitioned, "together", untouched)
         run(nn.Linear(7, 3), clients, local, engine=engine)
+
+
+def test_the_check_on_zeros_sees_transformed_examples_and_changes_no_random_numbers(blobs, local):
+    X, y = blobs
+    parts = iid(600, 20, np.random.default_rng(1))
+    longer = Partitioned((X, y), parts, lambda data: (torch.cat([data[0], data[0]], 1), data[1]))
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(12, 3))
+    state = torch.get_rng_state()
+    ClientTrainer(model, nn.CrossEntropyLoss(), local, 0.5).check(longer.transformed(longer.blank(2)))
+    assert torch.equal(state, torch.get_rng_state())
+    run(model, longer, local)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize("failing", [range(20), range(19)])
+def test_whether_all_clients_of_the_first_round_fail_is_not_visible(engine, failing, clients, softmax, local):
+    """An exception would reveal that the one client that can work does not take part, or fails as well."""
+    guarded = Guarded(clients, {client: OSError("unreachable") for client in failing})
+    with pytest.warns(UserWarning, match="count as zero"):
+        result = run(softmax, guarded, local, GradientPlan(FullBatch(), 2, 0.5, 0.5), engine=engine)
+    assert result.history[-1].spent == 2
 
 
 def test_later_rounds_continue_even_if_all_clients_fail(clients, softmax, local):

@@ -17,7 +17,7 @@ from privet import (
     load,
 )
 from privet.linear.methods.iteration import BATCHES, decaying, iteration_passes
-from privet.privacy import Budget
+from privet.privacy import Budget, NoiseSource
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,31 @@ def test_early_records_are_hidden_better_and_the_worst_is_the_guarantee(table):
     assert epsilons[-1] == pytest.approx(guarantee.epsilon, rel=1e-6)
     assert epsilons[0] < 0.97 * epsilons[-1]
     assert len(np.unique(epsilons)) == BATCHES
+
+
+def test_nothing_is_assumed_about_the_order_of_the_table_and_no_epsilon_is_that_of_a_row(table):
+    model = logistic(max_iter=2).fit(*table)
+    assert not model.guarantee_.is_conditional
+    assert "one uniformly random order that is kept secret" in model.guarantee_.statement(verbose=True)
+    assert not model.guarantee_.per_record.is_by_row
+    assert not any("order" in name or "permutation" in name for name in vars(model))
+
+
+@pytest.mark.parametrize("fields", [{}, {"fit_intercept": False}])
+def test_every_order_of_a_table_gives_the_same_law(table, monkeypatch, fields):
+    """Any table order, together with the drawn order that compensates for it, gives the same model bit by bit.
+
+    Drawn orders are uniform, so the compensating one has the same probability.
+    """
+    (X, y), rows = (part[:100] for part in table), np.random.default_rng(0).permutation(100)
+    drawn = NoiseSource.permutation
+    model = logistic(random_state=5, max_iter=2, **fields).fit(X, y)
+    other = logistic(random_state=5, max_iter=2, **fields).fit(X[rows], y[rows])
+    assert not np.array_equal(model.coef_, other.coef_)
+    monkeypatch.setattr(NoiseSource, "permutation", lambda source, n: np.argsort(rows)[drawn(source, n)])
+    same = logistic(random_state=5, max_iter=2, **fields).fit(X[rows], y[rows])
+    assert np.array_equal(model.coef_, same.coef_)
+    assert np.array_equal(model.intercept_, same.intercept_)
 
 
 def test_the_reason_states_the_noise_saved_and_when_composition_is_better(table):

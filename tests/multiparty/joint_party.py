@@ -161,14 +161,6 @@ async def ordered(session, orders):
             events.append("opened")
         return output(*arguments, **options)
 
-    def load():
-        events.append("loaded")
-        if session.index == orders["slow"]:
-            time.sleep(0.5)
-        times["loaded"] = time.monotonic()
-        rng = np.random.default_rng(session.index)
-        return None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
-
     def book(guarantee):
         if session.index == orders.get("refuses"):
             raise ValueError("the ledger is full")
@@ -176,13 +168,18 @@ async def ordered(session, orders):
         times.update(booked=time.monotonic(), epsilon=guarantee.epsilon)
 
     session.exchange, session.runtime.output = watched_exchange, watched_output
+    rng = np.random.default_rng(session.index)
+    table = None if session.index == 1 else (rng.uniform(-1, 1, (20, 1)), rng.integers(0, 2, 20).astype(float))
+    if session.index == orders["slow"]:
+        time.sleep(0.5)
+    times["started"] = time.monotonic()
     try:
-        release = await take_part(session, Study.from_values(orders["study"]), load, book=book)
+        release = await take_part(session, Study.from_values(orders["study"]), table, book=book)
     except (ValueError, NetworkError) as error:
         await session.abandon(error)
         return {"events": events, "error": str(error)}
     session.exchange = exchange
-    slowest = max(float(each) for each in await exchange(str(times["loaded"]).encode()))
+    slowest = max(float(each) for each in await exchange(str(times["started"]).encode()))
     return {"events": events, "slowest": slowest, "counts": release.trace["counts"], **times}
 
 

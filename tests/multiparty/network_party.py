@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from privet.multiparty import Network, NetworkError, verify
+from privet.multiparty.transport.connection import Kind
 
 
 def report(what, **more):
@@ -53,6 +54,16 @@ async def hold(session, orders):
     """Wait for a message that arrives only if all parties take part in the exchange."""
     if session.index == orders.get("holder"):
         await asyncio.sleep(60)
+    await session.exchange(b"")
+
+
+async def chat(session, orders):
+    """Wait for a message from a party that sends only pings and shares for which nobody asks."""
+    while session.index == orders["holder"]:
+        for peer in session._peers.values():
+            peer.channel.write(Kind.PING, label=7)
+            peer.channel.write(Kind.SHARE, b"a share", time.monotonic_ns())
+        await session.wait(asyncio.sleep(0.1))
     await session.exchange(b"")
 
 

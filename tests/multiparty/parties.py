@@ -136,7 +136,7 @@ def _watch(handle):
     def hook(event, arguments):
         if event == "open":
             path, _, flags = arguments
-            if isinstance(path, str) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            if isinstance(path, str | os.PathLike) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 os.write(handle, f"{os.path.abspath(path)}\n".encode())
 
     sys.addaudithook(hook)

@@ -15,7 +15,7 @@ from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.study import PartyInfo, Study, StudyError, parse_address
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.privacy.budget import default_delta
-from privet.tables import Categorical, Numeric, NumericTarget, TableError, TableSchema, Target
+from privet.tables import Categorical, Numeric, NumericTarget, TableError, Target
 
 TEXT = """
 name = "stroke"
@@ -131,8 +131,7 @@ def test_a_party_of_version_0_1_0_is_stopped_by_its_digest():
     """Both versions would otherwise open all sums, and then disagree on the words of the guarantee that they sign."""
     saved = json.loads((Path(__file__).parents[1] / "saved" / "party.json").read_text())["study"]
     digest = saved.pop("digest")
-    parties = tuple(PartyInfo(**party) for party in saved["parties"])
-    again = Study(**{**saved, "parties": parties, "table": TableSchema.from_dict(saved["table"])})
+    again = Study.from_dict(saved)
     assert {**again.to_dict(), "table": None, "parties": None} == {**saved, "table": None, "parties": None}
     assert again.digest != digest
 
@@ -213,6 +212,12 @@ def test_the_digest_is_reproducible():
     assert study().digest == STUDY.digest
 
 
+def test_a_study_is_restored_from_plain_values():
+    assert Study.from_dict(json.loads(json.dumps(STUDY.to_dict()))) == STUDY
+    with pytest.raises(StudyError, match="'a, b' is not a valid name of a party"):
+        PartyInfo("a, b", "here", 1)
+
+
 def test_a_study_can_be_moved_to_other_addresses():
     moved = STUDY.moved([("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)])
     assert [party.name for party in moved.parties] == ["north", "south", "west"]
@@ -252,6 +257,11 @@ def without(table, *keys):
         ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "../west"}]}, "is not a valid name of a party"),
         ({"party": [*PARTIES[:2], {**PARTIES[2], "name": 7}]}, "7 is not a valid name of a party"),
         ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "w" * 65}]}, "is not a valid name of a party"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "west, east"}]}, "'west, east' is not a valid name"),
+        ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "west "}]}, "do not end with a space"),
+        ({"name": "stroke\nSigned"}, "is not a valid name of a study"),
+        ({"name": " "}, "is not a valid name of a study"),
+        ({"name": "s" * 101}, "Use up to 100 printable characters"),
         ({"party": {"name": "north"}}, r"parties as \[\[party\]\]"),
         ({"name": 7}, "must have the name as text"),
         ({"table": []}, r"the table as \[table\]"),
@@ -343,20 +353,22 @@ def test_tables_are_encoded_as_declared():
     assert targets.dtype == np.float64
 
 
-@pytest.mark.parametrize("column", ["age", "bmi"])
+@pytest.mark.parametrize(("column", "bounds"), [("age", (0.0, 120.0)), ("bmi", (10.0, 60.0))])
 @pytest.mark.parametrize("value", [-1e-9, 120.001, 1e30])
-def test_values_beyond_the_bounds_are_refused_not_clipped(column, value):
+def test_values_beyond_the_bounds_are_clipped_not_refused(column, bounds, value):
+    """A refusal is visible to the other parties, so that studies with other bounds could find the largest value."""
     frame = FRAME.assign(**{column: [20.0, value]})
-    with pytest.raises(TableError, match=f"Column '{column}' has values beyond the bounds .* Correct them, or agree"):
-        STUDY.encode(frame)
+    rows, targets = STUDY.encode(frame)
+    clipped, _ = STUDY.encode(frame.assign(**{column: np.clip(frame[column], *bounds)}))
+    np.testing.assert_array_equal(rows, clipped)
+    assert targets.tolist() == [0.0, 1.0]
 
 
-def test_targets_beyond_the_bounds_are_refused():
+def test_targets_beyond_the_bounds_are_clipped():
     numbers = study(model="ridge", table=NUMBERS)
-    fine = pd.DataFrame({"age": [1, 2], "cost": [0, 400]})
-    assert numbers.encode(fine)[1].tolist() == [-1.0, 1.0]
-    with pytest.raises(TableError, match="'cost' has values beyond the bounds"):
-        numbers.encode(fine.assign(cost=[0, 401]))
+    table = pd.DataFrame({"age": [1, 2], "cost": [-3, 401]})
+    assert numbers.encode(table)[1].tolist() == [-1.0, 1.0]
+    assert numbers.table.n_clipped(table) == {"cost": 2}
     assert numbers.table.target == NumericTarget("cost", 0, 400)
 
 
@@ -379,9 +391,9 @@ def test_a_missing_column_is_named():
         STUDY.encode(FRAME.drop(columns="bmi"))
 
 
-def test_beyond_bounds_names_every_column():
-    assert STUDY.table.beyond_bounds(FRAME) == ()
-    assert STUDY.table.beyond_bounds(FRAME.assign(age=[0, 121], bmi=[9.99, 20])) == ("age", "bmi")
+def test_clipped_values_are_counted_by_column():
+    assert STUDY.table.n_clipped(FRAME) == {}
+    assert STUDY.table.n_clipped(FRAME.assign(age=[0, 121], bmi=[9.99, 61])) == {"age": 1, "bmi": 2}
 
 
 def test_a_path_may_be_a_string(tmp_path):

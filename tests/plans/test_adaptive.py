@@ -35,9 +35,9 @@ class Watched(NoiseSource):
         self.scales.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append(scale)
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
 
 def purse_of(mu=1.0, seed=0):

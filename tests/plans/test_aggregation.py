@@ -134,6 +134,12 @@ def test_what_cannot_be_planned_is_refused_with_the_cause(budget, changed, match
         planned(budget, **changed)
 
 
+def test_an_epsilon_that_no_scale_can_reach_is_an_error_and_not_an_endless_search(monkeypatch):
+    monkeypatch.setattr(AggregationPlan, "event", NearlyGaussian(1.0, 0.5))
+    with pytest.raises(ValueError, match="tails of the noise have more probability than delta = 1e-05 allows"):
+        planned()
+
+
 @pytest.mark.parametrize("changed", [{"sensitivity": 1e-12}, {"largest": 1e18}, {"largest": 1e300}])
 def test_sums_that_floats_cannot_round_exactly_are_refused(changed):
     with pytest.raises(ValueError, match="do not fit the lattice"):

@@ -227,7 +227,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(rows, monkeypatch, 
         monkeypatch.setattr(
             NoiseSource,
             name,
-            lambda self, values, scale, name=name: drawn.append((name, values.shape, scale)) or values,
+            lambda self, values, scale, *_, name=name: drawn.append((name, values.shape, scale)) or values,
         )
     scaler = scaler_of(0.7, delta=delta).fit(rows)
     sensitivity = 2 * math.sqrt(3) / 400
@@ -239,9 +239,11 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(rows, monkeypatch, 
 
 def test_every_quantile_is_drawn_once(rows, monkeypatch):
     scales = []
-    top = NoiseSource.top
+    top = NoiseSource.top_point
     monkeypatch.setattr(
-        NoiseSource, "top", lambda self, scores, scale, **rest: scales.append(scale) or top(self, scores, scale, **rest)
+        NoiseSource,
+        "top_point",
+        lambda self, starts, scores, end, scale, *rest: scales.append(scale) or top(self, starts, scores, end, scale),
     )
     scaler = scaler_of(method="quantiles", delta=0.0).fit(rows)
     events = scaler.guarantee_.event.events

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privet.privacy import Adjacency, Budget, as_budget
-from privet.privacy.budget import default_delta
+from privet.privacy.budget import default_delta, stated_delta
 
 BAD_EPSILONS = [0, -1, math.nan, math.inf, -math.inf, True, "1", None]
 BAD_DELTAS = [1, 1.5, -1e-9, math.nan, math.inf, False, "1e-5", None]
@@ -79,3 +79,9 @@ def test_a_value_that_is_not_a_budget_is_refused_by_name(value):
 def test_a_pair_is_checked_like_a_budget():
     with pytest.raises(ValueError, match=r"^epsilon must be positive"):
         as_budget((-1.0, 1e-5))
+
+
+def test_a_stated_delta_is_the_given_one_or_the_own_one_and_never_missing():
+    assert (stated_delta(1e-5, 1e-6), stated_delta(0.0, 1e-6), stated_delta(None, 0.0)) == (1e-5, 0.0, 0.0)
+    with pytest.raises(ValueError, match="no delta at which"):
+        stated_delta(None, None)

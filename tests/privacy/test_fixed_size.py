@@ -8,7 +8,9 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import logsumexp
 
+from privet.privacy import Adjacency
 from privet.privacy.analyses.fixed_size import DIFFERENCES_UP_TO, _log_even_differences, fixed_size_rdp
+from privet.privacy.events import FixedSizeGaussian
 
 ORDERS = np.array([2, 3, 4, 5, 8, 13, 32, 64, 128, 200, 256], dtype=float)
 
@@ -143,3 +145,16 @@ def test_the_bound_alone_can_exceed_the_unsampled_one():
     """This is why ``FixedSizeGaussian.renyi`` takes the minimum of both bounds at each order."""
     sigma, orders = 10.0, np.array([2.0, 8.0, 16.0])
     assert np.all(fixed_size_rdp(sigma, 0.9, orders) > 1.5 * orders / (2 * sigma**2))
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.8, 5.0])
+def test_divergences_of_an_event_are_at_most_those_without_sampling(noise_multiplier):
+    """Replacing a unit moves a sum by up to twice the bound, so the noise is half as large in comparison."""
+    orders = np.arange(2.0, 200.0)
+    unsampled = 3 * orders / (2 * (noise_multiplier / 2) ** 2)
+    full = FixedSizeGaussian(noise_multiplier, 50, 50, 3).renyi(Adjacency.REPLACE_ONE, orders)
+    np.testing.assert_allclose(full, unsampled, rtol=1e-14)
+    nearly = FixedSizeGaussian(noise_multiplier, 50, 49, 3).renyi(Adjacency.REPLACE_ONE, orders)
+    bound = 3 * fixed_size_rdp(noise_multiplier / 2, 49 / 50, orders)
+    np.testing.assert_allclose(nearly, np.minimum(bound, unsampled), rtol=1e-14)
+    assert np.any(bound > unsampled)

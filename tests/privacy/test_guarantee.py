@@ -259,6 +259,35 @@ def test_a_forged_file_is_refused(field, value):
         Guarantee.from_dict(fields)
 
 
+@pytest.mark.parametrize("event", [GaussianRelease(1.0), PoissonGaussian(1.0, 0.1, 10), PureRelease(5.0)], ids=repr)
+def test_a_stated_epsilon_below_that_of_the_event_is_refused(event):
+    subject = guarantee(event, ADD, 1e-6)
+    text = subject.to_json().replace(json.dumps(subject.epsilon), "0.001")
+    with pytest.raises(ValueError, match=rf"epsilon = 0\.001 [^\n]* gives epsilon = {subject.epsilon:.6g}\."):
+        Guarantee.from_json(text)
+
+
+def test_a_finite_epsilon_of_an_event_that_has_none_is_refused():
+    fields = guarantee(GaussianRelease(1.0), REPLACE, 0.0).to_dict() | {"epsilon": 3.0}
+    with pytest.raises(ValueError, match="its event gives epsilon = inf"):
+        Guarantee.from_dict(fields)
+
+
+def test_a_delta_below_the_one_that_was_certified_is_refused():
+    fields = guarantee(GaussianRelease(1.0), REPLACE, 1e-3).to_dict() | {"delta": 1e-9}
+    with pytest.raises(ValueError, match="at delta = 1e-09, but its event gives"):
+        Guarantee.from_dict(fields)
+
+
+def test_an_epsilon_of_another_version_is_never_read_as_less_than_the_event_gives():
+    subject = guarantee(GaussianRelease(1.0), REPLACE, 1e-5)
+    fields = subject.to_dict()
+    assert Guarantee.from_dict(fields | {"epsilon": subject.epsilon * (1 - 0.9e-3)}) == subject
+    assert Guarantee.from_dict(fields | {"epsilon": subject.epsilon * 2}).epsilon == subject.epsilon * 2
+    with pytest.raises(ValueError, match="its event gives"):
+        Guarantee.from_dict(fields | {"epsilon": subject.epsilon * (1 - 1.1e-3)})
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"epsilon": 1}'])
 def test_text_that_is_not_a_guarantee_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):

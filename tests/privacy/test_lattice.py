@@ -1,7 +1,10 @@
 """The law of noise made from fair bits, and the privacy that it gives."""
 
 import math
+from fractions import Fraction
+from itertools import accumulate
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from privet.privacy import Adjacency, gdp_epsilon
+from privet.privacy import Adjacency, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
-from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.lattice import LatticeLaw, _check_log_concave, rounded, rounded_shift
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 
@@ -98,6 +101,24 @@ def test_the_comparison_is_tight():
     assert np.diff(ndtri(below[inner])).max() <= step
 
 
+@pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(20, 6, 3), 1e-4), (LatticeLaw(90, 6, 3), 1e-9)])
+def test_the_comparison_is_rounded_up(law, tail):
+    """Both numbers are at least the exact ones, which need more digits than floating point has."""
+    step, distance = law.comparison(tail)
+    upper = by_hand(law)[law.reach :]
+    survival = list(accumulate(upper[::-1]))[::-1]  # 2^bits_drawn times P(X >= x)
+    total = 1 << law.bits_drawn
+    inside = next(x for x, mass in enumerate(survival) if 2 * mass <= Fraction(tail) * total)
+    assert Fraction(distance) >= Fraction(2 * survival[inside], total)
+    with mpmath.workdps(40):
+
+        def z(mass):  # where a standard normal exceeds with this probability
+            return mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(mass) / total)
+
+        exact = max(upper[x] / (total * mpmath.npdf(z(survival[x + 1]))) for x in range(inside))
+        assert exact <= step <= exact * (1 + mpmath.mpf("2e-9"))
+
+
 def test_twice_the_step_would_be_refuted():
     """The bound is tight: a law that is half as wide violates it."""
     law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
@@ -114,6 +135,20 @@ def test_laws_that_are_not_log_concave_are_refused(law, tail):
     """Between steps of 2^bits they have bumps, which a shift reveals although the distribution function does not."""
     with pytest.raises(ValueError, match="not log-concave"):
         law.comparison(tail)
+
+
+@pytest.mark.parametrize("law", [LatticeLaw(12, 2, 3), LatticeLaw(9, 4, 3), LatticeLaw(20, 2, 2), LatticeLaw(3, 6, 4)])
+def test_laws_are_log_concave_up_to_the_first_bump_and_not_further(law):
+    counts = [0, *by_hand(law), 0]
+    bumps = [
+        x
+        for x in range(law.reach + 1)
+        if counts[law.reach + x] * counts[law.reach + x + 2] >= counts[law.reach + x + 1] ** 2
+    ]
+    for until in bumps[:3]:
+        with pytest.raises(ValueError, match="not log-concave"):
+            _check_log_concave(law, until)
+    _check_log_concave(law, min(bumps, default=law.reach + 1) - 1)
 
 
 @pytest.mark.parametrize("tail", [1.0, 1e-300, 0.0])
@@ -175,3 +210,23 @@ class TestAccounting:
     def test_a_dictionary_restores_the_event(self):
         event = NearlyGaussian(0.3, 1e-7)
         assert event_from_dict(event.to_dict()) == event
+
+
+def test_the_shift_allows_for_the_rounding_of_products():
+    """Near 2^50, products with the scale are rounded to eighths, so that a sum moves by more than 1 beyond its move."""
+    scale, one, other = 3.1, 363193518335842.75, 363193518335855.94
+    moved = abs(rounded(np.array([other]), scale) - rounded(np.array([one]), scale)).item()
+    assert moved > (Fraction(other) - Fraction(one)) * Fraction(scale) + Fraction(11, 10)
+    assert moved <= rounded_shift(other - one, scale, 1, 2.0**50)
+    for sensitivity, dimension in ((1.7, 1), (1e-3, 4)):
+        per_coordinate = 1 + Fraction(2**50) / 2**52
+        exact = Fraction(sensitivity) * Fraction(scale) + math.isqrt(dimension) * per_coordinate
+        found = Fraction(rounded_shift(sensitivity, scale, dimension, 2.0**50))
+        assert exact <= found <= exact * (1 + Fraction(1, 10**11))
+
+
+def test_every_coordinate_draws_its_own_bits():
+    law = LatticeLaw(4, 2, 8)
+    drawn = NoiseSource(1).lattice(400, law) + law.reach
+    assert len(np.unique(drawn % (1 << law.bits))) > 100  # the fine bits
+    assert len(np.unique(drawn >> law.bits)) == law.coarse + law.fine  # with the carries of the fine bits

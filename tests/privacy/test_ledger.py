@@ -1,11 +1,14 @@
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -195,6 +198,106 @@ def test_a_truncated_last_line_is_an_error_and_nothing_is_added_to_it(path, cut)
         assert len(Ledger(path).entries()) == 4
 
 
+def test_an_entry_whose_epsilon_was_edited_is_an_error(path):
+    Ledger(path).spend(GAUSS)
+    path.write_text(path.read_text().replace(json.dumps(GAUSS.epsilon), "0.001"))
+    with pytest.raises(ValueError, match=rf"line 1 .* epsilon = 0\.001 .* gives epsilon = {GAUSS.epsilon:.6g}"):
+        Ledger(path).entries()
+    assert Ledger(path).total().epsilon == GAUSS.epsilon  # computed from the events alone
+
+
+def test_a_guarantee_that_states_less_than_its_event_is_not_recorded(path):
+    with pytest.raises(ValueError, match="its event gives"):
+        Ledger(path).spend(replace(GAUSS, epsilon=0.001))
+    assert not path.exists()
+
+
+@contextmanager
+def disk_full_after(size):
+    """Make the operating system refuse to let any file of this process grow beyond a size."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("room", [0, 1, 200])
+@pytest.mark.parametrize("entries", [0, 2])
+def test_a_full_disk_leaves_the_ledger_as_it_was(path, entries, room):
+    for _ in range(entries):
+        Ledger(path).spend(GAUSS)
+    before = path.read_bytes() if entries else b""
+    with disk_full_after(len(before) + room), pytest.raises(OSError, match=r"File too large\. Nothing was recorded"):
+        Ledger(path).spend(GAUSS)
+    assert path.read_bytes() == before
+    Ledger(path).spend(GAUSS)
+    assert len(Ledger(path).entries()) == entries + 1
+
+
+def test_an_interrupted_write_leaves_the_ledger_as_it_was(path, monkeypatch):
+    Ledger(path).spend(GAUSS)
+    before = path.read_bytes()
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "fsync", interrupt)
+        Ledger(path).spend(GAUSS)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [2, 30, 200, 10_000])
+def test_a_line_that_a_crash_cut_off_can_be_removed(path, cut):
+    """It stops all work until the owner of the ledger has made sure that its release was not made."""
+    Ledger(path).spend(GAUSS, "first")
+    whole = path.read_bytes()
+    Ledger(path).spend(GAUSS, "second")
+    second = path.read_bytes()[len(whole) :]
+    cut = min(cut, len(second) - 1)
+    path.write_bytes(whole + second[:-cut])
+    for call in (Ledger(path).entries, Ledger(path).total, lambda: Ledger(path).check(GAUSS)):
+        with pytest.raises(ValueError, match=r"line 2 .*cut off after '\{.*privet ledger .* --drop-cut-line"):
+            call()
+    assert Ledger(path).drop_cut_line() == second[:-cut].decode()
+    assert path.read_bytes() == whole
+    assert Ledger(path).drop_cut_line() is None
+    Ledger(path).spend(GAUSS)
+    assert Ledger(path).total().epsilon == gdp_epsilon(math.hypot(0.3, 0.3), 2e-6)
+
+
+def test_an_entry_without_its_line_feed_counts_and_is_never_removed(path):
+    Ledger(path).spend(GAUSS, "first")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert Ledger(path).drop_cut_line() is None
+    assert [entry.label for entry in Ledger(path).entries()] == ["first"]
+    Ledger(path).spend(PURE, "second")
+    assert [entry.label for entry in Ledger(path).entries()] == ["first", "second"]
+
+
+def test_a_line_that_is_complete_but_not_an_entry_is_never_removed(path):
+    path.write_bytes(b'{"label": "x"}')
+    with pytest.raises(ValueError, match="line 1 is not a ledger entry"):
+        Ledger(path).entries()
+    assert Ledger(path).drop_cut_line() is None
+    assert path.read_bytes() == b'{"label": "x"}'
+
+
+def test_check_raises_as_spend_would_and_records_nothing(path):
+    ledger = Ledger(path, Budget(0.15))
+    ledger.check(PURE)
+    assert not path.exists()
+    ledger.spend(PURE)
+    written = path.read_bytes()
+    with pytest.raises(BudgetExceededError, match="above the limit"):
+        ledger.check(PURE)
+    with pytest.raises(ValueError, match="cannot compose"):
+        Ledger(path).check(spent(GaussianRelease(0.1), adjacency=ADD))
+    assert path.read_bytes() == written
+
+
 @pytest.mark.parametrize(
     "line", ["", "{}", "[]", "null", "1", '"x"', '{"label": "x", "time": "y", "guarantee": {}}', "\x00"]
 )
@@ -306,7 +409,7 @@ import sys
 from privet.privacy import *
 from privet.privacy.events import *
 event = Composition(tuple(PureRelease(0.001 * (i + 1)) for i in range(20_000)))
-guarantee = Guarantee(1.0, 0.0, Adjacency.REPLACE_ONE, event, "everything")
+guarantee = Guarantee.of(event, Adjacency.REPLACE_ONE, 0.0, released="everything")
 ledger = Ledger(sys.argv[1])
 print("ready", flush=True)
 while True:
@@ -322,6 +425,7 @@ def test_killing_the_writer_of_a_long_line_loses_no_earlier_entry(path):
     assert process.stdout.readline() == "ready\n"
     size = path.stat().st_size
     while path.stat().st_size == size:
+        assert process.poll() is None
         time.sleep(1e-4)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

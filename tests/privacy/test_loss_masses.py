@@ -1,5 +1,6 @@
 """Batches of fixed size: the dominating pair, its grid, and the truth by brute force on tiny data."""
 
+import functools
 import itertools
 import math
 
@@ -101,20 +102,25 @@ def test_two_steps_on_any_two_pairs_of_tiny_datasets_keep_within_the_claim(n, si
     assert worst > 0.2 * delta  # the claim is not much larger than necessary
 
 
-@pytest.mark.parametrize("steps", [1, 3, 40, 401])
-@pytest.mark.parametrize(("noise", "rate"), [(1.5, 0.02), (6.0, 0.02), (4.0, 0.3), (40.0, 0.3), (8.0, 0.95)])
-def test_lies_between_a_real_dataset_and_a_little_above(noise, rate, steps):
-    """All records but one are at -C, and one is at C or -C. dp-accounting bounds the losses of (M, Q) from below."""
-    n = 1000
-    event = FixedSizeGaussian(noise, n, int(rate * n), steps)
-    one = pld.from_gaussian_mechanism(
+@functools.cache
+def losses_of_one_step(noise, rate):
+    """Return the losses of one step of (M, Q), bounded from below by dp-accounting."""
+    return pld.from_gaussian_mechanism(
         noise / 2,
         sampling_prob=rate,
         value_discretization_interval=3e-5,
         pessimistic_estimate=False,
         use_connect_dots=False,
     )
-    attained = one.self_compose(steps).get_epsilon_for_delta(1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40, 401])
+@pytest.mark.parametrize(("noise", "rate"), [(1.5, 0.02), (6.0, 0.02), (4.0, 0.3), (40.0, 0.3), (8.0, 0.95)])
+def test_lies_between_a_real_dataset_and_a_little_above(noise, rate, steps):
+    """All records but one are at -C, and one is at C or -C."""
+    n = 1000
+    event = FixedSizeGaussian(noise, n, int(rate * n), steps)
+    attained = losses_of_one_step(noise, rate).self_compose(steps).get_epsilon_for_delta(1e-5)
     claimed = epsilon(event, REPLACE, 1e-5)
     assert attained * (1 - 1e-9) <= claimed
     assert claimed <= 1.17 * attained + 0.02
@@ -222,3 +228,14 @@ def test_the_masses_of_a_mixture_are_a_law_and_do_not_depend_on_the_order(mus, c
     shuffled = np.random.default_rng(0).permutation(mus.size)
     again = mixture_losses(mus[shuffled], chances[shuffled], interval)
     np.testing.assert_allclose(again.probabilities, losses.probabilities, rtol=1e-9, atol=1e-16)
+
+
+def test_the_grid_of_a_mixture_reaches_as_far_as_its_largest_losses():
+    losses = mixture_losses(np.array([0.01, 20.0]), np.array([0.5, 0.5]), 0.2)
+    assert losses.infinite < 1e-20
+
+
+def test_a_mixture_without_any_loss_has_all_its_mass_at_zero():
+    losses = mixture_losses(np.zeros(2), np.array([0.4, 0.6]), 0.1)
+    places = losses.lowest + np.flatnonzero(losses.probabilities)
+    assert (places.tolist(), losses.probabilities.sum(), losses.infinite) == ([0], 1.0, 0.0)

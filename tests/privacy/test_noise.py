@@ -291,6 +291,15 @@ def test_an_empty_table_gives_an_empty_batch_and_rate_one_gives_all_units():
     np.testing.assert_array_equal(source.fixed_batch(50, 50), np.arange(50))
 
 
+@pytest.mark.parametrize(("n", "rate"), [(0, 0.5), (0, 1.0), (5, 1e-300), (20_000, 1e-300), (5, 1.0)])
+def test_the_indices_of_an_empty_batch_have_the_type_of_all_others(n, rate):
+    """An empty array of floats would not be an index."""
+    batch = NoiseSource().poisson_batch(n, rate)
+    assert batch.dtype == np.int64
+    assert batch.size == (n if rate == 1.0 else 0)
+    assert np.ones((n, 2))[batch].shape == (batch.size, 2)
+
+
 # --- the stream: secure, and never shared -------------------------------------------------------------------------
 
 

@@ -16,13 +16,13 @@ class Silent(NoiseSource):
     def add_gaussian(self, values, std, *_):
         return values.copy()
 
-    def add_k_norm(self, values, scale):
+    def add_k_norm(self, values, scale, *options):
         return values.copy()
 
-    def real_gaussian(self, shape, std):
+    def real_gaussian(self, shape, std, *options):
         return np.zeros(shape), 0.0
 
-    def real_k_norm(self, shape, scale):
+    def real_k_norm(self, shape, scale, *options):
         return np.zeros(shape), 0.0
 
 

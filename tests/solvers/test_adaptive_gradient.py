@@ -30,14 +30,14 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.stds, self.sums, self.scales = [], [], []
 
-    def add_gaussian(self, values, std):
+    def add_gaussian(self, values, std, *options):
         self.stds.append(std)
         self.sums.append(super().add_gaussian(values, std))
         return self.sums[-1].copy()
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append(scale)
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
 
 class Script:

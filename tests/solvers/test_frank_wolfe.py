@@ -31,9 +31,9 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales = []
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append((scores.size, scale))
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
 
 class Script:

@@ -33,9 +33,9 @@ class Watched(NoiseSource):
         self.stds.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append(scale)
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
 
 def range_of(mu):

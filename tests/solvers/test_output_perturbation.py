@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.stats import gamma, kstest
 from sklearn.linear_model import LogisticRegression
 
-from privet.objectives import Logistic, Multinomial
+from privet.objectives import Logistic, Multinomial, Squared
 from privet.objectives.summation import ROUNDING
 from privet.plans import OutputPlan
 from privet.privacy import Adjacency, Budget, NoiseSource
@@ -168,6 +168,31 @@ def test_the_stability_is_made_of_the_constants_of_the_problem(tools):
     assert (stability.n, stability.strong_convexity, stability.step_size, stability.steps) == (4, 0.1, 0.05, 7)
     assert stability.lipschitz == pytest.approx(5.0 * (1 + ROUNDING), rel=1e-9)
     assert stability.smoothness == pytest.approx(6.35, rel=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("objective", "clip_norm", "lipschitz", "first"),
+    [
+        (Logistic(), None, 5.0, 2.5),  # at zero weights, a residual is 1/2 instead of at most 1
+        (Logistic(), 3.0, 3.0, 2.5),
+        (Logistic(), 2.0, 2.0, 2.0),
+        (Logistic(), 9.0, 5.0, 2.5),
+        (Squared(), 2.0, 2.0, 2.0),  # at zero weights, residuals are unbounded
+    ],
+)
+def test_the_bound_on_the_first_gradient_is_at_most_that_on_all(tools, objective, clip_norm, lipschitz, first):
+    problem = tools.make_problem(
+        np.ones((4, 1)), [0.0, 1.0, 0.0, 1.0], objective=objective, row_norm=3.0, intercept=4.0
+    )
+    stability = descent_stability(problem, 0.05, 7, clip_norm)
+    assert stability.lipschitz == pytest.approx(lipschitz, rel=2 * ROUNDING)
+    assert stability.first_lipschitz == pytest.approx(first, rel=2 * ROUNDING)
+
+
+def test_unbounded_gradients_are_refused_unless_they_are_clipped(tools):
+    problem = tools.make_problem(np.ones((4, 1)), np.ones(4), objective=Squared())
+    with pytest.raises(ValueError, match="Squared has unbounded gradients: give a clip_norm"):
+        descent_stability(problem, 0.05, 7)
 
 
 # ------------------------------------------------------------------------------------------- the returned values

@@ -1,3 +1,4 @@
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -20,7 +21,7 @@ from privet.plans import (
     SecretOrder,
     Step,
 )
-from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.privacy import Budget, Guarantee, NoiseSource, gdp_epsilon
 from privet.solvers import (
     AlignedStep,
     Problem,
@@ -33,6 +34,7 @@ from privet.solvers import (
 from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.projected_sgd import check_last_iterate
 
+projected_sgd_module = importlib.import_module("privet.solvers.projected_sgd")
 DELTA = 1e-5
 
 
@@ -283,20 +285,72 @@ def test_linear_losses_attain_the_shift(tools):
     assert plan.descent.contraction == pytest.approx(c)
 
 
+# ----------------------------------------------------------------------------------------------------- row orders
+
+
+def test_a_sorted_table_has_three_times_the_epsilon_of_its_last_iterate(tools):
+    """Each step reflects the weights, so that what the shifted rows change adds up over all eight batches."""
+
+    class Straight(tools.Linear):
+        curvature_bound = 0.01
+
+    n, y = 48, np.where(np.arange(48) // 6 % 2, 1.0, -1.0)  # the smallest record is replaced by a largest one
+    one, two = (
+        tools.make_problem(np.ones((n, 1)), each, objective=Straight(), alpha=1.0) for each in (y, np.roll(y, -1))
+    )
+    budget, fields = Budget(1.0, 1e-6), {"clip_norm": one.lipschitz, "release": "last"}
+    plan = GradientPlan.for_budget(
+        budget, sampler=FixedOrder(n, size=6), descent=descent_of(one, 2 / one.smoothness), **fields
+    )
+    moved = abs(solve(one, plan, source=tools.Silent()).weights - solve(two, plan, source=tools.Silent()).weights)
+    size = plan.descent.step_sizes[0]
+    factors = (1 - size) ** np.arange(8)
+    noise = plan.noise_std * size / plan.divisor(n) * np.linalg.norm(factors)
+    assert gdp_epsilon(float(moved[0] / noise), budget.delta) == pytest.approx(3.1, abs=0.01)
+    assert "does not depend on their content" in plan.guarantee().statement()
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_matrix])
+def test_kept_batches_give_the_weights_of_gathered_ones(tools, separable, monkeypatch, form):
+    X, y = separable
+    problem = tools.make_problem(form(X), y, alpha=0.1)
+    plan = last(FixedOrder(200, 3, 30, shuffled=True), descent_of(problem))
+    kept = solve(problem, plan).weights
+    monkeypatch.setattr(projected_sgd_module, "_LARGEST_COPY", 0)
+    assert np.array_equal(solve(problem, plan).weights, kept)
+
+
+@pytest.mark.parametrize("order", [FixedOrder(200, 3, 30, shuffled=True), SecretOrder(200, 2, 7)], ids=repr)
+def test_a_shuffled_run_visits_the_rows_in_the_drawn_order(tools, separable, order):
+    """It is the run in a fixed order over the rows as drawn: the order of the data has no influence."""
+    X, y = separable
+    problem = tools.make_problem(X, y, alpha=0.1)
+    plan = last(order, descent_of(problem))
+    drawn = NoiseSource(0).permutation(200)
+    shuffled = tools.make_problem(X[drawn], y[drawn], alpha=0.1)
+    given = replace(plan, sampler=FixedOrder(order.n, order.passes, order.size))
+    weights = solve(problem, plan, source=tools.Silent(0)).weights
+    assert np.array_equal(weights, solve(shuffled, given, source=tools.Silent(0)).weights)
+
+
 # ------------------------------------------------------------------------------------------- the returned values
 
 
 def test_the_guarantee_is_that_of_the_plan_and_json_keeps_it(tools):
     problem = tools.silence(12, 3, alpha=0.1)
     plan = GradientPlan.for_budget(
-        Budget(1.0, DELTA), sampler=FixedOrder(12), clip_norm=0.5, release="last", descent=descent_of(problem)
+        Budget(1.0, DELTA),
+        sampler=FixedOrder(12, shuffled=True),
+        clip_norm=0.5,
+        release="last",
+        descent=descent_of(problem),
     )
     release = solve(problem, plan, source=NoiseSource())
     assert release.guarantee.epsilon == plan.guarantee(DELTA).epsilon <= 1.0
     assert release.guarantee.event == plan.event
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, seed=1).guarantee.is_conditional
-    for words in ("at most 0.5", "last iterate", "fixed public order", "12 sums", "strongly convex"):
+    for words in ("at most 0.5", "last iterate", "order that is kept secret", "12 sums", "strongly convex"):
         assert words in release.guarantee.statement(verbose=True)
     again = Guarantee.from_json(release.guarantee.to_json())
     assert again == release.guarantee

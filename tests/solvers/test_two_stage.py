@@ -50,15 +50,15 @@ class Watched(NoiseSource):
         super().__init__(seed)
         self.scales, self.stds = [], []
 
-    def top(self, scores, scale, number=1, copies=None):
+    def top(self, scores, scale, number=1, claim=None):
         self.scales.append((scores.size, scale))
-        return super().top(scores, scale, number, copies)
+        return super().top(scores, scale, number, claim)
 
     def add_gaussian(self, values, std, *options):
         self.stds.append(std)
         return super().add_gaussian(values, std, *options)
 
-    def real_gaussian(self, shape, std):
+    def real_gaussian(self, shape, std, *options):
         self.stds.append(std)
         return super().real_gaussian(shape, std)
 
@@ -277,6 +277,13 @@ def test_the_guarantee_says_what_was_released_and_why(easy):
 def test_bad_input_is_refused_before_anything_is_drawn(no_noise, fields, options, cause):
     with pytest.raises(ValueError, match=cause):
         solve(make(np.ones((6, 3)), np.ones(6), **fields), **options)
+
+
+def test_a_plan_for_another_problem_is_refused_before_anything_is_drawn(no_noise):
+    problem, other = (make(np.ones((6, 3)), np.ones(6), row_norm=norm) for norm in (1.0, 2.0))
+    plan = two_stage_plan(other, BUDGET, n_nonzero=2, entry_bound=None)
+    with pytest.raises(ValueError, match="made for other data or constants"):
+        two_stage(problem, Run(plan, NoiseSource()), n_nonzero=2)
 
 
 def test_centred_rows_are_refused():

@@ -1,4 +1,4 @@
-"""The distinguishing game for estimators: many fits on worst-case pairs of neighbouring tables."""
+"""Audits of estimators on pairs of neighbouring tables: the distinguishing game with many fits, and replays."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 
 from privet.audit.distinguish import Distinguished, distinguish
-from privet.audit.pairs import CLASSIFICATION, Pair, target_flip
+from privet.audit.pairs import CLASSIFICATION, Pair, neighbours, scattered_table, target_flip
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import NoiseSource
+from privet.replay import Replayed, replay
 
 
 def audit_estimator(
@@ -44,8 +45,7 @@ def audit_estimator(
     if estimator.random_state is not None:
         raise ValueError("An audit needs new noise in every fit, but random_state is set. Set random_state=None.")
     chosen = list(pairs) if pairs is not None else worst_pairs(estimator, n, d)
-    if is_classifier(estimator) and estimator.classes is None:  # worst-case tables may have only one label
-        estimator = clone(estimator).set_params(classes=[0, 1])
+    estimator = _with_classes(estimator)
     results = {}
     for place, pair in enumerate(chosen):
         (X, y), second = pair
@@ -64,11 +64,53 @@ def audit_estimator(
     return results
 
 
+def replay_estimator(
+    estimator: PrivateLinearModel,
+    *,
+    pairs: Sequence[Pair] | None = None,
+    n: int = 3,
+    d: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Replayed]:
+    """Replay the fits of an estimator on neighbouring tables (:func:`privet.audit.replay`).
+
+    Parameters
+    ----------
+    estimator : PrivateLinearModel
+        The estimator with its settings.
+    pairs : sequence of Pair or None
+        None means worst-case pairs of n rows and d columns, and neighbours of a table of at least 12 rows, one
+        of whose records gets extreme values.
+
+    Returns
+    -------
+    dict from the name of a pair to the outcome of its replay.
+    """
+    if pairs is None:
+        bound = None if is_classifier(estimator) else getattr(estimator, "target_bound", 1.0)
+        table = scattered_table(max(n, 12), d, estimator.feature_norm, bound)
+        pairs = [*worst_pairs(estimator, n, d), *neighbours(table)]
+    estimator = _with_classes(estimator)
+    results = {}
+    for done, pair in enumerate(pairs, start=1):
+        results[pair.name] = replay(lambda table: _fitted(estimator, table), *pair, name=pair.name)
+        if progress is not None:
+            progress(done, len(pairs))
+    return results
+
+
 def worst_pairs(estimator: PrivateLinearModel, n: int = 3, d: int = 2) -> list[Pair]:
     """Return worst-case pairs of neighbouring tables for an estimator and its bounds."""
     if is_classifier(estimator):
         return [make(n, d, estimator.feature_norm) for make in CLASSIFICATION]
     return [target_flip(n, d, estimator.feature_norm, getattr(estimator, "target_bound", 1.0))]
+
+
+def _with_classes(estimator: PrivateLinearModel) -> PrivateLinearModel:
+    """Return a classifier that knows its classes, because the tables of a pair may have only one label."""
+    if is_classifier(estimator) and estimator.classes is None:
+        return clone(estimator).set_params(classes=[0, 1])  # type: ignore[no-any-return]
+    return estimator
 
 
 def _fitted(estimator: PrivateLinearModel, table: tuple[Any, Any]) -> Any:

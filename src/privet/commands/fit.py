@@ -9,7 +9,7 @@ from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import MODELS, TableModel
 from privet.linear.base import PrivateLinearModel
-from privet.privacy import Budget, Ledger
+from privet.privacy import Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
 
 
@@ -49,28 +49,26 @@ def run(
     estimator: PrivateLinearModel,
     *,
     output: Path,
-    ledger: Path | None = None,
-    limit: Budget | None = None,
+    ledger: Ledger | None = None,
     verbose: bool = False,
     console: Console,
 ) -> TableModel:
     """Train a model, record its cost in the ledger, save it, and print its guarantee.
 
-    Nothing else that depends on the data is printed, apart from the names of undeclared columns.
+    A cost that exceeds the ledger's limit is refused before training. Apart from the guarantee, nothing that depends
+    on the data is printed but the names of undeclared columns.
     """
     if schema.target is None:
         raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
     check_writable(output)
-    if ledger is not None:
-        check_writable(ledger)
     frame = read_table(data)
-    model.fit(frame)
+    model.fit(frame, before_training=None if ledger is None else ledger.check)
     if ignored := schema.undeclared(frame):
         console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
     if ledger is not None:
         # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
-        Ledger(ledger, limit).spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
+        ledger.spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
     console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
     fitted = model.estimator

@@ -2,15 +2,24 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from privet import privacy
 
 Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
 Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="min(1e-6, 0.01/n)")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
+Limit = Annotated[
+    float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
+]
+LimitDelta = Annotated[
+    float, typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
 
 _HINTS = {
@@ -52,3 +61,21 @@ def with_options(message: str) -> str:
         hints |= {kind.__name__: f"{kind.__name__} is --model {name}" for name, kind in MODELS.items()}
     found = [hint for name, hint in hints.items() if re.search(rf"\b{name}\b", message)]
     return f"{message.rstrip('.')}. On the command line: {'; '.join(found)}." if found else message
+
+
+def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "privacy.Ledger | None":
+    """Return the ledger of --ledger, with the limit of --limit and --limit-delta, or None without --ledger.
+
+    Raise an error now, before any budget is spent, if the ledger cannot be read or written.
+    """
+    from privet.files import check_writable
+    from privet.privacy import Budget, Ledger
+
+    if path is None:
+        if limit is not None:
+            raise ValueError("--limit requires --ledger, the file whose total it limits.")
+        return None
+    check_writable(path)
+    ledger = Ledger(path, None if limit is None else Budget(limit, limit_delta))
+    ledger.check()
+    return ledger

@@ -21,7 +21,7 @@ from privet.multiparty.protocol.participation import verify_result as check_resu
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar
-from privet.tables import read_table
+from privet.tables import TableError, read_table
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     *,
     keys: Path | None,
     output: Path,
-    ledger: Path | None,
+    ledger: Ledger | None,
     connect_timeout: float,
     timeout: float,
     verbose: bool = False,
@@ -43,28 +43,43 @@ def run(
             f"--index must be the position of this party in the study, from 0 to {len(study.parties) - 1}, got {index}."
         )
     check_writable(output)
-    if ledger is not None:
-        check_writable(ledger)
-        Ledger(ledger).entries()  # An unreadable ledger must raise now, before the other parties have spent budget.
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
+    # Before connecting: a table that does not match the study is refused without the other parties noticing.
+    table = None if data is None else _encoded(study, data, console)
     console.print(
         f"{study.parties[index].name}, party {index} of {len(study.parties)}; study {study.name}, {study.digest[:16]}",
         highlight=False,
     )
     try:
-        asyncio.run(_run(network, study, data, output=output, ledger=ledger, verbose=verbose, console=console))
+        asyncio.run(_run(network, study, table, output=output, ledger=ledger, verbose=verbose, console=console))
     except NetworkError as error:
         raise StudyError(str(error)) from error
+
+
+def _encoded(study: Study, data: Path, console: Console) -> Table:
+    """Return the encoded table of this party, and tell its owner how many values were clipped."""
+    frame = read_table(data)
+    rows = study.encode(frame)
+    clipped = [f"{number} of {name!r}" for name, number in study.table.n_clipped(frame).items()]
+    if clipped:
+        console.print(
+            f"Values beyond the study's bounds were clipped to them: {', '.join(clipped)}. These numbers are not "
+            "private and are shown only here. Do not pass them on.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    return rows
 
 
 async def _run(
     network: Network,
     study: Study,
-    data: Path | None,
+    table: Table | None,
     *,
     output: Path,
-    ledger: Path | None,
+    ledger: Ledger | None,
     verbose: bool,
     console: Console,
 ) -> None:
@@ -75,18 +90,17 @@ async def _run(
             names = ", ".join(study.parties[each].name for each in missing)
             console.print(f"Waiting for {names}", highlight=False)
 
-    def load() -> Table | None:
-        return None if data is None else study.encode(read_table(data))
-
     def book(guarantee: Guarantee) -> None:
         if ledger is not None:
             # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
-            Ledger(ledger).spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
+            ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
 
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
         with progress_bar("Noisy sums", console=console) if console.is_terminal else nullcontext() as progress:
-            release = await take_part(session, study, load, book=book, progress=progress)
+            release = await take_part(
+                session, study, table, check=None if ledger is None else ledger.check, book=book, progress=progress
+            )
         result = to_result(study, release)
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
@@ -118,6 +132,11 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         raise StudyError(
             f"The study has {len(study.parties)} parties. Give --data at most once per party, got {len(data)}."
         )
+    for party, table in zip(study.parties, data, strict=False):
+        try:
+            study.encode(read_table(table))  # The other processes would wait in vain for a party that cannot start.
+        except TableError as error:
+            raise TableError(f"{party.name}: {error}") from error
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="privet-study-") as folder, ExitStack() as files:
         keys = make_keys(Path(folder) / "keys", [party.name for party in study.parties], days=1)
@@ -155,12 +174,16 @@ def verify_result(
         raise ValueError("Give --ca, the ca.crt of the study. Signatures prove nothing without it.")
     day = None if on is None else on.replace(hour=12, tzinfo=UTC)
     try:
-        names = check_result(fields, authority.read_bytes() if authority else b"", day)
+        study = check_result(fields, authority.read_bytes() if authority else b"", day)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     guarantee = TableModel.load(path).guarantee
-    study = fields["study"]
-    console.print(f"Signed by {', '.join(names)}; study {study['name']}, {study['digest'][:16]}", highlight=False)
+    lines = [
+        f"Study {study.name}, SHA-256 {fields['study']['digest']}",
+        f"Signed by all {len(study.parties)} parties:",
+        *(f"  party {index}: {party.name}" for index, party in enumerate(study.parties)),
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
 
 

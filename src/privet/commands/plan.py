@@ -63,7 +63,8 @@ def run(
         console.print(
             "* Amplification by iteration, for the worst record. It requires that only the last iterate is released, "
             "that the loss is convex and smooth, and that steps are at most 2/smoothness long. A strongly convex loss "
-            "needs even less noise.",
+            "needs even less noise. A fixed order must not depend on the content of the records, as that of a sorted "
+            "table does; estimators draw a random one.",
             highlight=False,
             soft_wrap=True,
         )

@@ -1,7 +1,7 @@
 """The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
 from privet.networks import Loss
-from privet.plans import GradientPlan
 from privet.privacy import assumed
 
 ROUNDS_ALONE = assumed(
@@ -43,8 +42,10 @@ class BatchSums:
     dtype : torch.dtype
         The format of private gradients: single precision, or double if a parameter has it. Sums of large batches are in
         double precision until noise is added.
-    layout : callable or None
-        The memory format of the inputs; None until the first batch has been checked.
+    max_batch : int or None
+        As given.
+    checked : Checked or None
+        The result of the check of the first batch; None until a batch has been checked.
 
     Formal guarantees
     -----------------
@@ -53,6 +54,8 @@ class BatchSums:
     sums, including those over several parts and processes. The room depends on public numbers only. The larger a batch
     is, the fewer examples are added in one product, so that the errors always fit (docs/proofs.md, section 24).
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"checked"})
 
     def __init__(
         self,
@@ -65,27 +68,51 @@ class BatchSums:
     ) -> None:
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
-        self._max_batch = None if max_batch is None else count("max_batch", max_batch)
+        self.max_batch = None if max_batch is None else count("max_batch", max_batch)
         doubles = [each.dtype is torch.float64 for each in parameters]
         self.dtype = torch.float64 if any(doubles) else torch.float32
         self._narrowest = torch.float64 if all(doubles) else torch.float32
-        self.layout: selfcheck.Layout | None = None
+        self.checked: selfcheck.Checked | None = None
         for name in ("clip_norm", "difference_norm"):
             _check_clip(name, getattr(estimator.plan, name, 1.0))
+
+    def check(self, batch: tuple[Any, ...], others: Callable[[], tuple[Any, ...]]) -> bool:
+        """Check the model on a batch, unless it has been checked, and return whether it has been checked now.
+
+        If it has not, then no example of the batch has a finite gradient, and the batch contributes zero.
+        ``others()`` returns further examples, in case that the batch has no two different ones.
+        """
+        if self.checked is None or not self.checked.is_complete:
+            self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
+        return self.checked is not None
+
+    @property
+    def counters(self) -> frozenset[str]:
+        """Names of buffers that every forward pass changes in the same way, whatever the examples are."""
+        return frozenset() if self.checked is None else self.checked.counters
 
     def total(
         self,
         inputs: tuple[Any, ...],
         targets: Any,
-        plan: GradientPlan,
+        bound: float,
         expected: float,
         while_summing: Callable[[], None] = lambda: None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sum of the examples' contributions as a flat vector, and the losses.
+    ) -> tuple[Tensor, Tensor, int]:
+        """Return the sum of the examples' contributions as a flat vector, the losses, and how many contribute zero.
 
-        ``expected`` is the public, nominal size of the batch. With ``max_batch``, it is processed in parts.
+        Parameters
+        ----------
+        inputs, targets : tuple, tensor
+            The batch. With ``max_batch``, it is processed in parts.
+        bound : float
+            What one example may contribute, for which the noise of the step is calibrated.
+        expected : float
+            The public, nominal size of the batch.
+        while_summing : callable
+            Called before gradients are added up.
         """
-        size, part = len(targets), self._max_batch or max(len(targets), 1)
+        size, part = len(targets), self.max_batch or max(len(targets), 1)
         error = reserved_share(expected, self._narrowest) / 2 / self._processes
         summation = Summation.within(error, size, self._narrowest)
         left = room(expected, self._narrowest)
@@ -94,10 +121,11 @@ class BatchSums:
             kind = torch.float64
         total = _zeros(sum(each.numel() for each in self._parameters), kind)
         pieces = total.split([each.numel() for each in self._parameters])
-        slots, losses = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)]
+        slots, losses, zero = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)], 0
+        layout = selfcheck.as_given if self.checked is None else self.checked.layout
         for start in range(0, size, part):
             chosen = slice(start, start + part)
-            in_part = (self.layout or selfcheck.as_given)(tuple(each[chosen] for each in inputs))
+            in_part = layout(tuple(each[chosen] for each in inputs))
 
             def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
                 found = batch_gradients(self._model, self._loss, given, targets[chosen], summation)
@@ -105,8 +133,10 @@ class BatchSums:
                 return found
 
             with torch.no_grad():
-                losses.append(self._estimator.add_sums(slots, gradients, plan.clip_norm, left).cpu())
-        return total, torch.cat(losses)
+                in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
+            losses.append(in_part_losses.cpu())
+            zero += int(is_zero.sum())
+        return total, torch.cat(losses), zero
 
 
 def _zeros(size: int, dtype: torch.dtype) -> Tensor:

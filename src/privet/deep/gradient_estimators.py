@@ -6,7 +6,7 @@ Everything else in training is the same for both.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,6 +21,10 @@ from privet.privacy import Guarantee, NoiseSource, enforced
 
 Slots = dict[nn.Parameter, Tensor]
 """For each parameter, the flat vector in which the sum of its gradients is accumulated."""
+
+
+Added = tuple[Tensor, Tensor]
+"""The losses of the examples of a batch, and which examples contribute zero because a gradient is not finite."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,12 @@ class GradientEstimator(ABC):
     """Whether several sums over a batch are added up. The slots are then in double precision."""
 
     @abstractmethod
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
-        """Add the contributions of a batch to ``slots``, and return the losses of its examples.
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Added:
+        """Add the contributions of a batch to ``slots``.
 
-        ``gradients`` computes per-example gradients at the current parameters. The contribution of each example has
-        norm at most ``bound`` times ``room``. The noise of the step is calibrated to ``bound``, and ``room`` is a
+        Return the losses of its examples, and which of them contribute zero because a gradient is not finite, or too
+        large. ``gradients`` computes per-example gradients at the current parameters. The contribution of each example
+        has norm at most ``bound`` times ``room``. The noise of the step is calibrated to ``bound``, and ``room`` is a
         little less than 1, so that the rounding errors of sums fit into it.
         """
 
@@ -109,11 +114,10 @@ class Fresh(GradientEstimator):
     def __init__(self, plan: GradientPlan) -> None:
         self.plan: GradientPlan = plan
 
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
-        """Add the clipped gradients of a batch to ``slots``, and return the losses of its examples."""
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Added:
+        """Add the clipped gradients of a batch to ``slots``."""
         found = gradients()
-        found.add_clipped_sum(bound * room, slots)
-        return found.losses
+        return found.losses, found.add_clipped_sum(bound * room, slots)
 
     def gradient(self, mean: Tensor) -> Tensor:
         """Return the noisy mean itself."""
@@ -155,8 +159,8 @@ class Recursive(GradientEstimator):
         self._before: list[Tensor] | None = None
         self._estimate: Tensor | None = None
 
-    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Tensor:
-        """Add clipped gradients, mixed with clipped differences from the second step on, and return the losses.
+    def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Added:
+        """Add clipped gradients, mixed with clipped differences if there is a previous estimate.
 
         A step without a previous estimate is not always the first one, because a crash may have lost the estimate. It
         then uses the noise and the bound of a later step.
@@ -164,16 +168,22 @@ class Recursive(GradientEstimator):
         plan, generator_state = self.plan, torch.get_rng_state()
         here = gradients()
         if self._before is None:
-            here.add_clipped_sum(bound * room, slots)
-            return here.losses
-        for parameter, total in here.clipped_sum(plan.clip_norm * room).items():
+            return here.losses, here.add_clipped_sum(bound * room, slots)
+        if bound < plan.contribution_norm:
+            raise PlanError(
+                f"The noise of this step is for contributions of norm {bound:.6g}, but with recursive momentum an "
+                f"example contributes up to {plan.contribution_norm:.6g}."
+            )
+        fresh = here.clipped(plan.clip_norm * room)
+        for parameter, total in fresh.sum().items():
             slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=plan.refresh)
         # Dropout must draw the same masks at both points.
         with _moved_to(self._before, self._parameters), _random_state(generator_state):
             there = gradients()
-        for parameter, total in here.minus(there).clipped_sum(plan.difference_norm * room).items():
+        change = here.minus(there).clipped(plan.difference_norm * room)
+        for parameter, total in change.sum().items():
             slots[parameter].add_(total.flatten().to(slots[parameter]), alpha=1 - plan.refresh)
-        return here.losses
+        return here.losses, fresh.is_zero | change.is_zero
 
     def gradient(self, mean: Tensor) -> Tensor:
         """Return the new estimate, and remember it together with the current parameters."""
@@ -221,6 +231,18 @@ class Recursive(GradientEstimator):
             self._before = [state[f"before.{i}"] for i in range(len(self._parameters))]
 
 
+def shrinking(layers: Sequence[Tensor], optimizer: torch.optim.Optimizer, max_move: float | None) -> float:
+    """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm)).
+
+    With several parameter groups, the largest learning rate counts.
+    """
+    if max_move is None:
+        return 1.0
+    rate = max(float(group["lr"]) for group in optimizer.param_groups)
+    move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
+    return min(1.0, max_move / move) if move > 0 else 1.0
+
+
 class SpentEpsilon:
     """The epsilon that a training has spent, for its progress bar.
 
@@ -260,10 +282,10 @@ def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> I
         return plan.run(n, source)
     if plan.sampler.implied_steps is None:
         return replace(plan, steps=plan.steps - spent).run(n, source)
-    if type(plan.sampler) is not FixedOrder:
+    if type(plan.sampler) is not FixedOrder or plan.sampler.shuffled:
         raise PlanError(
             f"A training with {plan.sampler!r} cannot be resumed, because its order is drawn at random and is not "
-            "saved. Use FixedOrder or Poisson."
+            "saved. Use FixedOrder without shuffling, or Poisson."
         )
     return islice(plan.run(n, source), spent, None)
 

@@ -1,20 +1,15 @@
-"""Checks before and during training: the model, its optimizer, the processes that train together, and the losses."""
+"""Checks before and during training: the model, its optimizer, the processes that train together, and their values."""
 
-import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from privet.deep import selfcheck
 from privet.deep.clipping import layers_of
 from privet.deep.clipping.rules import has_rule
-from privet.deep.datasets import collated
 from privet.deep.processes import Processes
-from privet.networks import Loss, check_trainable
+from privet.networks import check_trainable
 from privet.plans import GradientPlan, Poisson, RecursivePlan
 
 
@@ -59,47 +54,24 @@ def checked_processes(plan: GradientPlan | RecursivePlan) -> Processes:
     return processes
 
 
-def first_batch_layout(
-    model: nn.Module, loss: Loss, dataset: Any, inputs: tuple[Any, ...], targets: Any
-) -> selfcheck.Layout | None:
-    """Compare the gradients of a batch's first examples with torch's own, and return the fastest memory format.
-
-    Return None if the batch cannot show whether examples are mixed, so that a later batch must be checked.
-    """
-    if len(targets) == 0:
-        return None
-    if len(targets) == 1 and len(dataset) > 1:
-        # A single example cannot be mixed with others, so two examples of the dataset are added.
-        others = collated(dataset, np.arange(2))
-        if _kinds((*inputs, targets)) != _kinds(others):
-            return None  # The caller transformed the examples of the dataset. A later batch of two will be checked.
-        pairs = zip((*inputs, targets), others, strict=True)
-        *joined, targets = (torch.cat([each, other]) for each, other in pairs)
-        inputs = tuple(joined)
-    few = slice(0, selfcheck.EXAMPLES)
-    return selfcheck.chosen_layout(model, loss, tuple(each[few] for each in inputs), targets[few])
+def check_finite(parameters: Sequence[nn.Parameter], steps_done: int) -> None:
+    """Raise if the parameters are not finite. They are public, so this may be told in every step."""
+    with torch.no_grad():
+        # A sum is faster than a test of each number. It may overflow, and then each number is tested.
+        if all(bool(torch.isfinite(each.sum())) or bool(torch.isfinite(each).all()) for each in parameters):
+            return
+    raise FloatingPointError(
+        f"The parameters are not finite after {steps_done} steps. Use a lower learning rate, or start with smaller "
+        "weights."
+    )
 
 
-def check_losses_finite(
-    losses: Tensor, parameters: Sequence[nn.Parameter], steps_done: int, stacklevel: int = 3
-) -> None:
-    """Warn about losses that are not finite, and raise if the parameters are not finite either."""
-    if not len(losses) or math.isfinite(float(losses.mean())):
-        return
-    lost = int((~torch.isfinite(losses)).sum())
-    if lost and not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
-        raise FloatingPointError(
-            f"The parameters are not finite after {steps_done} steps. Use a lower learning rate, or start with smaller "
-            "weights."
-        )
-    if lost:
+def warn_about_zeros(zeros: int, size: int, stacklevel: int = 3) -> None:
+    """Warn about examples that contribute zero because their gradients cannot be clipped."""
+    if zeros:
         warnings.warn(
-            f"{lost} of {len(losses)} examples have a loss that is not finite, and contribute zero. Look for missing "
-            "values or a logarithm of zero.",
+            f"{zeros} of {size} examples in a batch have a gradient that is not finite or too large to be clipped, and "
+            "contribute zero. Look for missing values or a logarithm of zero. This message is for the holder of the "
+            "data only. It depends on the examples, and publishing it is not covered by the guarantee.",
             stacklevel=stacklevel,
         )
-
-
-def _kinds(batch: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
-    """Return the shape of one example and the type of each tensor in a batch."""
-    return [(each.shape[1:], each.dtype) for each in batch]

@@ -3,11 +3,17 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
+
+from privet.deep.dataset_digest import DatasetDigest, compared
+from privet.privacy import Assumption, assumed
+
+SAME_DATASET = assumed("all processes hold the same examples in the same order, of which privet compared a sample")
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,8 @@ class Processes:
     Formal guarantees
     -----------------
     Process r holds the examples r, r + size, r + 2 size, ... and draws each of them with the plan's rate, so that the
-    shares together are one Poisson batch of the whole dataset. The sums are gathered in the first process, which adds
+    shares together are one Poisson batch of the whole dataset. This requires the same dataset in the same order in all
+    processes, which :meth:`check_datasets` compares. The sums are gathered in the first process, which adds
     noise once and sends the noisy sum to all others. The distribution of the result, and therefore the accounting, is
     that of a single process.
     """
@@ -72,6 +79,27 @@ class Processes:
                     "The processes were given different plans or models. Call make_private() with the same arguments "
                     "in all of them."
                 )
+
+    def check_datasets(self, dataset: Any) -> list[Assumption]:
+        """Raise in all processes unless all hold the same dataset, and return what the guarantee has to assume.
+
+        The result is empty if every example was compared (:mod:`privet.deep.dataset_digest`).
+        """
+        if self.size == 1:
+            return []
+        found: DatasetDigest | Exception
+        try:
+            found = DatasetDigest.of(dataset)
+        except Exception as error:  # The other processes wait for this one, so they must hear of the error.
+            found = error
+        told: list[Any] = [None] * self.size
+        distributed.all_gather_object(told, None if isinstance(found, Exception) else found)
+        if isinstance(found, Exception):
+            raise found
+        failed = [rank for rank, digest in enumerate(told) if digest is None]
+        if failed:
+            raise ValueError(f"Process {failed[0]} cannot read its dataset. See its error message for the cause.")
+        return [] if compared(told) else [SAME_DATASET]
 
     def begin_alike(self, tensors: Iterable[Tensor]) -> None:
         """Copy the parameters and buffers of the first process to all others."""

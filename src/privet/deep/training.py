@@ -2,33 +2,35 @@
 
 import math
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from privet.deep import checkpoint
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
+from privet.deep.changes import Changes
+from privet.deep.check import Prepare, check
 from privet.deep.datasets import collated
-from privet.deep.fingerprint import Fingerprint
-from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon
+from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon, shrinking
 from privet.deep.model_checks import (
-    check_losses_finite,
+    check_finite,
     check_model,
     check_optimizer,
     checked_processes,
-    first_batch_layout,
     unwrapped,
+    warn_about_zeros,
 )
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
-from privet.privacy import Assumption, Guarantee, NoiseSource, assumed
+from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.progress import status_bar
+from privet.replay import Replayed
 from privet.run_files import RunFiles
 
 _LARGE = 280
@@ -57,6 +59,8 @@ class PrivateTraining:
     in this process and in those that it was resumed from.
     """
 
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"dataset", "_step", "_drawn", "_last_loss"})
+
     def __init__(
         self,
         model: nn.Module,
@@ -83,10 +87,11 @@ class PrivateTraining:
         check_optimizer(model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
+        assumptions = self._processes.check_datasets(dataset)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
-        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}", ahead=math.ceil(self.plan.steps / 1000))
+        self._files = RunFiles(NoiseSource().below, repr(self.plan), ahead=math.ceil(self.plan.steps / 1000))
         self._sums = BatchSums(
             self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
         )
@@ -94,8 +99,7 @@ class PrivateTraining:
         self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
         self._last_loss = math.nan
-        self._assumptions: list[Assumption] = []
-        self._fingerprint = Fingerprint.of(self._parameters)
+        self._changes = Changes(self.model, assumptions)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
@@ -110,7 +114,7 @@ class PrivateTraining:
             guarantee = guarantee.assuming(
                 assumed("the number of examples, from which the sampling rate is computed, is public")
             )
-        return guarantee.assuming(ROUNDS_ALONE, self._source.assumption(), *self._assumptions)
+        return guarantee.assuming(ROUNDS_ALONE, self._source.assumption(), *self._changes.assumptions)
 
     def _new_source(self, purpose: str) -> NoiseSource:
         return NoiseSource(self._seed, purpose=f"{purpose} in process {self._processes.rank}")
@@ -149,7 +153,10 @@ class PrivateTraining:
             for step in self._estimator.steps(len(share), self._source, self.steps_spent):
                 self._step, chosen = step, share[step.batch]
                 self._drawn = len(chosen)
-                yield collated(self.dataset, chosen)
+                batch = collated(self.dataset, chosen)
+                self._changes.remember_batch(batch)
+                yield batch
+                del batch  # The next one may need its memory.
                 if self._step is not None:
                     raise PlanError("A batch was drawn and not used. Call step(*batch) before the next batch is drawn.")
                 if verbose:
@@ -171,43 +178,53 @@ class PrivateTraining:
                 "step() was called in a forked process. Its steps would not be counted in the parent process. Create "
                 "the training in the process that uses it."
             )
-        if len(batch[-1]) != self._drawn:
-            raise PlanError(
-                f"step() received {len(batch[-1])} examples, but the batch that was drawn has {self._drawn}. Pass the "
-                "batch as batches() yields it."
-            )
         plan = self._estimator.at(self.steps_spent)
         # The step counts as spent from here on, whatever fails, so the next batch gets the noise of the next step.
         self._files.count(self.steps_spent + 1)
         self.steps_spent += 1
-        *inputs, targets = batch
-        self._check_parameters()
-        if self._sums.layout is None:
-            self._sums.layout = first_batch_layout(self.model, self._loss, self.dataset, tuple(inputs), targets)
+        if len(batch[-1]) != self._drawn:
+            raise PlanError(
+                f"step() received {len(batch[-1])} examples, but the batch that was drawn has {self._drawn}. Pass the "
+                "batch as batches() yields it. This step counts as spent."
+            )
+        self._changes.warn_about_batch(batch)
+        self._changes.warn_about_caller()
+        check_finite(self._parameters, self.steps_done)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
-        # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
-        # memory at the same time as the activations.
-        if len(targets) < _LARGE:
-            self._prepare(step)
-        total, losses = self._total(tuple(inputs), targets, plan, while_summing=partial(self._prepare, step))
-        check_losses_finite(losses, self._parameters, self.steps_done)
-        self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
         divisor = plan.divisor(len(self.dataset))
+        total, losses = self._checked_total(batch, step, divisor)
+        self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
         mean = self._noisy(step, total).div_(divisor)
         self._apply(self._estimator.gradient(mean), plan.noise_std / divisor)
         self.steps_done += 1
         return losses
 
-    def _total(
-        self,
-        inputs: tuple[Any, ...],
-        targets: Any,
-        plan: GradientPlan | None = None,
-        while_summing: Callable[[], None] = lambda: None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sum of the examples' contributions as a flat vector, and the losses."""
-        plan = plan or self._estimator.at(self.steps_spent)
-        return self._sums.total(inputs, targets, plan, plan.divisor(len(self.dataset)), while_summing)
+    def _checked_total(self, batch: tuple[Any, ...], step: Step, divisor: float) -> tuple[Tensor, Tensor]:
+        """Return the sum over the batch of a step and the losses, with a model that has been checked.
+
+        A batch on which the model cannot be checked has no example with a finite gradient. Its sum is zero anyway, so
+        it does not matter that the model sees it no further.
+        """
+        *inputs, targets = batch
+        size = len(targets)
+        if not self._sums.check(batch, lambda: collated(self.dataset, np.arange(min(2, len(self.dataset))))):
+            inputs, targets = [each[:0] for each in inputs], targets[:0]
+        # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
+        # memory at the same time as the activations.
+        if size < _LARGE:
+            self._prepare(step)
+        total, losses, zeros = self._sums.total(
+            tuple(inputs), targets, step.clip_norm, divisor, partial(self._prepare, step)
+        )
+        self._changes.check_forward(self._sums.counters)
+        missing = size - len(losses)
+        warn_about_zeros(zeros + missing, size, stacklevel=4)
+        return total, torch.cat([losses, torch.full((missing,), math.nan)])
+
+    def _total(self, inputs: tuple[Any, ...], targets: Any) -> tuple[Tensor, Tensor]:
+        """Return the sum over a batch as the next step would compute it, and the losses."""
+        plan = self._estimator.at(self.steps_spent)
+        return self._sums.total(inputs, targets, plan.clip_norm, plan.divisor(len(self.dataset)))[:2]
 
     def _prepare(self, step: Step) -> None:
         """Start drawing the noise in another thread."""
@@ -226,37 +243,37 @@ class PrivateTraining:
         layers = self._split(gradient)
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
-        shrink = self._shrink(layers)
+        shrink = shrinking(layers, self.optimizer, self._max_move)
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
         self.optimizer.step()
-        self._fingerprint = Fingerprint.of(self._parameters)
+        self._changes.accept()
 
     def _split(self, flat: Tensor) -> list[Tensor]:
         """Return the part of a flat vector that belongs to each parameter."""
         return list(flat.split([parameter.numel() for parameter in self._parameters]))
 
-    def _shrink(self, layers: Sequence[Tensor]) -> float:
-        """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm))."""
-        if self._max_move is None:
-            return 1.0
-        rate = max(float(group["lr"]) for group in self.optimizer.param_groups)
-        move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
-        return min(1.0, self._max_move / move) if move > 0 else 1.0
+    def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
+        """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
 
-    def _check_parameters(self) -> None:
-        """Warn, and add an assumption, if somebody else changed the parameters since the last step."""
-        if self._fingerprint == Fingerprint.of(self._parameters):
-            return
-        change = assumed("changes that the caller made to the parameters between steps do not depend on the data")
-        if change not in self._assumptions:
-            self._assumptions.append(change)
-            warnings.warn(
-                "The model's parameters were changed between two private steps. The guarantee now assumes that the "
-                "change does not depend on the private data. That holds for averages of weights, but not for a step of "
-                "another optimizer.",
-                stacklevel=3,
-            )
+        Call it before a long training. It works on copies of the model, the optimizer and the loss, and on a few
+        examples of the dataset, to which unusual ones are added. It spends no budget and changes nothing. Its result is
+        for the holder of the data only.
+
+        Parameters
+        ----------
+        steps, examples : int
+            Number of steps of each replay, and number of examples.
+        prepare : callable or None
+            What the training loop does to a batch before :meth:`step`, for instance moving it to another device. It
+            must not draw random numbers.
+
+        Returns
+        -------
+        list of Replayed
+            What was found for each added or removed example. None of it is a violation.
+        """
+        return check(self, steps=steps, examples=examples, prepare=prepare)
 
     # --------------------------------------------------------------------------------------------- save and resume
 
@@ -285,11 +302,11 @@ class PrivateTraining:
         self._files.begin(path)
         self._files.settle(self.steps_spent)
         state = {
-            **self._files.references(path),
+            **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),
             "steps_done": self.steps_done,
             "steps_spent": self.steps_spent,
-            "assumptions": [assumption.text for assumption in self._assumptions],
+            "assumptions": [assumption.text for assumption in self._changes.assumptions],
             "guarantee": self.guarantee.to_json(),
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -314,15 +331,17 @@ class PrivateTraining:
         # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
         spent = state["steps_spent"]
         if self._processes.is_first:
-            spent = self._files.take_over(path, state["run"], state["journal"], spent)
+            spent = self._files.take_over(path, state, spent)
         # The journal may count steps ahead that were never made.
         self.steps_spent = self._processes.agreed(min(spent, self.plan.steps))
         self.steps_done = state["steps_done"]
-        self._assumptions = [assumed(text) for text in state["assumptions"]]
+        saved = [assumed(text) for text in state["assumptions"]]
+        changes = self._changes
+        changes.assumptions = saved + [each for each in changes.assumptions if each not in saved]
         self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._estimator.load(state["estimate"])
         torch.set_rng_state(state["torch_generator"])
-        self._fingerprint = Fingerprint.of(self._parameters)
+        self._changes.accept()
         return state["extra"]

@@ -75,6 +75,10 @@ class Partitioned:
             columns = [array.index_select(0, rows).split(sizes) for array in self._arrays]  # faster than array[rows]
         return list(zip(*columns, strict=True))
 
+    def blank(self, rows: int) -> Data:
+        """Return examples of zeros, with the shapes and dtypes that all clients have, before the transform."""
+        return tuple(array.new_zeros((rows, *array.shape[1:])) for array in self._arrays)
+
     def transformed(self, data: Data) -> Data:
         """Return the data of one client after the transform."""
         return data if self._transform is None else self._transform(data)

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from privet.federated.plan import check_plan
 from privet.federated.updates import UpdateSum, check_order, denoised
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights
 from privet.plans import GradientPlan, PlanError, Step
-from privet.privacy import Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
+from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 from privet.run_files import RunFiles
 
 Updates = Mapping[int, Any] | Iterable[tuple[int, Any]]
@@ -72,6 +72,8 @@ class Server:
     and average are post-processing. :attr:`guarantee` covers all rounds spent, including those of earlier processes.
     """
 
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"n_clients", "_step"})  # who is there, and who was drawn
+
     def __init__(
         self,
         plan: GradientPlan,
@@ -101,7 +103,7 @@ class Server:
         self._assumptions = tuple(assumptions)
         self._random_state = renamed_argument("Server", "seed", seed, "random_state", random_state)
         self._process = os.getpid()
-        self._files = RunFiles(f"{NoiseSource().below(1 << 32):08x}")
+        self._files = RunFiles(NoiseSource().below, repr(self.plan))
         self._step: Step | None = None
         self._begin("federated rounds")
         _ = self.guarantee  # raises before anything is spent if delta is invalid
@@ -227,7 +229,7 @@ class Server:
         average = self._average
         state = {
             "plan": repr(self.plan),
-            "n_clients": self.n_clients,
+            "n_clients": self._public_n,
             "shapes": {name: list(shape) for name, shape in self._layers.shapes.items()},
             "rounds_done": self.rounds_done,
             "rounds_spent": self.rounds_spent,
@@ -239,7 +241,7 @@ class Server:
         arrays = {"model": self._vector}
         if average is not None and average.mean is not None:
             arrays["average"] = average.mean
-        saving.write(path, self._files, state, arrays)
+        saving.write(path, self._files.references(path, self.rounds_spent), state, arrays)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
         """Continue a run that :meth:`save` wrote, and return its ``extra``. The server must have the same arguments.
@@ -254,7 +256,7 @@ class Server:
         shapes = {name: tuple(shape) for name, shape in state["shapes"].items()}
         for what, there, here in (
             ("plan", state["plan"], repr(self.plan)),
-            ("number of clients", state["n_clients"], self.n_clients),
+            ("number of clients", state["n_clients"] if self._public_n else None, self._public_n),
             ("model", shapes, self._layers.shapes),
             ("output rule", state["average"] is not None, self._average is not None),
         ):
@@ -262,7 +264,7 @@ class Server:
                 raise ValueError(f"The saved run has a different {what}: {there} in the file, {here} in this server.")
         if any(array.shape != self._vector.shape for array in saved.arrays.values()):
             raise ValueError(f"{path} is damaged: the number of its parameters does not match its layers.")
-        counted = self._files.take_over(path, saved.run, saved.journal, int(state["rounds_spent"]))
+        counted = self._files.take_over(path, saved.references, int(state["rounds_spent"]))
         self.rounds_spent = min(counted, self.plan.steps)
         self.rounds_done = state["rounds_done"]
         self._vector = saved.arrays["model"]
@@ -276,6 +278,11 @@ class Server:
     def close(self) -> None:
         """Release the run's files, so that another process can continue the run."""
         self._files.close()
+
+    @property
+    def _public_n(self) -> int | None:
+        """The number of clients, or None if it is private because a client may be added or removed."""
+        return None if self.plan.adjacency is Adjacency.ADD_OR_REMOVE else self.n_clients
 
     def _book(self) -> None:
         """Count the round that is about to be released, first in the journal if the run has files."""

@@ -24,7 +24,7 @@ from privet.checks import count
 from privet.denoise import Denoiser
 from privet.deprecation import renamed, renamed_argument
 from privet.federated.averaging import AverageWeight
-from privet.federated.clients import Clients, Fetching
+from privet.federated.clients import Clients, Fetching, Partitioned, tensors
 from privet.federated.engines.base import Answer, Engine
 from privet.federated.engines.registry import engine_for
 from privet.federated.local_training import ClientTrainer, LocalTraining
@@ -119,8 +119,8 @@ def simulate(
         Number of rounds between two evaluations. The last round is always evaluated.
     engine : {"auto", "batched", "processes", "sequential"}
         How clients are trained: several in one batched computation, in worker processes, or one after another.
-        ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors,
-        except for models with random layers such as dropout.
+        ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors.
+        Models with random layers, such as dropout, are always trained one client at a time.
     workers : int or None
         Number of worker processes; None uses one per processor.
     random_state : int or None
@@ -144,9 +144,9 @@ def simulate(
     Formal guarantees
     -----------------
     The guarantee is that of :class:`Server`, for each client. A sampled client that fails or does not answer counts as
-    a zero update. If all clients of the first round fail, a RuntimeError is raised. The cause is then probably a
-    mistake in the program, and nothing has been released yet. Later rounds continue even if all their clients fail,
-    because stopping would reveal information about the clients after some rounds have been released.
+    a zero update, and a warning informs the operator. A round continues even if all its clients fail, because stopping
+    would reveal information about them. Whether the model and the loss fit the clients of a :class:`Partitioned` is
+    therefore tested before the first round, on an example of zeros.
 
     A client's update must not depend on other clients. Engines that train one client at a time ensure this. With
     ``engine="batched"`` the rounding of an update can depend on the other clients in the batch. Training that amplifies
@@ -162,6 +162,7 @@ def simulate(
     plan_uses_n = plan is None  # the plan is then computed from the number of clients
     plan, delta = _plan_and_delta(plan, n, budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
+    _check_fit(trainer, clients)
     chosen_engine = engine_for(engine, trainer, random_state, workers)
     server = Server(
         plan,
@@ -282,14 +283,30 @@ def _round(server: Server, engine: Engine, clients: Clients) -> None:
     """Sample the clients of a round, train them, and aggregate their updates."""
     chosen = [int(client) for client in server.sample()]
     answers = engine.answers(server.weights, server.rounds_done, chosen, Fetching(clients, engine.trainer.kind))
-    server.aggregate(_without_errors(answers, is_first=server.rounds_spent == 0))
+    server.aggregate(_without_errors(answers))
 
 
-def _without_errors(answers: Iterator[Answer], is_first: bool) -> Iterator[tuple[int, Weights | None]]:
-    """Yield each client's answer, or None if the client failed.
+def _check_fit(trainer: ClientTrainer, clients: Clients) -> None:
+    """Raise if the model or the loss fails on examples like those of the clients.
 
-    If all clients fail, raise in the first round and warn in later ones.
+    The check sees zeros, whose shapes all clients have in common, so its outcome does not depend on their data. For
+    clients of unknown shapes there is no such check.
     """
+    if type(clients) is not Partitioned:
+        return
+    try:
+        example = tensors(clients.transformed(clients.blank(2)), trainer.kind)
+        if example is not None:
+            trainer.check(example)
+    except Exception as error:
+        raise RuntimeError(
+            "The model or the loss cannot be applied to the clients' data: examples of zeros with the same shapes fail "
+            f"with {error!r}. Nothing was released."
+        ) from error
+
+
+def _without_errors(answers: Iterator[Answer]) -> Iterator[tuple[int, Weights | None]]:
+    """Yield each client's answer, or None if the client failed. Warn if all clients fail."""
     errors: list[Exception] = []
     others = 0
     for client, answer in answers:
@@ -300,10 +317,11 @@ def _without_errors(answers: Iterator[Answer], is_first: bool) -> Iterator[tuple
             others += 1
             yield client, answer
     if errors and not others:
-        cause = f"All {len(errors)} clients of a round failed. The first error was {errors[0]!r}."
-        if is_first:
-            raise RuntimeError(cause) from errors[0]
-        warnings.warn(cause, stacklevel=4)
+        warnings.warn(
+            f"All {len(errors)} clients of a round failed. The first error was {errors[0]!r}. If the model or the loss "
+            "does not fit the clients' data, stop the run: further rounds would spend the budget on noise.",
+            stacklevel=4,
+        )
 
 
 def _bar_text(reports: list[RoundReport]) -> str:

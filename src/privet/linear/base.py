@@ -75,6 +75,8 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
 
     _loss: ClassVar[type[GeneralisedLinear]]
     _is_sparse: ClassVar[bool] = False
+    before_training: Callable[[Guarantee], None] | None = None
+    """Called by ``fit`` with the guarantee before any noise is drawn. It is not a parameter and is not saved."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -222,6 +224,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
                 worth=targets.worth,
                 max_iter=self.max_iter,
                 progress=progress,
+                before_training=self.before_training,
                 **self._task_settings(problem, budget, public_records),
             )
             release = method.train(task)

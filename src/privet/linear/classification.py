@@ -115,8 +115,9 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     method : str, default="auto"
         {methods}
         ``auto`` chooses one of them from public numbers alone; ``method_`` and ``method_reason_`` report the choice and
-        the reason. ``objective`` supports two classes only. With ``iteration``, records at the beginning of the table
-        are protected best (see ``guarantee_.per_record``), and ``fit`` accepts public records.
+        the reason. ``objective`` supports two classes only. With ``iteration``, records are visited in a secret random
+        order, those that are visited first are protected best (see ``guarantee_.per_record``), and ``fit`` accepts
+        public records.
     alpha : float, default=1e-4
         Strength of the l2 penalty on the mean loss. It applies to all weights, including that of the intercept.
     feature_norm : float, default=1.0

@@ -1,7 +1,7 @@
 """A model of a table: the public description of its columns, and an estimator trained on its rows."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,12 @@ class TableModel:
             raise ValueError(f"The target {self.target.name!r} is a number, so it has bounds instead of levels.")
         return levels
 
-    def fit(self, frame: Any) -> "TableModel":
-        """Train on a DataFrame with the schema's columns and target."""
+    def fit(self, frame: Any, before_training: Callable[[Guarantee], None] | None = None) -> "TableModel":
+        """Train on a DataFrame with the schema's columns and target.
+
+        ``before_training`` is called with the guarantee of the estimator before any noise is drawn, for instance
+        ``ledger.check``. If it raises an error, nothing is trained.
+        """
         schema = self._declared.with_target_levels(frame)
         rows, encoded, target = schema.encode(frame), schema.encode_target(frame), schema.target
         estimator = clone(self.estimator)
@@ -122,7 +126,11 @@ class TableModel:
             # Levels that were read from the table all occur in it. The estimator reads them again and states that
             # assumption.
             estimator.set_params(classes=None if target.levels_from_data else range(len(target.levels)))
-        estimator.fit(rows, encoded)
+        estimator.before_training = before_training
+        try:
+            estimator.fit(rows, encoded)
+        finally:
+            del estimator.before_training
         estimator.guarantee_ = estimator.guarantee_.assuming(*conditions)
         self.schema, self.estimator = schema, estimator
         return self

@@ -29,7 +29,6 @@
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -42,10 +41,11 @@ from numpy.typing import NDArray
 from privet import linear
 from privet.checks import count, nonnegative, positive
 from privet.linear.classification import PrivateClassifier
+from privet.multiparty.identity.certificates import check_name
 from privet.multiparty.protocol.aggregation import JointProblem
 from privet.objectives import L2, GeneralisedLinear, Huber
 from privet.privacy.budget import Budget, default_delta
-from privet.tables import NumericTarget, TableError, TableSchema, Target
+from privet.tables import NumericTarget, TableSchema, Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,11 @@ if TYPE_CHECKING:
 # Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
 # state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
 # "privet study 1".
-PROTOCOL = "privet study 3"
+_VERSION = 4
+PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # all models but the SVM
 METHODS = ("gradient", "output")
+_LONGEST_NAME = 100
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
 
@@ -71,6 +73,12 @@ class PartyInfo:
     host: str
     port: int
 
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.name)
+        except ValueError as error:
+            raise StudyError(str(error)) from None
+
 
 @dataclass(frozen=True)
 class Study:
@@ -79,7 +87,7 @@ class Study:
     Parameters
     ----------
     name : str
-        Name of the study.
+        Name of the study: up to 100 printable characters.
     parties : tuple of PartyInfo
         The parties in order. A party's index is its position here.
     table : TableSchema
@@ -138,6 +146,10 @@ class Study:
         object.__setattr__(self, name, number)
 
     def _check_parties(self) -> None:
+        if not 0 < len(self.name.strip()) <= len(self.name) <= _LONGEST_NAME or not self.name.isprintable():
+            raise StudyError(
+                f"{self.name!r} is not a valid name of a study. Use up to {_LONGEST_NAME} printable characters."
+            )
         if len(self.parties) < 3:
             raise StudyError(
                 f"A study needs at least three parties, got {len(self.parties)}. With two, each could subtract its own "
@@ -204,6 +216,12 @@ class Study:
         except TypeError as error:
             raise StudyError(f"{where}: {error}") from error
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Study":
+        """Return the study that :meth:`to_dict` describes."""
+        parties = tuple(PartyInfo(**party) for party in values["parties"])
+        return cls(**{**values, "parties": parties, "table": TableSchema.from_dict(values["table"])})
+
     def moved(self, addresses: Sequence[tuple[str, int]]) -> "Study":
         """Return the study with other addresses, for a trial on one machine."""
         if len(addresses) != len(self.parties):
@@ -221,8 +239,7 @@ class Study:
     @property
     def digest(self) -> str:
         """SHA-256 of everything in the study. Two digests are equal if and only if the studies are equal."""
-        text = json.dumps([PROTOCOL, self.to_dict()], sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest(PROTOCOL, self.to_dict())
 
     def budget(self, n: int) -> Budget:
         """Return the budget if all parties together have n rows."""
@@ -249,26 +266,35 @@ class Study:
         )
 
     def encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a party's encoded rows and targets. Values beyond the declared bounds are refused, not clipped."""
-        beyond = self.table.beyond_bounds(frame)
-        if beyond:
-            raise TableError(
-                f"Column {beyond[0]!r} has values beyond the bounds that the study declares. Correct them, or agree on "
-                "wider bounds with the other parties."
-            )
+        """Return a party's encoded rows and targets, with values clipped to the declared bounds.
+
+        A table that does not match the study raises :class:`~privet.tables.TableError`. Call this before connecting:
+        the other parties would notice an error during a session, and it tells them something about the rows. Values
+        beyond the bounds are clipped for the same reason. If they were refused, studies with different bounds would
+        find the largest value of a column without spending any budget.
+        """
         return self.table.encode(frame), np.asarray(self.table.encode_target(frame), dtype=np.float64)
+
+
+def check_digest(values: Mapping[str, Any], digest: str) -> None:
+    """Raise StudyError unless ``digest`` is that of a study as plain values, in this or an earlier version."""
+    if digest not in {_digest(f"privet study {version}", values) for version in range(1, _VERSION + 1)}:
+        raise StudyError("The study does not match its digest, so one of them was changed.")
+
+
+def _digest(protocol: str, values: Mapping[str, Any]) -> str:
+    text = json.dumps([protocol, values], sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _party(values: Any, where: str) -> PartyInfo:
     if not isinstance(values, dict) or set(values) != {"name", "address"}:
         raise StudyError(f'{where}: each [[party]] must have a name and an address = "host:port", and nothing else.')
-    name = values["name"]
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]{0,63}", name):
-        raise StudyError(
-            f"{where}: {name!r} is not a valid name of a party. Use up to 64 letters, digits, spaces, dots and dashes."
-        )
     host, port = parse_address(str(values["address"]))
-    return PartyInfo(name, host, port)
+    try:
+        return PartyInfo(values["name"], host, port)
+    except StudyError as error:
+        raise StudyError(f"{where}: {error}") from None
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -126,7 +126,8 @@ def _fill(place: Vector, value: Any) -> None:
     except Exception as error:  # An untrusted object may raise anything when it is converted.
         raise UpdateError(f"a parameter that is not an array ({type(error).__name__})") from error
     if array.dtype.kind not in "fiub":
-        raise UpdateError(f"a parameter of type {array.dtype}")
+        # The name of a structured dtype would contain names that the client chose.
+        raise UpdateError(f"a parameter of type {array.dtype.type.__name__}")
     if array.shape != place.shape:
         raise UpdateError(f"a parameter of shape {array.shape} where the model has {place.shape}")
     place[...] = array

@@ -52,6 +52,7 @@ class BoundedRows:
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
         if X.dtype not in (np.float32, np.float64):
             raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
+        check_number_of_rows(X.shape[0])  # before any copy, which would be as large as the data
         if sparse.issparse(X):
             X = stored_once(sparse.csr_array(X, dtype=np.float64))
         else:
@@ -60,7 +61,6 @@ class BoundedRows:
                 X = np.ascontiguousarray(X)
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
-        check_number_of_rows(X.shape[0])
         norms = row_norms(X)
         if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
             raise ValueError("The rows contain NaN or infinity. Drop these rows, or fill them with a public constant.")
@@ -91,12 +91,23 @@ class BoundedRows:
         self.norm_bound = self.largest_norm * (1 + self.rounding)
 
     @property
+    def matrix(self) -> Any:
+        """The rows without the constant column, as an array or a sparse matrix."""
+        return self._X
+
+    @property
     def reach(self) -> float:
         """Bound on the norm of the terms that are added for one row: those of the row and, if centred, of the centre.
 
         Rounding errors of scores and sums are relative to this bound.
         """
         return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes that the entries of the matrix take."""
+        stored = self._X.data.nbytes + self._X.indices.nbytes if sparse.issparse(self._X) else self._X.nbytes
+        return int(stored)
 
     @property
     def largest_entry(self) -> float:

@@ -18,6 +18,7 @@ from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.release import checked_grid
 from privet.privacy.noise.source import NoiseSource
+from privet.privacy.noise.watch import Claim
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Purse:
         std = positive("the standard deviation of the noise, 2 bound / mu,", quotient_above(self._factor * bound, mu))
         checked_grid(std)  # before the price is paid
         self._pay(mu)
-        return self._source.add_gaussian(total, std)
+        return self._source.add_gaussian(total, std, None, None, Claim(self._factor * bound))
 
     def noisy_min(self, sums: NDArray[Any], bound: float, epsilon: float) -> int:
         """Return the index of a small sum, by the exponential mechanism, at the price ``selection_mu(epsilon)``.
@@ -168,7 +169,7 @@ class Purse:
             raise ValueError(f"the sums must be a list of at least one number, got shape {sums.shape}")
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(price)
-        return int(self._source.top(-sums, scale)[0])
+        return int(self._source.top(-sums, scale, 1, Claim(2 * self._factor * bound))[0])
 
     def noisy_top(self, scores: NDArray[Any], bound: float, mu: float, number: int) -> NDArray[np.int64]:
         """Return the sorted indices of large scores, by peeling: one exponential mechanism after the other.
@@ -199,7 +200,7 @@ class Purse:
         epsilon = selection_epsilon(positive("mu", mu) / math.sqrt(number))
         scale = positive("the scale of the noise, 4 bound / epsilon,", 2 * self._factor * bound / epsilon)
         self._pay(mu)
-        return self._source.top(scores, scale, number)
+        return self._source.top(scores, scale, number, Claim(2 * self._factor * bound))
 
     def close(self) -> None:
         """End the run: nothing more can be released."""

@@ -14,6 +14,7 @@ from privet.privacy.budget import Adjacency, Budget, BudgetLike, as_budget, stat
 from privet.privacy.events import Event, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.watch import Claim
 
 ROUNDING_SHARE = 0.02  # share of the sensitivity that rounding may add
 TAIL_SHARE = 0.01  # share of delta that the tails of the noise may take
@@ -99,7 +100,12 @@ class AggregationPlan:
             )
         plan = cls(dimension, steps, sensitivity, largest, scale, law, tail, delta=budget.delta)
         excess = plan.shift / shift
-        while plan.guarantee().epsilon > budget.epsilon:  # products of large numbers are rounded, too
+        while (epsilon := plan.guarantee().epsilon) > budget.epsilon:  # products of large numbers are rounded, too
+            if not math.isfinite(epsilon):  # A smaller scale cannot help if the tails alone exceed delta.
+                raise ValueError(
+                    f"the tails of the noise have more probability than delta = {budget.delta:g} allows: use a larger "
+                    "delta"
+                )
             excess *= 1 + 1e-6
             plan = replace(plan, scale=scale / excess)
         return plan
@@ -108,6 +114,11 @@ class AggregationPlan:
     def shift(self) -> float:
         """How far a sum moves on the lattice, in l2 norm, when one record is replaced."""
         return rounded_shift(self.sensitivity, self.scale, self.dimension, self.largest * self.scale)
+
+    def claim(self) -> Claim:
+        """Return what the plan says about a sum on the lattice, for audits."""
+        step, _ = self.law.comparison(self.tail)
+        return Claim(self.shift, scale=1 / step)
 
     @property
     def reach(self) -> float:

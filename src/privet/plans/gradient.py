@@ -12,11 +12,14 @@ from privet.plans.contraction import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
-from privet.privacy.events import Composition, Event
+from privet.privacy.events import Composition, Event, LastIterate
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.normals import Normals
 from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
+from privet.privacy.noise.watch import Claim
+
+_FEW = 1 << 14  # numbers that are drawn in about the time that a thread takes to start
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,13 @@ class GradientPlan:
         return product_above(self.noise_multiplier, self.clip_norm)
 
     @property
+    def sensitivity(self) -> float:
+        """How far one unit can move a sum, including the rounding errors that the event covers."""
+        sensitivity = self.adjacency.factor * self.clip_norm
+        event = self.event if self.release == "last" else None
+        return sensitivity + (event.rounding_mu() * self.noise_std if isinstance(event, LastIterate) else 0.0)
+
+    @property
     def event(self) -> Event:
         """What the whole run (or all runs, for several tasks) releases, in the form that composes."""
         return self.event_at(self.noise_multiplier)
@@ -179,12 +189,7 @@ class GradientPlan:
         else:
             assumptions += (contracts or assumed(self.descent.in_words()),)
             released = released or "the last iterate, and no earlier one"
-        if self.sampler.public:
-            assumptions += (
-                assumed(
-                    f"the {self.sampler.public} public {unit}s need no protection and do not depend on the private ones"
-                ),
-            )
+        assumptions += self.sampler.conditions(unit)
         if self.tasks > 1:
             released = f"of {self.tasks} tasks: {released}"
         return Guarantee.of(
@@ -224,28 +229,39 @@ class GradientPlan:
                 f"this solver releases {release!r}, but the plan accounts for release={self.release!r}. Only "
                 "projected_sgd hides its iterates; all other solvers, averages and momentum reveal them."
             )
+        noise_std, sensitivity = self.noise_std, self.sensitivity
         for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
-            step = Step(batch, self.noise_std, source)
+            step = Step(self.clip_norm, noise_std, Claim(sensitivity, batch, n), source)
             yield step
             step.close()
 
 
 class Step:
-    """One step of a run: a batch, and noise for one sum over it."""
+    """One step of a run: a batch, the bound of one unit's contribution, and noise for one sum over the batch.
 
-    def __init__(self, batch: Batch, noise_std: float, source: NoiseSource) -> None:
-        self.batch = batch
-        self._noise_std = noise_std
-        self._source = source
+    Attributes
+    ----------
+    batch : array of int or slice
+        The units that take part.
+    clip_norm : float
+        Bound on the l2 norm of one unit's contribution to the sum, for which the noise of this step is calibrated.
+    """
+
+    def __init__(self, clip_norm: float, noise_std: float, claim: Claim, source: NoiseSource) -> None:
+        assert claim.batch is not None
+        self.batch: Batch = claim.batch
+        self.clip_norm = clip_norm
+        self._noise_std, self._claim, self._source = noise_std, claim, source
         self._is_open = True
         self._noise: _Drawn | None = None
 
     def prepare(self, size: int) -> None:
         """Start to draw the noise of ``size`` numbers in another thread, while their sum is computed.
 
-        The noise does not depend on the sum.
+        The noise does not depend on the sum. If the numbers are few, they are drawn later instead, because starting a
+        thread would take longer.
         """
-        if self._is_open and self._noise is None:
+        if self._is_open and self._noise is None and size > _FEW:
             self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
 
     def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
@@ -267,7 +283,8 @@ class Step:
             )
         self._is_open = False
         prepared = None if self._noise is None else self._noise.result()
-        return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared)
+        claim = self._claim if scale == 1 else replace(self._claim, bound=self._claim.bound * scale)
+        return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared, claim)
 
     def close(self) -> None:
         """End the step: its noise can no longer be drawn."""

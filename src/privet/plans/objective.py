@@ -20,6 +20,7 @@ from privet.privacy.events import ApproximateRelease, Event, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.release import in_words
 from privet.privacy.noise.source import NoiseSource
+from privet.privacy.noise.watch import Claim, Tilted
 
 _MOST_NOISE = 1e100  # its square must not overflow
 _QUIET = 0.1  # default scale of the noise on the minimiser, relative to the least noise that the linear term causes
@@ -217,14 +218,16 @@ class ObjectivePlan:
             f"up to a gradient of norm {self.tolerance:.3g}"
         )
 
-    def linear_term(self, shape: tuple[int, ...], source: NoiseSource) -> tuple[NDArray[Any], float]:
+    def linear_term(
+        self, shape: tuple[int, ...], source: NoiseSource, objective: Tilted | None = None
+    ) -> tuple[NDArray[Any], float]:
         """Return the random linear term b, rounded, and a bound on its distance to the ideal term.
 
         The guarantee rests on a real-valued b, which has a density. Its rounding counts as an error of the minimiser,
-        and is covered by the noise that is added to the minimiser.
+        and is covered by the noise that is added to the minimiser. Audits by replay need the ``objective``.
         """
         draw = source.real_k_norm if self.is_pure else source.real_gaussian
-        term, error = draw(shape, self.scale)
+        term, error = draw(shape, self.scale, Claim(2 * self.lipschitz, volume=self.volume_loss), objective)
         size = math.prod(shape)
         if not (float(np.linalg.norm(term)) <= self.longest_term(size) and error <= self.largest_error(size)):
             raise RuntimeError(
@@ -243,8 +246,10 @@ class ObjectivePlan:
 
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the computed minimiser with its noise."""
-        add = source.add_k_norm if self.is_pure else source.add_gaussian
-        return add(result, self.output_scale)
+        claim = Claim(2 * self.tolerance / self.modulus)
+        if self.is_pure:
+            return source.add_k_norm(result, self.output_scale, claim)
+        return source.add_gaussian(result, self.output_scale, None, None, claim)
 
 
 def _check_modulus(modulus: float) -> None:

@@ -13,6 +13,7 @@ from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
+from privet.privacy.noise.watch import Claim
 
 
 @dataclass(frozen=True)
@@ -90,5 +91,7 @@ class OutputPlan:
 
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the result with its noise."""
-        add = source.add_k_norm if self.is_pure else source.add_gaussian
-        return add(result, self.scale)
+        claim = Claim(self.stability.sensitivity)
+        if self.is_pure:
+            return source.add_k_norm(result, self.scale, claim)
+        return source.add_gaussian(result, self.scale, None, None, claim)

@@ -186,7 +186,7 @@ class RecursivePlan:
             self.adjacency,
             stated_delta(delta, self.delta),
             released=released,
-            assumptions=(bound, *drawn),
+            assumptions=(bound, *drawn, *dict.fromkeys(self.first.conditions(unit) + self.sampler.conditions(unit))),
             unit=unit,
         )
 

@@ -18,6 +18,7 @@ from privet.privacy import Adjacency, Guarantee, NoiseSource, enforced, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.budget import BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event, GaussianRelease, PureRelease
+from privet.privacy.noise.watch import Claim
 
 
 class Tally(NamedTuple):
@@ -185,8 +186,8 @@ class QuantilePlan:
     def _draw(self, tally: Tally, q: float, source: NoiseSource) -> int:
         """Draw a grid point with the exponential mechanism."""
         choices = self.choices(tally, q)
-        run = int(source.top(choices.scores, self.scale, copies=choices.sizes)[0])
-        return int(choices.starts[run]) + source.below(int(choices.sizes[run]))
+        claim = Claim(self.query_epsilon * self.scale)
+        return source.top_point(choices.starts, choices.scores, self.resolution + 1, self.scale, claim)
 
     def _places(self, u: Floats) -> NDArray[np.int64]:
         return np.rint((u + 1) / 2 * self.resolution).astype(np.int64)

@@ -39,9 +39,10 @@ def per_record_epsilon(
 
     Formal guarantees
     -----------------
-    Record i is (epsilon_i, delta)-DP: datasets that differ in it alone. The steps must be as in
-    :func:`last_iterate_mu`. "Privacy Amplification by Iteration", Theorems 23 and 35, are the cases of one and of n
-    passes, with the exact conversion to epsilon.
+    Record i is (epsilon_i, delta)-DP: datasets that differ at position i alone. The order of the records must not
+    depend on their content, as it does in a sorted table. The steps must be as in :func:`last_iterate_mu`. "Privacy
+    Amplification by Iteration", Theorems 23 and 35, are the cases of one and of n passes, with the exact conversion to
+    epsilon.
     """
     event = LastIterate(noise_multiplier, n=n, passes=passes, size=size, public=public, contraction=contraction)
     epsilons = event.record_epsilons(delta)

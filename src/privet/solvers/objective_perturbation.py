@@ -6,7 +6,12 @@ Thakurta, 2012) with Gaussian noise, and "Towards Practical Differentially Priva
 2019) for minimisers that are computed; with the noise of :mod:`privet.privacy.analyses.objective_noise`.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privet.plans.objective import ObjectivePlan
 from privet.privacy.budget import Budget
@@ -29,13 +34,28 @@ def objective_perturbation(problem: Problem, run: Run[ObjectivePlan]) -> Release
     check_objective_plan(problem, plan)
     guarantee = run.guarantee(bound=certified_losses(plan))
     n = problem.rows.n
-    term, error = plan.linear_term((problem.start().size,), run.source)
+    term, error = plan.linear_term((problem.start().size,), run.source, Untilted(problem, plan.added_alpha))
     weights = minimise(
         problem, tolerance=plan.tolerance, tilt=term / n, tilt_error=error / n * (1 + 1e-15), ridge=plan.added_alpha
     )
     run.report(1, 1)
     trace = {"tolerance": plan.tolerance, "noise_scale": plan.scale, "output_scale": plan.output_scale}
     return Release(plan.noisy(weights, run.source), guarantee, trace)
+
+
+@dataclass(frozen=True)
+class Untilted:
+    """The objective of a problem, as a sum over records, without its random linear term."""
+
+    problem: Problem
+    added_alpha: float
+
+    def gradient(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return the gradient of the sum of losses and penalties."""
+        problem = self.problem
+        total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, math.inf)
+        penalty = problem.regulariser.gradient(weights) + self.added_alpha * weights
+        return np.asarray(total + problem.rows.n * penalty)
 
 
 def objective_plan(

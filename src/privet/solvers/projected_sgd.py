@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from privet.objectives import BoundedRows
 from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
@@ -23,6 +24,7 @@ from privet.privacy.guarantees.guarantee import assumed, enforced
 from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import Problem, Release, Run, gradients_bounded_by
 
+_LARGEST_COPY = 2**31  # bytes of rows that may be kept a second time, in the order in which they are visited
 _PUBLIC_RIDGE = 0.1  # divided by the square root of the number of public records, in units of the smoothness
 
 
@@ -77,8 +79,9 @@ def projected_sgd(
         run = replace(run, progress=None)
     divisor = plan.divisor(n)
     sizes = cycle(zip(descent.step_sizes, rounding.grids, strict=True))
-    for step, (size, grid) in zip(run.steps(n, release="last"), sizes, strict=False):
-        total = _gradient_sum(problem, public, weights, step.batch, plan)
+    batches = _Batches(problem, public, plan)
+    for done, (step, (size, grid)) in enumerate(zip(run.steps(n, release="last"), sizes, strict=False)):
+        total = batches.gradient_sum(weights, step.batch, done)
         moved = weights - size * (total / divisor + problem.regulariser.gradient(weights))
         # Noise is added to the next point, not to the sum. The rounded point is then a function of an ideal noisy point
         # alone, while a step along a rounded sum would carry over digits of the hidden point from which it was made.
@@ -90,21 +93,49 @@ def projected_sgd(
     return Release(weights, guarantee, trace | noise)
 
 
-def _gradient_sum(
-    problem: Problem, public: Problem | None, weights: NDArray[Any], batch: Batch, plan: GradientPlan
-) -> NDArray[Any]:
-    """Return the sum of a batch's gradients. A public batch is scaled up to the planned size.
+class _Batches:
+    """The rows and targets of batches, private or public, and the sums of their gradients.
 
-    This amounts to dividing a public batch by its own size, which is allowed because it needs no protection.
+    Rows of a shuffled batch are gathered, which takes longer than a step. They are therefore kept for later passes,
+    unless the table is so large that a copy of it might not fit into memory.
     """
-    first_public = plan.sampler.n if isinstance(plan.sampler, FixedOrder) else problem.rows.n
-    is_public = isinstance(batch, slice) and batch.start is not None and batch.start >= first_public
-    if is_public and public is not None:
-        assert isinstance(batch, slice)
-        problem, batch = public, slice(batch.start - first_public, batch.stop - first_public)
-    rows = problem.rows.take(batch)
-    total = problem.objective.gradient_sum(weights, rows, problem.targets[batch], plan.clip_norm)
-    return total * (plan.divisor(rows.n) / rows.n) if is_public else total
+
+    def __init__(self, problem: Problem, public: Problem | None, plan: GradientPlan) -> None:
+        self._problem, self._public, self._plan = problem, public, plan
+        order = plan.sampler if isinstance(plan.sampler, FixedOrder) else None
+        self._first_public = problem.rows.n if order is None else order.n
+        self._period = 0  # after how many steps the same batch comes again, if it is kept for that
+        if order is not None and order.passes > 1 and problem.rows.nbytes <= _LARGEST_COPY:
+            self._period = order.batches_per_pass
+        self._kept: dict[int, tuple[BoundedRows, NDArray[Any]]] = {}
+
+    def gradient_sum(self, weights: NDArray[Any], batch: Batch, step: int) -> NDArray[Any]:
+        """Return the sum of the gradients of the batch of a step. A public batch is scaled up to the planned size.
+
+        This amounts to dividing a public batch by its own size, which is allowed because it needs no protection.
+        """
+        plan, objective = self._plan, self._problem.objective
+        if isinstance(batch, slice) and batch.start is not None and batch.start >= self._first_public:
+            rows, targets = self._public_batch(batch)
+            return objective.gradient_sum(weights, rows, targets, plan.clip_norm) * (plan.divisor(rows.n) / rows.n)
+        if isinstance(batch, slice) or not self._period:
+            rows, targets = _taken(self._problem, batch)
+        else:
+            place = step % self._period
+            if place not in self._kept:
+                self._kept[place] = _taken(self._problem, batch)
+            rows, targets = self._kept[place]
+        return objective.gradient_sum(weights, rows, targets, plan.clip_norm)
+
+    def _public_batch(self, batch: slice) -> tuple[BoundedRows, NDArray[Any]]:
+        """Return public rows and their targets, which may be the last rows of the problem itself."""
+        if self._public is None:
+            return _taken(self._problem, batch)
+        return _taken(self._public, slice(batch.start - self._first_public, batch.stop - self._first_public))
+
+
+def _taken(problem: Problem, batch: Batch) -> tuple[BoundedRows, NDArray[Any]]:
+    return problem.rows.take(batch), problem.targets[batch]
 
 
 def _first(problem: Problem, public: Problem | None, start: NDArray[Any] | None) -> NDArray[Any]:

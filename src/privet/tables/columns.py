@@ -64,10 +64,10 @@ class BoundedNumber:
         share: NDArray[np.float64] = (values / 2 - self.low / 2) / self.half_width
         return 2 * share - 1  # share is never outside [0, 1], because each rounding above preserves order
 
-    def is_within_bounds(self, column: pd.Series) -> bool:
-        """Return whether no cell would be clipped."""
+    def n_clipped(self, column: pd.Series) -> int:
+        """Return the number of cells that :meth:`encode` clips. Not private: for the owner of the table."""
         values = numbers(column, self.name)
-        return bool(((values >= self.low) & (values <= self.high)).all())
+        return int(((values < self.low) | (values > self.high)).sum())
 
 
 @dataclass(frozen=True)

@@ -118,10 +118,14 @@ class TableSchema:
             raise TableError("no target is declared. Name the column to predict as the target of the schema.")
         return self.target, column_of(frame, self.target.name)
 
-    def beyond_bounds(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Return the names of the numeric columns that have values outside their bounds, which are clipped."""
+    def n_clipped(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Return how many values of each numeric column are clipped to its bounds, for columns with such values.
+
+        These numbers are not private. They are for the owner of the table.
+        """
         declared = [column for column in (*self.features, self.target) if isinstance(column, BoundedNumber)]
-        return tuple(column.name for column in declared if not column.is_within_bounds(column_of(frame, column.name)))
+        clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
+        return {name: number for name, number in clipped.items() if number}
 
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
         """Return the names of the columns that are neither a feature nor the target, and are therefore ignored."""

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,14 @@ import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as Flower
+from loopback import Loopback
 from torch import nn
 
+from privet.audit import replay
 from privet.denoise import LaplacianSmoothing
 from privet.federated import Server, simulate
-from privet.federated.flower import PrivateStrategy
+from privet.federated.flower import PrivateStrategy, client_app
+from privet.federated.flower.encoding import UNREADABLE, update_of
 from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, PlanError, Poisson
 from privet.privacy import Unit
@@ -113,8 +118,6 @@ def test_clients_are_not_evaluated(softmax, grid):
 
 
 def test_only_sampled_clients_are_asked_for_data(softmax, trainer, clients, grid):
-    from privet.federated.flower import client_app
-
     touched = []
     grid.app = client_app(
         lambda context: trainer,
@@ -137,6 +140,29 @@ def test_the_strategy_works_in_the_loop_of_flower(softmax, grid):
     assert found.train_metrics_clientapp == {}
     with pytest.raises(PlanError, match="All 4 rounds of the plan are spent"):
         Flower.start(strategy, grid, first, num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed"),
+    [
+        (GradientPlan(FixedSize(6, 20), 2, CLIP, 1.0, delta=DELTA), lambda data: (1e22 * data[0], data[1])),
+        (GradientPlan(Poisson(0.4), 2, CLIP, 1.0, public_n=20, delta=DELTA), lambda data: None),
+    ],
+)
+def test_a_replay_with_another_client_finds_nothing_but_the_noisy_sums(plan, changed, softmax, trainer, clients, grid):
+    fleet = [clients[client] for client in range(20)]
+
+    def train(fleet):
+        app = client_app(lambda context: trainer, lambda context: fleet[context.node_config["partition-id"]])
+        strategy = PrivateStrategy(server(softmax, plan, random_state=None), min_clients=20)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return strategy.start(Loopback(grid.nodes, app)), strategy
+
+    found = replay(train, fleet, [*fleet[:3], changed(fleet[3]), *fleet[4:]])
+    assert not found.is_violation, found
+    assert found.releases == 2
+    assert found.moved
 
 
 # ----------------------------------------------------------------------------------------------------------- faults
@@ -214,6 +240,35 @@ def test_a_huge_answer_is_clipped_at_the_server(fault, softmax, grid, without_th
     assert np.isclose(np.linalg.norm(moved), CLIP, rtol=3e-5)  # Updates are clipped to 0.99999 CLIP, sums rounded.
 
 
+def declaring(shape, kind="<f8"):
+    """Return a reply of a few hundred bytes that declares arrays of the given shape."""
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return RecordDict({"arrays": raw(file.getvalue() + bytes(64))})
+
+
+OVERSIZED = {
+    "declared": declaring((1 << 24,)),
+    "declared with fields": declaring((3,), [("\x1b[31mred", "<f8")]),
+    "sent": RecordDict({"arrays": record({"weight": np.ones(1 << 18), "bias": np.ones(3)})}),
+    "many layers": RecordDict({"arrays": record({str(number): np.ones(1) for number in range(1000)})}),
+}
+
+
+@pytest.mark.parametrize("fault", OVERSIZED)
+def test_an_oversized_answer_is_not_decoded(fault, softmax, grid, without_the_first):
+    """A few bytes can declare an array of any size, which numpy allocates before it notices that values are missing."""
+    reply = Message(OVERSIZED[fault], dst_node_id=1, message_type="train")
+    shapes = {name: layer.shape for name, layer in trained_weights(softmax).items()}
+    tracemalloc.start()
+    try:
+        assert update_of(reply, shapes) is UNREADABLE
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert (after_one_round(softmax, grid, content(OVERSIZED[fault])) == without_the_first).all()
+
+
 def test_an_answer_that_flower_cannot_unpack_does_not_affect_others(softmax, grid, without_the_first):
     def breaking(message):
         raise ValueError("Unexpected set of `children`")
@@ -222,10 +277,6 @@ def test_an_answer_that_flower_cannot_unpack_does_not_affect_others(softmax, gri
 
 
 def test_an_app_that_fails_counts_as_no_answer(softmax, trainer, grid, without_the_first):
-    from loopback import Loopback
-
-    from privet.federated.flower import client_app
-
     failing = Loopback(grid.nodes, client_app(lambda context: trainer, lambda context: None))
     assert (after_one_round(softmax, grid, failing.reply) == without_the_first).all()
 
@@ -326,6 +377,23 @@ def test_the_first_round_waits_for_min_clients(softmax, grid):
     with pytest.raises(RuntimeError, match=r"3 of min_clients=4 clients connected within 0\.5 s"):
         strategy.start(grid)
     assert strategy.server.rounds_spent == 0
+
+
+def test_no_round_starts_while_two_nodes_report_the_same_number(softmax, grid):
+    grid.nodes[5] = 7
+    (other,) = (node for node, client in grid.nodes.items() if client == 7 and node != 5)
+    strategy = PrivateStrategy(server(softmax), timeout=0.5)
+    with (
+        pytest.warns(UserWarning, match="both report"),
+        pytest.raises(RuntimeError, match=f"nodes 5, {other} all report that they are client 7, so no round"),
+    ):
+        strategy.start(grid)
+    assert strategy.server.rounds_spent == 0
+    listed = {client: node for node, client in grid.nodes.items() if node != 5}
+    PrivateStrategy(server(softmax), node_ids=listed, min_clients=20).start(grid)
+    asked = [message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == "train"]
+    assert len(asked) == 4 * 20
+    assert 5 not in asked
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,20 @@ from privet.multiparty.protocol.mpyc_runtime import WholeNumbers
 
 
 @pytest.mark.parametrize(
-    "numbers", [[], [0], [-1], [127, -128], [128], [255, 256], [2**64, -(2**64)], [2**521 - 1, 0, 5], [True, 3]]
+    "numbers",
+    [
+        [],
+        [0],
+        [-1],
+        [127, -128],
+        [128],
+        [-300, 1],
+        [-(2**64), 2**63],
+        [255, 256],
+        [2**64, -(2**64)],
+        [2**521 - 1, 0, 5],
+        [True, 3],
+    ],
 )
 def test_integers_are_restored_exactly(numbers):
     back = WholeNumbers.loads(WholeNumbers.dumps(np.array(numbers, dtype=object)))

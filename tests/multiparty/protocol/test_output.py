@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+import tracemalloc
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,9 @@ from privet.multiparty.protocol.aggregation import JointProblem, SimulatedAggreg
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan, tolerance_of
 from privet.objectives import L2, Huber, Logistic, Squared
 from privet.plans.gradient import PlanError
+from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy import Budget, NoiseSource
+from privet.solvers.base.minimise import least_tolerance
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -101,7 +105,7 @@ def test_without_noise_the_result_is_the_average_of_the_minimisers_weighted_by_r
     release, _ = run(joint_output_perturbation, problem, plan, parties)
     found = [minimize(each.value, np.zeros(4), method="BFGS", options={"gtol": 1e-8}).x for each in parties]
     expected = np.average(found, axis=0, weights=(20, 60, 10))
-    tolerance = max(tolerance_of(problem, each) for each in parties) / 0.1 + 3 * 0.5 * np.sqrt(4) / plan.scale
+    tolerance = max(tolerance_of(problem, each.rows.n) for each in parties) / 0.1 + 3 * 0.5 * np.sqrt(4) / plan.scale
     assert np.linalg.norm(release.weights - expected) <= tolerance + 1e-5
     assert np.linalg.norm(expected) > 3 * tolerance
 
@@ -127,10 +131,35 @@ def test_the_sensitivity_matches_the_formula():
     assert exact < output_plan(problem, BUDGET).sensitivity <= 1.0102 * exact
 
 
-def test_tolerances_depend_on_public_numbers_only():
-    problem = JointProblem.of(parties_of("logistic"))
-    one, other = party(Logistic(), [[1.0, 0.0]] * 2, [0.0, 1.0]), party(Logistic(), [[0.0, -3.0]] * 2, [1.0, 1.0])
-    assert tolerance_of(problem, one) == tolerance_of(problem, other) == tolerance_of(problem, problem.of_zeros(2))
+@pytest.mark.parametrize("n", [1, 2, 5000])
+def test_the_tolerance_of_a_number_of_rows_is_that_of_every_table_with_so_many(n):
+    problem = JointProblem(Logistic(), L2(1e-14), (n,), 1.0, 0.5, 2)  # So weak a penalty makes rounding matter.
+    table = party(Logistic(), np.tile([[0.0, -3.0]], (n, 1)), np.ones(n), alpha=1e-14)
+    assert tolerance_of(problem, n) == least_tolerance(table) > default_tolerance(n, problem.lipschitz)
+
+
+def test_a_claimed_number_of_rows_takes_no_memory():
+    """The numbers are announced by other parties, who could otherwise exhaust the memory of this one."""
+    problem = JointProblem(Logistic(), L2(0.01), (30, 2**30), 1.0, 0.5, 3)
+    output_plan(replace(problem, counts=(30, 31)), BUDGET)  # fills the caches
+    tracemalloc.start()
+    plan = output_plan(problem, BUDGET)
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+    assert plan.sensitivity > 0
+    with pytest.raises(ValueError, match="at most 2\\^30"):
+        replace(problem, counts=(30, 2**30 + 1))
+
+
+def test_the_sensitivity_includes_the_rounding_of_the_product_with_the_weight():
+    """With many rows this rounding exceeds every other allowance, so a sum that ignored it would be too small."""
+    n, penalty = 2**29, 1.0
+    problem = JointProblem(Huber(0.4), L2(penalty), (n, n), 1.0, 0.0, 3)
+    tolerance, lipschitz = tolerance_of(problem, n), problem.lipschitz
+    exact = Fraction(lipschitz + n * tolerance) * 2 / Fraction(penalty) / (2 * n)
+    rounding = Fraction(lipschitz) / Fraction(penalty) / 2**52
+    plan = output_plan(problem, BUDGET)
+    assert exact + rounding <= Fraction(plan.sensitivity) <= (exact + rounding) * (1 + Fraction(1, 10**6))
 
 
 def test_a_party_without_data_does_not_change_the_plan():

@@ -101,11 +101,11 @@ def test_a_different_result_at_one_party_is_noticed_by_all(tmp_path, keys):
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
-def test_tables_are_loaded_after_agreement_and_the_budget_is_recorded_before_anything_is_opened(tmp_path):
+def test_the_budget_is_recorded_after_agreement_and_before_anything_is_opened(tmp_path):
     """No party records its budget before all hold their shares of the first sum, so all wait for the slowest."""
     for each in found(tmp_path, "ordered", slow=1):
         events = each["events"]
-        assert [event for event in events if event != "opened"] == ["agreed", "loaded", "booked"]
+        assert [event for event in events if event != "opened"] == ["agreed", "booked"]
         assert events.index("booked") < events.index("opened")
         assert events.count("opened") == STUDY["steps"]
         assert each["booked"] >= each["slowest"]
@@ -116,10 +116,10 @@ def test_tables_are_loaded_after_agreement_and_the_budget_is_recorded_before_any
 def test_nothing_is_opened_unless_all_parties_could_record_their_budget(tmp_path):
     """Two of three shares would open a sum, so the other parties must wait for the confirmation of the third."""
     north, south, west = found(tmp_path, "ordered", slow=1, refuses=1)
-    assert south == {"events": ["agreed", "loaded"], "error": "the ledger is full"}
+    assert south == {"events": ["agreed"], "error": "the ledger is full"}
     for each in (north, west):
         assert each["events"] in (
-            ["agreed", "loaded"],
-            ["agreed", "loaded", "booked"],
+            ["agreed"],
+            ["agreed", "booked"],
         )  # It may hear of the failure before.
         assert each["error"].startswith("party 1: ended with ValueError")

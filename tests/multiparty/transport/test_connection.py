@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from privet.multiparty.transport import connection
-from privet.multiparty.transport.connection import LARGEST, Channel, FrameError, Kind, Mailbox, Peer
+from privet.multiparty.transport.connection import LARGEST, OVERHEAD, Channel, FrameError, Kind, Mailbox, Peer
 from privet.multiparty.transport.errors import PartyLostError
 
 
@@ -156,7 +156,7 @@ def test_a_frame_that_is_not_allowed_ends_the_connection(kind, payload):
 
 
 def test_a_mailbox_refuses_repeated_and_too_many_messages(monkeypatch):
-    monkeypatch.setattr(connection, "MOST_HELD", 100)
+    monkeypatch.setattr(connection, "MOST_HELD", 100 + OVERHEAD)
 
     async def scene():
         box = Mailbox()
@@ -169,5 +169,76 @@ def test_a_mailbox_refuses_repeated_and_too_many_messages(monkeypatch):
         box.put(1, b"")
         with pytest.raises(FrameError, match="twice"):
             box.put(1, b"")
+
+    asyncio.run(scene())
+
+
+def test_the_memory_of_empty_messages_is_counted(monkeypatch):
+    """Keeping two million empty messages took 163 MB, while their payloads amount to nothing."""
+    monkeypatch.setattr(connection, "MOST_HELD", 2**20)
+    box = Mailbox()
+    tracemalloc.start()
+    with pytest.raises(FrameError, match="far more"):
+        for label in range(10**6, 10**6 + 10_000):
+            box.put(label, bytes(0))
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_only_awaited_messages_extend_the_deadline_of_a_peer():
+    async def later():
+        await asyncio.sleep(0.01)
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.01)
+        return now
+
+    async def scene():
+        one, other = socket.socketpair()
+        far = Channel(*await asyncio.open_connection(sock=other))
+        near = Peer(1, "there", Channel(*await asyncio.open_connection(sock=one)), failures.append)
+        listening = asyncio.create_task(near.listen())
+        assert near.awaited_since is None
+        times = [await later()]
+        message = near.message(1)
+        times.append(await later())
+        share = near.receive(7)
+        since = near.awaited_since
+        assert times[0] < since < times[1]  # since the first of both requests
+        times.append(await later())
+        for kind, label in ((Kind.PING, 1), (Kind.PONG, 1), (Kind.READY, 0), (Kind.SHARE, 8), (Kind.MESSAGE, 7)):
+            far.write(kind, label=label)
+        assert await far.read() == (Kind.PONG, 1, b"")
+        assert await near.receive(8) == b""  # All of them have arrived by now.
+        assert near.awaited_since == since
+        far.write(Kind.MESSAGE, b"awaited", 1)
+        assert await message == b"awaited"
+        assert near.awaited_since > times[2]  # The share is still missing.
+        far.write(Kind.SHARE, b"", 7)
+        await share
+        assert near.awaited_since is None
+        far.write(Kind.END)
+        await listening
+        await asyncio.gather(far.close(), near.channel.close())
+
+    failures = []
+    asyncio.run(scene())
+    assert not failures
+
+
+def test_a_peer_that_pings_without_reading_the_answers_cannot_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(connection, "_MOST_UNREAD", 1000)
+
+    async def scene():
+        channel, bare = await pair()
+        bare.transport.pause_reading()
+        channel._writer.write(bytes(2**22))  # more than the socket takes
+        before = channel._writer.transport.get_write_buffer_size()
+        assert before > 1000
+        channel.write(Kind.PONG)
+        assert channel._writer.transport.get_write_buffer_size() == before
+        channel.write(Kind.MESSAGE)
+        assert channel._writer.transport.get_write_buffer_size() > before
+        bare.transport.abort()
+        await channel.close()
 
     asyncio.run(scene())

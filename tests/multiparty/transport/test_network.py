@@ -230,6 +230,13 @@ def test_a_suspended_party_is_named_after_the_timeout(study, do):
         assert "party 1 (" not in error["text"]  # It waits as well and is not the cause.
 
 
+def test_a_party_that_sends_but_not_what_is_awaited_is_given_up(study):
+    study.start(0, 1, 2, do="chat", holder=2, timeout=0.5)
+    errors = study.end(0, 1)
+    assert "PartySilentError" in {error["kind"] for error in errors}
+    assert all("party 2 (" in error["text"] for error in errors)
+
+
 def test_the_cause_of_a_stop_reaches_all_parties_at_once(study):
     cause = "the columns differ \x1b[31m"
     study.start(0, 1, 2, do="stop", stopper=1, cause=cause)

@@ -64,29 +64,65 @@ class BatchGradients:
         contributes zero. All other examples contribute a vector of norm at most ``clip_norm (1 + MARGIN)``, and the sum
         of the batch errs by at most the share of ``clip_norm`` that its :class:`Summation` was made for.
         """
-        weights, parts = self._weighted(clip_norm)
-        with full_precision(self.losses.device.type):
-            return {parameter: part.weighted_sum(weights, self.summation) for parameter, part in parts.items()}
+        return self.clipped(clip_norm).sum()
 
-    def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> None:
-        """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory."""
-        weights, parts = self._weighted(clip_norm)
-        summation = self.summation or Summation.within(SHARE / 2, len(self.losses))
+    def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> Tensor:
+        """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory.
+
+        Return which examples contribute zero because their gradients are not finite, or too large.
+        """
+        clipped = self.clipped(clip_norm)
         self.parts.clear()
-        with full_precision(self.losses.device.type):
-            while parts:
-                parameter, part = parts.popitem()
-                part.add_weighted_sum(weights, slots[parameter], summation)
+        clipped.add_to(slots)
+        return clipped.is_zero
 
-    def _weighted(self, clip_norm: float) -> tuple[Tensor, dict[nn.Parameter, PerExample]]:
-        """Return the clipping factors and the gradients they belong to, without examples that contribute zero."""
+    def clipped(self, clip_norm: float) -> "Clipped":
+        """Return the gradients with their clipping factors, without examples that contribute zero."""
         norms, parts = self.norms(), dict(self.parts)
         is_finite = torch.isfinite(norms)
         if not is_finite.all():  # Zero times infinity is NaN, so such examples are removed.
             norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
         weights = (clip_norm / norms).clamp_max(1.0)
         # A subnormal factor would be rounded to as much as twice its value in single precision.
-        return torch.where(weights < _SMALLEST_WEIGHT, 0.0, weights), parts
+        weights = torch.where(weights < _SMALLEST_WEIGHT, 0.0, weights)
+        is_zero = ~is_finite
+        is_zero[is_finite] = weights == 0
+        summation = self.summation or Summation.within(SHARE / 2, len(self.losses))
+        return Clipped(weights, parts, summation, is_zero)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Gradients with clipping factors.
+
+    Parameters
+    ----------
+    weights : tensor
+        The factor of each example whose gradient is finite.
+    parts : dict of PerExample
+        The gradients of these examples.
+    summation : Summation
+        How sums over the batch are computed.
+    is_zero : tensor
+        For each example of the batch, whether it contributes zero because its gradient is not finite, or too large.
+    """
+
+    weights: Tensor
+    parts: dict[nn.Parameter, PerExample]
+    summation: Summation
+    is_zero: Tensor
+
+    def sum(self) -> dict[nn.Parameter, Tensor]:
+        """Return the sum over the examples."""
+        with full_precision(self.weights.device.type):
+            return {each: part.weighted_sum(self.weights, self.summation) for each, part in self.parts.items()}
+
+    def add_to(self, slots: dict[nn.Parameter, Tensor]) -> None:
+        """Add the sum to flat vectors, one per parameter. The gradients are discarded to free memory."""
+        with full_precision(self.weights.device.type):
+            while self.parts:
+                parameter, part = self.parts.popitem()
+                part.add_weighted_sum(self.weights, slots[parameter], self.summation)
 
 
 def batch_gradients(
@@ -171,6 +207,12 @@ def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
     if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
         raise ValueError(f"{name} puts time before examples in the input of its linear layers. Set batch_first=True.")
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        raise ValueError(
+            f"{name} with max_norm={layer.max_norm:g} rescales the rows of its table that a batch uses, also if it is "
+            "frozen. The table would show without noise which words occur. Leave max_norm out. To bound the rows, "
+            "rescale all of them before training."
+        )
 
 
 def _check_outside(names: list[str]) -> None:

@@ -16,6 +16,7 @@ from privet.checks import count
 from privet.federated.engines.base import Answer, Engine, Fetch
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import Weights
+from privet.privacy.noise.orders import OrderSource
 
 _trainer: ClientTrainer | None = None  # set once per worker process, when it starts
 
@@ -56,9 +57,8 @@ class Processes(Engine):
                 yield client, data
                 continue
             arrays = tuple(each.numpy() for each in data)
-            waiting.append(
-                (client, self._pool.submit(_update, weights, arrays, rounds_done, self.random_state, client))
-            )
+            source = order_source(self.random_state, rounds_done, client)
+            waiting.append((client, self._pool.submit(_update, weights, arrays, rounds_done, source)))
             if len(waiting) > 2 * self._workers:
                 yield _answer(*waiting.popleft())
         while waiting:
@@ -103,10 +103,8 @@ def _begin(trainer: bytes) -> None:
     _trainer = pickle.loads(trainer)
 
 
-def _update(
-    weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, random_state: int | None, client: int
-) -> Weights:
+def _update(weights: Weights, arrays: tuple[NDArray[Any], ...], rounds_done: int, source: OrderSource) -> Weights:
     """Return the update of one client, computed in a worker."""
     assert _trainer is not None
     data = tuple(torch.from_numpy(array) for array in arrays)
-    return _trainer.update(weights, data, rounds_done, order_source(random_state, rounds_done, client))
+    return _trainer.update(weights, data, rounds_done, source)

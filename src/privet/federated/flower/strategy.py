@@ -3,9 +3,9 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.checks import count, positive
 from privet.federated.flower import encoding, messaging
@@ -49,13 +49,17 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
     ----------
     server : Server
         Plan, initial model, number of clients, denoiser and step size. The number of a client is the ``partition-id``
-        in the configuration of its node.
+        in the configuration of its node, or determined by ``node_ids``.
     timeout : float
         Seconds that a client has for its reply in a round. Later replies are ignored. The attribute may be changed
         between rounds.
     min_clients : int
         Number of clients that must be connected before the first round starts. It is public, so choose it without
         looking at who has connected.
+    node_ids : mapping or None
+        The id of the node that runs each client, by client number, as ``flwr supernode list`` prints them. Other nodes
+        are ignored. If the SuperLink authenticates SuperNodes, a node id belongs to the key that the operator
+        registered, so that no node can pose as another client. None asks each node for its ``partition-id``.
     evaluate : callable or None
         Takes the parameters after a round and returns a score for the history. It must use **public** data only.
     save : path or None
@@ -74,12 +78,15 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
     not evaluated on clients, because a score on their data would be an additional release.
     """
 
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"_nodes", "_asked"})  # who is there, and who was drawn
+
     def __init__(
         self,
         server: Server,
         *,
         timeout: float = 600.0,
         min_clients: int = 1,
+        node_ids: Mapping[int, int] | None = None,
         evaluate: Callable[[Weights], float] | None = None,
         save: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -90,7 +97,8 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
         if self._min_clients > server.n_clients:
             raise ValueError(f"min_clients={min_clients} exceeds the server's number of clients, {server.n_clients}.")
         self._evaluate = evaluate
-        self._nodes = ClientNodes(server.n_clients, self.timeout)
+        self._nodes = ClientNodes(server.n_clients, self.timeout, node_ids)
+        self._shapes = {name: layer.shape for name, layer in server.weights.items()}
         self._asked: dict[int, int] = {}
         self._history = RoundHistory(server, server.guarantee.delta, save, resume)
 
@@ -122,11 +130,22 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
         )
 
     def _wait_for_clients(self, grid: Grid) -> None:
-        """Wait until ``min_clients`` clients are connected."""
+        """Wait until ``min_clients`` clients are connected, each of them with one node.
+
+        Two nodes with the same number may be one that was restarted. Flower then notices soon that the old one is gone.
+        """
         end = time.monotonic() + self.timeout
         self._nodes.refresh(grid)
-        while len(self._nodes) < self._min_clients:
+        while len(self._nodes) < self._min_clients or self._nodes.rivals():
             if time.monotonic() > end:
+                rivals = self._nodes.rivals()
+                if rivals:
+                    client, nodes = rivals
+                    raise RuntimeError(
+                        f"The nodes {', '.join(map(str, nodes))} all report that they are client {client}, so no round "
+                        "was started and nothing was released. Give each node a partition-id of its own, or list the "
+                        "node of each client with node_ids=."
+                    )
                 raise RuntimeError(
                     f"Only {len(self._nodes)} of min_clients={self._min_clients} clients connected within "
                     f"{self.timeout:g} s, so no round was started and nothing was released. Start more nodes with "
@@ -191,7 +210,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
     def _updates(self, replies: Iterable[tuple[int, Message | Exception]]) -> Iterator[tuple[int, Any]]:
         """Yield pairs of client and update. A node that was not asked yields the number -1, which no client has."""
         for node, reply in replies:
-            update = encoding.UNREADABLE if isinstance(reply, Exception) else encoding.update_of(reply)
+            update = encoding.UNREADABLE if isinstance(reply, Exception) else encoding.update_of(reply, self._shapes)
             yield self._asked.get(node, -1), update
 
     def _end_round(self, updates: Iterator[tuple[int, Any]]) -> None:

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, Progress, Release
+from privet.plans.base import Plan
+from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.solvers import Problem, Progress, Release, Run
 from privet.solvers.knowledge_transfer import PublicFeatures
+
+P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Task:
     n_nonzero, entry_bound
         Sparse models only: how many features keep a weight, and the bound on the absolute value of an entry.
     progress : callable or None
+    before_training : callable or None
+        As in :class:`~privet.solvers.Run`.
     """
 
     problem: Problem
@@ -49,6 +54,11 @@ class Task:
     n_nonzero: int = 0
     entry_bound: float = math.inf
     progress: Progress | None = None
+    before_training: Callable[[Guarantee], None] | None = None
+
+    def run(self, plan: P) -> Run[P]:
+        """Return a run of a plan, for the solver of this task."""
+        return Run(plan, self.source, self.progress, self.before_training)
 
     @property
     def has_bounded_loss(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import FIRST_CLIP
 from privet.plans import AdaptivePlan
-from privet.solvers import Release, Run
+from privet.solvers import Release
 from privet.solvers.base.sparsity import thresholded
 from privet.solvers.frank_wolfe import frank_wolfe
 
@@ -20,7 +20,7 @@ def train(task: Task) -> Release:
     scores = (_CLASS_SCORES if task.has_bounded_loss else _NUMBER_SCORES) * task.scale
     release = frank_wolfe(
         task.problem,
-        Run(AdaptivePlan.for_budget(task.budget), task.source, task.progress),
+        task.run(AdaptivePlan.for_budget(task.budget)),
         l1_radius=math.sqrt(task.n_nonzero) * scores / max(task.entry_bound, rows.intercept),
         steps=task.max_iter or task.n_nonzero,
         entry_bound=task.entry_bound,

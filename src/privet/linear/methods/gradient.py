@@ -12,7 +12,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import AlignedStep, Problem, Release, Run, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Problem, Release, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
@@ -49,9 +49,7 @@ def train(task: Task) -> Release:
     longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
     step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
-    return solver(
-        problem, Run(plan, task.source, task.progress), step_size=step_size, averaged=AVERAGED, denoiser=denoiser
-    )
+    return solver(problem, task.run(plan), step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:

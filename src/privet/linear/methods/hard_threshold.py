@@ -5,7 +5,7 @@ import math
 from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import longest_step, precision, record_clip
 from privet.plans import FullBatch, GradientPlan
-from privet.solvers import AlignedStep, Release, Run
+from privet.solvers import AlignedStep, Release
 from privet.solvers.hard_threshold import hard_threshold
 
 _STEPS = 10
@@ -28,4 +28,4 @@ def train(task: Task) -> Release:
         first=1 / (problem.objective.curvature_bound * task.sparse_norm**2 + problem.regulariser.smoothness),
         longest=longest_step(largest, steps, task.sparse_norm, task.worth),
     )
-    return hard_threshold(problem, Run(plan, task.source, task.progress), n_nonzero=task.n_nonzero, step_size=rule)
+    return hard_threshold(problem, task.run(plan), n_nonzero=task.n_nonzero, step_size=rule)

@@ -1,4 +1,4 @@
-"""Method ``iteration``: noisy descent over a fixed order of batches, of which only the last iterate is released.
+"""Method ``iteration``: noisy descent over batches in a secret order, of which only the last iterate is released.
 
 Formal guarantees
 -----------------
@@ -14,7 +14,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, precision, record_clip
 from privet.plans import CentredPlan, FixedOrder, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import Release, Run, centred_gradient_descent, descent_of, projected_sgd
+from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
 
 BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
 _FEWEST_PASSES, _MOST_PASSES = 5, 150
@@ -23,13 +23,15 @@ _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall t
 
 @method(
     "iteration",
-    summary="the gradient of each batch; batches have a fixed order, and only the weights after the last step are "
-    "released",
+    summary="the gradient of each batch; records are shuffled into batches once, and only the weights after the last "
+    "step are released",
     clips=True,
     uses_public=True,
 )
 def train(task: Task) -> Release:
-    """Train with noise in every step on a few batches in a fixed order, and release only the last iterate.
+    """Train with noise in every step on a few random batches, and release only the last iterate.
+
+    Records are dealt into batches at random, once, and every pass visits the batches in the same order.
 
     Public records are visited at the end of each pass, and the descent starts from the model that they alone give.
     """
@@ -39,18 +41,20 @@ def train(task: Task) -> Release:
     passes = task.max_iter or iteration_passes(
         task.budget, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
     )
-    order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), 0 if public is None else public.rows.n)
+    n_public = 0 if public is None else public.rows.n
+    # The order of a user's table may depend on its content, as in a sorted table. A drawn one does not.
+    order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), n_public, shuffled=True)
     descent = descent_of(problem, decaying(step_size, order.implied_steps))
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         release, plan = (
-            centred_gradient_descent(problem, Run(centred, task.source, task.progress), public=public),
+            centred_gradient_descent(problem, task.run(centred), public=public),
             centred.gradients,
         )
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, Run(plan, task.source, task.progress), public=public)
+        release = projected_sgd(problem, task.run(plan), public=public)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 

@@ -7,7 +7,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import bounded_problem
 from privet.plans import OutputPlan
 from privet.privacy import gdp_mu
-from privet.solvers import Release, Run
+from privet.solvers import Release
 from privet.solvers.knowledge_transfer import knowledge_transfer, transfer_stability
 
 _STUDENT_STEPS = 100
@@ -31,8 +31,6 @@ def train(task: Task) -> Release:
     problem = bounded_problem(task, alpha=moved / (gdp_mu(task.budget) * _LABEL_NOISE * task.scale))
     plan = OutputPlan.for_budget(task.budget, stability=transfer_stability(problem, public))
     steps = task.max_iter or _STUDENT_STEPS
-    release = knowledge_transfer(
-        problem, Run(plan, task.source, task.progress), features=public, n_nonzero=task.n_nonzero, steps=steps
-    )
+    release = knowledge_transfer(problem, task.run(plan), features=public, n_nonzero=task.n_nonzero, steps=steps)
     remark = f"the teacher's alpha is {problem.strong_convexity:.3g}, computed from public numbers and public rows"
     return replace(release, trace={**release.trace, "remark": remark})

@@ -2,7 +2,7 @@
 
 from privet.linear.methods._base import Task, method
 from privet.plans import OutputPlan
-from privet.solvers import Release, Run, minimiser_perturbation
+from privet.solvers import Release, minimiser_perturbation
 from privet.solvers.minimiser_perturbation import minimiser_stability
 
 
@@ -10,4 +10,4 @@ from privet.solvers.minimiser_perturbation import minimiser_stability
 def train(task: Task) -> Release:
     """Find the minimum, then add noise once. The noise is inversely proportional to ``alpha``."""
     plan = OutputPlan.for_budget(task.budget, stability=minimiser_stability(task.problem))
-    return minimiser_perturbation(task.problem, Run(plan, task.source, task.progress))
+    return minimiser_perturbation(task.problem, task.run(plan))

@@ -10,7 +10,7 @@ import math
 from privet.linear.methods._base import Task, method
 from privet.privacy import Budget, gdp_mu
 from privet.privacy.analyses.objective_noise import least_strong_convexity
-from privet.solvers import Release, Run, objective_perturbation
+from privet.solvers import Release, objective_perturbation
 from privet.solvers.objective_perturbation import objective_plan
 
 _VOLUME_SHARE = 0.25  # of epsilon, for the curvature of one record
@@ -39,7 +39,7 @@ def train(task: Task) -> Release:
         smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
     plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
-    return objective_perturbation(problem, Run(plan, task.source, task.progress))
+    return objective_perturbation(problem, task.run(plan))
 
 
 def objective_alpha(

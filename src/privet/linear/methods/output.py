@@ -11,7 +11,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import record_clip
 from privet.plans import OutputPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import Release, Run, output_perturbation
+from privet.solvers import Release, output_perturbation
 from privet.solvers.output_perturbation import descent_stability
 
 _TOLERATED_NOISE = 1.2  # norm of the noise in the weights, in units of the scale of weights
@@ -40,7 +40,7 @@ def train(task: Task) -> Release:
         scale=task.worth / problem.rows.row_norm,
     )
     plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
-    return output_perturbation(problem, Run(plan, task.source, task.progress))
+    return output_perturbation(problem, task.run(plan))
 
 
 def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float, scale: float) -> int:

@@ -17,7 +17,7 @@ from privet.objectives import Shifted
 from privet.objectives.summation import total_of
 from privet.plans import AdaptivePlan
 from privet.privacy import Guarantee, compose, enforced, gdp_mu
-from privet.solvers import Release, Run
+from privet.solvers import Release
 from privet.solvers.hard_threshold import peeled_threshold
 
 _CLIP_DECAY, _LAST_CLIP = 2 / 3, 0.06  # of the bound on the target
@@ -51,12 +51,12 @@ def train(task: Task) -> Release:
         "residual_clips": [bound] * rounds if task.has_bounded_loss else residual_clips(rounds, task.scale),
     }
     if not rows.intercept:
-        return peeled_threshold(problem, Run(AdaptivePlan(mu, delta=delta), task.source, task.progress), **options)
+        return peeled_threshold(problem, task.run(AdaptivePlan(mu, delta=delta)), **options)
     shares = (_MEAN_SHARE, 1 - _MEAN_SHARE)
     first, rest = (AdaptivePlan(mu * math.sqrt(share) * (1 - 1e-12), delta=delta) for share in shares)
     offset, guarantee = _noisy_start(task, first)
     shifted = replace(problem, objective=Shifted(problem.objective, offset))
-    release = peeled_threshold(shifted, Run(rest, task.source, task.progress), **options)
+    release = peeled_threshold(shifted, task.run(rest), **options)
     weights = release.weights.copy()
     weights[-1] += offset / rows.intercept
     return replace(release, weights=weights, guarantee=compose([guarantee, release.guarantee], delta))

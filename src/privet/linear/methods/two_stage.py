@@ -6,7 +6,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods._sparse import bounded_problem
 from privet.linear.methods.objective import objective_alpha
 from privet.privacy import Budget
-from privet.solvers import Release, Run
+from privet.solvers import Release
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
 
@@ -31,4 +31,4 @@ def train(task: Task) -> Release:
     features: dict[str, Any] = {"n_nonzero": task.n_nonzero, "entry_bound": task.entry_bound}
     added_alpha = max(wanted - problem.strong_convexity, 0.0)
     plan = two_stage_plan(problem, task.budget, added_alpha=added_alpha, **features)
-    return two_stage(problem, Run(plan, task.source, task.progress), vote_steps=task.max_iter or 1, **features)
+    return two_stage(problem, task.run(plan), vote_steps=task.max_iter or 1, **features)

@@ -1,6 +1,7 @@
 """Certificates, identities and signatures of parties, and what must hold before a certificate is accepted."""
 
 import os
+import re
 import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,10 @@ from cryptography.x509.oid import NameOID
 
 # Prefix of everything that parties sign, so that no signature made for another protocol is valid here.
 _PURPOSE = b"privet: a payload signed by a party\0"
+
+
+# A name is printed in lists and used as a file name, so it must not contain separators or control characters.
+_NAME = re.compile(r"\w(?:[\w .-]{0,62}[\w.-])?")
 
 
 class CertificateError(ValueError):
@@ -101,6 +106,7 @@ def verify(
     *,
     authority: bytes,
     party: int | None = None,
+    name: str | None = None,
     at: datetime | None = None,
 ) -> None:
     """Check that the owner of a certificate signed a payload, and raise an error otherwise.
@@ -113,6 +119,8 @@ def verify(
         What :meth:`Identity.sign` was given, and what it returned.
     party : int or None
         The party that must have signed. None accepts any party of the authority.
+    name : str or None
+        The name of that party, which its certificate must state. None accepts any name.
     at : datetime or None
         When the certificate must have been valid, with a time zone. None means now. A signature does not contain the
         time at which it was made, so to verify an old one you must know that time from elsewhere.
@@ -124,7 +132,7 @@ def verify(
     SignatureError
         The certificate is acceptable, but its owner did not make this signature of this payload.
     """
-    owner = check(certificate, authority, party=party, at=at)
+    owner = check(certificate, authority, party=party, name=name, at=at)
     try:
         owner.public_key.verify(signature, _PURPOSE + payload, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
@@ -143,7 +151,13 @@ class Owner:
     public_key: ec.EllipticCurvePublicKey
 
 
-def check(certificate: bytes, authority: bytes, party: int | None = None, at: datetime | None = None) -> Owner:
+def check(
+    certificate: bytes,
+    authority: bytes,
+    party: int | None = None,
+    name: str | None = None,
+    at: datetime | None = None,
+) -> Owner:
     """Return the owner of a certificate after checking who signed it, whose it is, and when it is valid.
 
     Parameters
@@ -152,6 +166,8 @@ def check(certificate: bytes, authority: bytes, party: int | None = None, at: da
         The certificate and that of the authority that must have signed it, as PEM.
     party : int or None
         The party to which the certificate must belong. None accepts any party.
+    name : str or None
+        The name that the certificate must state. None accepts any name.
     at : datetime or None
         When both certificates must be valid. None means now.
 
@@ -174,6 +190,11 @@ def check(certificate: bytes, authority: bytes, party: int | None = None, at: da
             f"The certificate belongs to party {owner.index} ({owner.name}), not to party {party}. Check the index and "
             "the folder of keys."
         )
+    if name is not None and owner.name != name:
+        raise OtherPartyError(
+            f"The certificate of party {owner.index} names {owner.name!r}, but the study names that party {name!r}. "
+            "Make the keys of this study with `privet party keygen`."
+        )
     now = datetime.now(UTC) if at is None else at
     for each, whose in ((given, f"party {owner.index} ({owner.name})"), (issuer, "the study's authority")):
         begin, end = each.not_valid_before_utc, each.not_valid_after_utc
@@ -184,6 +205,15 @@ def check(certificate: bytes, authority: bytes, party: int | None = None, at: da
                 f"The certificate of {whose} is valid only from {begin:%Y-%m-%d}. Check the clock of this machine."
             )
     return owner
+
+
+def check_name(name: object) -> None:
+    """Raise ValueError unless a party may have this name."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a valid name of a party. Use up to 64 letters, digits, spaces, dots and dashes. Start "
+            "with a letter or digit, and do not end with a space."
+        )
 
 
 def host_name(index: int) -> str:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from privet.checks import positive
-from privet.multiparty.identity.certificates import host_name, key_files
+from privet.multiparty.identity.certificates import check_name, host_name, key_files
 
 
 def make_keys(
@@ -49,8 +49,10 @@ def make_keys(
         The folder.
     """
     positive("days", days)
-    if not parties or not all(isinstance(name, str) and 0 < len(name) <= 64 for name in parties):
-        raise ValueError(f"parties must be names of 1 to 64 characters, got {parties!r}")
+    if not parties or isinstance(parties, str):
+        raise ValueError(f"parties must be a list of names, got {parties!r}. Give one name per party.")
+    for name in parties:
+        check_name(name)
     exists = f"{folder} already exists, and keys are never overwritten. Choose a new folder."
     target = Path(folder).resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

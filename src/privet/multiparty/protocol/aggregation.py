@@ -18,7 +18,7 @@ from scipy import sparse
 from privet.checks import count
 from privet.multiparty.transport.network import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
-from privet.objectives.summation import ROUNDING
+from privet.objectives.summation import ROUNDING, check_number_of_rows
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
 from privet.privacy.guarantees.guarantee import Assumption, assumed
@@ -62,7 +62,7 @@ class JointProblem:
 
     def __post_init__(self) -> None:
         for each in self.counts:
-            count("the number of rows of a party", each, at_least=0)
+            check_number_of_rows(count("the number of rows of a party", each, at_least=0))
         if not self.n:
             raise ValueError("No party brings any rows. At least one must.")
 
@@ -90,7 +90,7 @@ class JointProblem:
         return Problem(self.objective, self.regulariser, BoundedRows(X, self.row_norm, self.intercept), targets)
 
     def of_zeros(self, n: int) -> Problem:
-        """Return the problem of n rows of zeros, which has the constants of any other n rows and needs no memory."""
+        """Return the problem of n rows of zeros, which has the constants of any other n rows."""
         return self.local(sparse.csr_array((n, self.n_features)), np.zeros(n))
 
     @property
@@ -181,7 +181,9 @@ class SimulatedAggregator(Aggregator):
         total = np.zeros(self.plan.dimension, dtype=np.int64)
         for problem in self._problems:
             total += self.plan.on_lattice(summand(problem))
-        return total if self._source is None else total + self._source.lattice(total.size, self.plan.law)
+        if self._source is None:
+            return total
+        return self._source.add_lattice(total, self.plan.law, self.plan.claim())
 
     def conditions(self) -> tuple[Assumption, ...]:
         """Return the assumption that nobody sees inside the process that holds the rows of all parties."""

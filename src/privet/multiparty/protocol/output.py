@@ -40,20 +40,22 @@ def _bounds(problem: JointProblem) -> tuple[float, float]:
     the largest norm by at most one unit roundoff, which the sensitivity includes.
     """
     modulus, lipschitz = problem.regulariser.strong_convexity, problem.lipschitz
-    tolerances = {count: tolerance_of(problem, problem.of_zeros(count)) for count in {*problem.counts} - {0}}
+    tolerances = {count: tolerance_of(problem, count) for count in {*problem.counts} - {0}}
     moves = max(2 * (lipschitz + count * tolerance) / modulus for count, tolerance in tolerances.items())
     longest = max(lipschitz + tolerance for tolerance in tolerances.values()) / modulus
     return moves / problem.n * (1 + 1e-12) + 2.0**-52 * longest, longest * (1 + 1e-9)
 
 
-def tolerance_of(problem: JointProblem, party: Problem) -> float:
-    """Return the largest allowed gradient norm at a party's minimiser.
+def tolerance_of(problem: JointProblem, n: int) -> float:
+    """Return the largest allowed gradient norm at the minimiser of a party that announced n rows.
 
     It is 1 % of one record's influence, or more if floating point requires it. It depends on the number of rows and on
-    public constants, but not on the content of the rows.
+    public constants, but not on the content of the rows. Nothing is allocated in proportion to n, which is only
+    claimed: otherwise one party could exhaust the memory of all others.
     """
-    check_minimisable(party)
-    return max(default_tolerance(party.rows.n, problem.lipschitz), least_tolerance(party))
+    constants = problem.of_zeros(1)
+    check_minimisable(constants)
+    return max(default_tolerance(n, problem.lipschitz), least_tolerance(constants, n=n))
 
 
 async def joint_output_perturbation(
@@ -83,6 +85,6 @@ async def joint_output_perturbation(
 
 
 def _weighted_minimiser(problem: JointProblem, party: Problem) -> NDArray[Any]:
-    found = minimise(party, tolerance=tolerance_of(problem, party))
+    found = minimise(party, tolerance=tolerance_of(problem, party.rows.n))
     weighted: NDArray[Any] = found.ravel() * (party.rows.n / problem.n)
     return weighted

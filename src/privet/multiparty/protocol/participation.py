@@ -1,8 +1,9 @@
 """One party's participation in a study, from comparing the study files to the result that all parties sign.
 
-The order of the steps protects the people in the tables. A party opens its table only after all parties have agreed on
-the study. The plan is made only after all parties have announced their numbers of rows. The budget is recorded, and
-the first noisy sum opened, only after all parties hold their shares of that sum.
+The order of the steps protects the people in the tables. A party checks its table before it connects, so a table that
+does not match the study is refused where only its owner sees it: once a session has begun, whether a party stops must
+not depend on its rows. The plan is made only after all parties have announced their numbers of rows. The budget is
+recorded, and the first noisy sum opened, only after all parties hold their shares of that sum.
 """
 
 import base64
@@ -17,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.linear import TableModel
+from privet.multiparty.identity.certificates import check as check_certificate
 from privet.multiparty.identity.certificates import verify
 from privet.multiparty.protocol.aggregation import JointAggregator, JointProblem
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
-from privet.multiparty.study import MODELS, Study, StudyError
+from privet.multiparty.study import MODELS, Study, StudyError, check_digest
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee, enforced
 from privet.solvers.base.interface import Progress, Release
-from privet.tables import NumericTarget, TableError
+from privet.tables import NumericTarget
 
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Encoded rows and targets."""
@@ -39,8 +41,9 @@ _SIGNED = ("schema", "model", "study")
 async def take_part(
     session: Session,
     study: Study,
-    load: Callable[[], Table | None],
+    table: Table | None,
     *,
+    check: Callable[[Guarantee], None] | None = None,
     book: Callable[[Guarantee], None] | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -52,9 +55,11 @@ async def take_part(
         The connection with the other parties.
     study : Study
         The study as this party has it.
-    load : callable
-        Reads and encodes this party's table, or returns None if it brings none. It is called after all parties have
-        confirmed that they hold the same study.
+    table : (array, array) or None
+        This party's rows and targets, as :meth:`~privet.multiparty.Study.encode` returns them, or None if it brings
+        none. Encode them before connecting, because an error during the session is noticed by the other parties.
+    check : callable or None
+        Called with the guarantee before any party computes or records anything. An error stops all parties.
     book : callable or None
         Called with the guarantee just before anything is opened, and never if the run fails earlier.
     progress : callable or None
@@ -67,18 +72,23 @@ async def take_part(
     NetworkError
         A party is disconnected or silent, or has stopped. The message names the party and the cause.
     """
+    n = 0 if table is None else len(table[1])
+    local = None if table is None or not n else study.problem([n]).local(*table)
     await _agree(
         session,
         study,
         study.digest.encode(),
-        f"a different study than party {session.index} ({study.parties[session.index].name}). No data was read. "
+        f"a different study than party {session.index} ({study.parties[session.index].name}). Nothing was released. "
         "Compare the study files, and the versions of privet.",
     )
-    table = await _loaded(session, study, load)
-    number = (0 if table is None else len(table[1])).to_bytes(_WIDTH, "big")
-    counts = [_count(message) for message in await session.exchange(number)]
+    if session.identity is not None and session.certificates is not None:
+        for index, certificate in enumerate(session.certificates):
+            check_certificate(certificate, session.identity.authority, party=index, name=study.parties[index].name)
+    counts = [_count(message) for message in await session.exchange(n.to_bytes(_WIDTH, "big"))]
     problem = study.problem(counts)
     plan = plan_of(study, problem)
+    if check is not None:
+        check(plan.guarantee())
     # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
     # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
     await _agree(
@@ -88,7 +98,6 @@ async def take_part(
         "a different plan for the same study. Nothing was released. Use the same versions of privet, numpy and scipy "
         "everywhere.",
     )
-    local = None if table is None or not counts[session.index] else problem.local(*table)
 
     def before_release() -> None:
         if book is not None:
@@ -107,7 +116,7 @@ async def take_part(
         release = await joint_output_perturbation(problem, aggregator)
     agreed = enforced(
         f"all parties held the same study {study.name!r} (SHA-256 {study.digest[:16]}), and values beyond its bounds "
-        "were refused"
+        "were clipped to them"
     )
     return Release(release.weights, release.guarantee.assuming(agreed), {**release.trace, "counts": counts})
 
@@ -164,10 +173,10 @@ async def sign(session: Session, study: Study, result: Mapping[str, Any]) -> lis
     if session.identity is None or session.certificates is None:
         return []
     signatures = await session.exchange(session.identity.sign(payload))
-    for index, (certificate, signature) in enumerate(zip(session.certificates, signatures, strict=True)):
-        verify(certificate, payload, signature, authority=session.identity.authority, party=index)
     names = [party.name for party in study.parties]
-    return [Signature(*each) for each in zip(names, session.certificates, signatures, strict=True)]
+    signed = [Signature(*each) for each in zip(names, session.certificates, signatures, strict=True)]
+    _check_signatures(signed, payload, session.identity.authority)
+    return signed
 
 
 def with_signatures(result: Mapping[str, Any], signatures: Sequence[Signature]) -> dict[str, Any]:
@@ -183,8 +192,11 @@ def with_signatures(result: Mapping[str, Any], signatures: Sequence[Signature]) 
     return {**result, "signatures": texts}
 
 
-def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | None = None) -> list[str]:
-    """Check that every party of the study signed a result, and return the names of the parties.
+def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | None = None) -> Study:
+    """Check that every party of the study signed a result, and return the study.
+
+    The digest is computed again from the study in the result, so it binds the exact list of parties. The certificate
+    of each signature must state the position and the name of its party in this list.
 
     Parameters
     ----------
@@ -198,27 +210,37 @@ def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | No
     Raises
     ------
     ValueError
-        The file is not the result of a study, or a signature is missing or not valid.
+        The file is not the result of a study, its study is not valid, or a signature is missing or not valid.
     """
     try:
         payload = signed_text({key: fields[key] for key in _SIGNED})
-        study = fields["study"]
-        if not {"name", "digest"} <= study.keys():
-            raise KeyError("name")
-        names = [str(party["name"]) for party in study["parties"]]
+        values = {key: value for key, value in fields["study"].items() if key != "digest"}
+        check_digest(values, fields["study"]["digest"])
+        study = Study.from_dict(values)
         signatures = [
             Signature(each["party"], each["certificate"].encode(), base64.b64decode(each["signature"]))
             for each in fields["signatures"]
         ]
+    except StudyError as error:
+        raise ValueError(f"The result does not name a valid study. {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("This file is not the result of a study. `privet party` writes such files.") from error
     if not signatures:
         raise ValueError("The result is not signed, because its study was run without keys on one machine.")
+    names = [party.name for party in study.parties]
     if [each.party for each in signatures] != names:
         raise ValueError(f"The result is not signed by all of {', '.join(names)}. Use the file that the study wrote.")
+    _check_signatures(signatures, payload, authority, at)
+    return study
+
+
+def _check_signatures(
+    signatures: Sequence[Signature], payload: bytes, authority: bytes, at: datetime | None = None
+) -> None:
+    """Check that the parties in this order, with the names in their certificates, signed the payload."""
     for index, each in enumerate(signatures):
-        verify(each.certificate, payload, each.signature, authority=authority, party=index, at=at)
-    return names
+        who: dict[str, Any] = {"party": index, "name": each.party}
+        verify(each.certificate, payload, each.signature, authority=authority, **who, at=at)
 
 
 async def _agree(session: Session, study: Study, own: bytes, difference: str) -> None:
@@ -229,16 +251,6 @@ async def _agree(session: Session, study: Study, own: bytes, difference: str) ->
         cause = f"{named} {'has' if len(others) == 1 else 'have'} {difference}"
         await session.stop(cause)  # The cause is public, and the other parties must learn it too.
         raise StudyError(cause)
-
-
-async def _loaded(session: Session, study: Study, load: Callable[[], Table | None]) -> Table | None:
-    """Load this party's table. If it does not match the study, the other parties learn only that."""
-    try:
-        return load()
-    except TableError as error:
-        name = study.parties[session.index].name
-        await session.stop(f"the table of {name} does not match the study's columns, bounds or levels")
-        raise TableError(f"{str(error).rstrip('.')}. All parties were stopped. Nothing was released.") from error
 
 
 def _count(message: bytes) -> int:

@@ -19,6 +19,9 @@ from privet.multiparty.transport.errors import PartyLostError, StoppedError
 MEBIBYTE = 2**20
 MOST_HELD = 256 * MEBIBYTE
 """Largest total size, in bytes, of the messages that a peer may send before this party asks for them."""
+OVERHEAD = 256
+"""Bytes that a held message counts in addition to its payload, because keeping an empty one takes memory, too."""
+_MOST_UNREAD = MEBIBYTE  # Pings are not answered while this many bytes wait for a peer that does not read.
 
 _HEADER = struct.Struct("<BqI")  # kind, label, length of the payload
 _LONGEST_CAUSE = 900  # characters, of at most 4 bytes each
@@ -103,6 +106,8 @@ class Channel:
             raise ValueError(
                 f"A frame of kind {kind.name} holds at most {LARGEST[kind]} bytes, got {len(payload)}. Split it."
             )
+        if kind is Kind.PONG and self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+            return  # Otherwise a peer could fill the memory by sending pings without reading the answers.
         if not self._writer.is_closing():
             self._writer.write(_HEADER.pack(kind, label, len(payload)) + payload)
             self.bytes_sent += _HEADER.size + len(payload)
@@ -130,17 +135,18 @@ class Mailbox:
         """Time since which at least one requested message has always been missing, or None if none is missing."""
         return self._since if self._asked else None
 
-    def put(self, label: int, payload: bytes) -> None:
-        """Keep a message, or hand it to whoever asked for it."""
+    def put(self, label: int, payload: bytes) -> bool:
+        """Keep a message, or hand it to whoever asked for it. Return whether somebody had asked."""
         asked = self._asked.pop(label, None)
         if asked is not None:
             if not asked.done():  # The request may have been cancelled.
                 asked.set_result(payload)
-            return
-        self._size += len(payload)
+            return True
+        self._size += len(payload) + OVERHEAD
         if label in self._held or self._size > MOST_HELD:
             raise FrameError("it sent a message twice, or far more than anybody asked for")
         self._held[label] = payload
+        return False
 
     def get(self, label: int) -> "asyncio.Future[bytes]":
         """Return a future of the message with this label."""
@@ -148,7 +154,7 @@ class Mailbox:
         future: asyncio.Future[bytes] = loop.create_future()
         if label in self._held:
             payload = self._held.pop(label)
-            self._size -= len(payload)
+            self._size -= len(payload) + OVERHEAD
             future.set_result(payload)
         else:
             if not self._asked:
@@ -178,7 +184,7 @@ class Peer:
         self._messages, self._shares = Mailbox(), Mailbox()
         self.ready, self.over = asyncio.Event(), asyncio.Event()
         self.answered = 0  # number of the last ping that was answered
-        self._heard = asyncio.get_running_loop().time()
+        self._advanced = asyncio.get_running_loop().time()  # when the last awaited message arrived
         self._failed = failed
 
     def __str__(self) -> str:
@@ -198,9 +204,12 @@ class Peer:
 
     @property
     def awaited_since(self) -> float | None:
-        """Time since which this party has waited for the peer without hearing from it, or None if it is not waiting."""
+        """Time since which this party has waited for the peer in vain, or None if it is not waiting.
+
+        Only an awaited message ends the wait. A peer that keeps sending something else would otherwise never be late.
+        """
         asked = [box.asked_since for box in (self._shares, self._messages) if box.asked_since is not None]
-        return max(self._heard, min(asked)) if asked else None
+        return max(self._advanced, min(asked)) if asked else None
 
     def stop(self, party: int, cause: str) -> None:
         """Tell the peer that a party stopped, and why. Nothing else is sent afterwards."""
@@ -223,13 +232,11 @@ class Peer:
 
     def _take(self, frame: Frame) -> None:
         """Process one incoming frame."""
-        if frame.kind is not Kind.PONG:
-            self._heard = asyncio.get_running_loop().time()
         match frame.kind:
-            case Kind.SHARE:
-                self._shares.put(frame.label, frame.payload)
-            case Kind.MESSAGE:
-                self._messages.put(frame.label, frame.payload)
+            case Kind.SHARE | Kind.MESSAGE:
+                box = self._shares if frame.kind is Kind.SHARE else self._messages
+                if box.put(frame.label, frame.payload):
+                    self._advanced = asyncio.get_running_loop().time()
             case Kind.READY:
                 self.ready.set()
             case Kind.PING:

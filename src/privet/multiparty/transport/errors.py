@@ -50,7 +50,7 @@ class PartyMissingError(_PartiesError):
 
 
 class PartySilentError(_PartiesError):
-    """A connection exists, but nothing arrived over it within the timeout."""
+    """A connection exists, but an awaited message did not arrive over it within the timeout."""
 
 
 class PartyRefusedError(_PartyError):

@@ -187,7 +187,8 @@ class Session:
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the result of an awaitable, or raise as soon as it is clear that no result will arrive.
 
-        The timeout runs only while this party waits for one that has sent nothing, so long computations are allowed.
+        The timeout runs only while this party waits for another, and starts again with each awaited message, so long
+        computations are allowed. Pings and messages that nobody awaits do not extend it.
 
         Raises
         ------
@@ -196,7 +197,7 @@ class Session:
         StoppedError
             A party stopped. The message contains its reason.
         PartySilentError
-            Nothing arrived from an awaited party within the timeout.
+            An awaited message did not arrive within the timeout.
         """
         task = asyncio.ensure_future(awaitable)
         try:

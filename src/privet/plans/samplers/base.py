@@ -16,6 +16,7 @@ from privet.checks import count
 from privet.plans.contraction import ROUNDING, Descent
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event, GaussianRelease, LastIterate, Secret
+from privet.privacy.guarantees.guarantee import Assumption, Unit, assumed
 from privet.privacy.noise.source import NoiseSource
 
 Batch = NDArray[np.int64] | slice
@@ -37,6 +38,10 @@ class Sampler(ABC):
         What the sampler draws and does not publish.
     public : int
         How many units at the end of the data need no protection.
+    relies_on_row_order : bool
+        Whether the batch of a unit depends on the unit's position in the data. The position must then not depend on
+        what the units contain: in a sorted table, replacing one unit moves others to other positions, and thereby to
+        other batches.
     """
 
     name: ClassVar[str]
@@ -105,6 +110,27 @@ class Sampler(ABC):
         """The expected share of the protected units that a batch takes."""
         n = 1 if self.expected_n is None else self.expected_n - self.public
         return self.nominal_size(n) / n
+
+    @property
+    def relies_on_row_order(self) -> bool:
+        """Whether the batch of a unit depends on the unit's position in the data."""
+        return False
+
+    def conditions(self, unit: Unit) -> tuple[Assumption, ...]:
+        """Return what the accounting of the batches assumes about the data."""
+        conditions: tuple[Assumption, ...] = ()
+        if self.public:
+            conditions += (
+                assumed(f"the {self.public} public {unit}s need no protection and do not depend on the private ones"),
+            )
+        if self.relies_on_row_order:
+            conditions += (
+                assumed(
+                    f"the order of the {unit}s does not depend on their content; for example, they are not sorted by "
+                    "one of their values"
+                ),
+            )
+        return conditions
 
     @abstractmethod
     def in_words(self) -> str:

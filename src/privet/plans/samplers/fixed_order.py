@@ -1,4 +1,4 @@
-"""Batches in a fixed public order, pass after pass."""
+"""Batches in a fixed order, the same in every pass: the order of the data, or one that is drawn."""
 
 import math
 from collections.abc import Iterator
@@ -15,11 +15,15 @@ from privet.privacy.noise.source import NoiseSource
 
 @dataclass(frozen=True, repr=False)
 class FixedOrder(Sampler):
-    """The ``n`` units in their given order, in batches of ``size``, ``passes`` times.
+    """The ``n`` units in one order, in batches of ``size``, ``passes`` times.
 
-    The order is public and does not depend on the data. A unit takes part in one batch per pass, and given the past all
-    other steps are the same on neighbouring datasets. The privacy loss is therefore that of ``passes`` Gaussian
-    releases, not of all steps.
+    A unit takes part in one batch per pass. If the order of the units does not depend on their content, then given the
+    past all other steps are the same on neighbouring datasets. The privacy loss is therefore that of ``passes``
+    Gaussian releases, not of all steps (docs/proofs.md, section 3).
+
+    Guarantees list this condition on the order as *assumed*. It fails for a table that is sorted by a column: replacing
+    one record shifts all rows between its old and its new place, so that up to every batch changes. With
+    ``shuffled=True`` no such condition is needed.
 
     Parameters
     ----------
@@ -34,6 +38,9 @@ class FixedOrder(Sampler):
         pass.
     stop : int or None
         Number of batches after which the run ends early. None makes all passes.
+    shuffled : bool
+        Whether each run draws a uniformly random order of the private units and keeps it secret. Otherwise the order
+        is that of the data. The accounting is the same for both.
     """
 
     n: int
@@ -41,6 +48,7 @@ class FixedOrder(Sampler):
     size: int = 1
     public: int = 0
     stop: int | None = None
+    shuffled: bool = False
 
     name = "fixed order"
 
@@ -49,25 +57,27 @@ class FixedOrder(Sampler):
         keep(self, public=count("public", self.public, at_least=0))
         if self.size > self.n:
             raise ValueError(f"a batch of size {self.size} cannot be taken from n = {self.n} units")
-        if self.stop is not None and count("stop", self.stop) > self.passes * self._batches_per_pass:
+        if self.stop is not None and count("stop", self.stop) > self.passes * self.batches_per_pass:
             raise ValueError(
-                f"stop = {self.stop} exceeds the {self.passes * self._batches_per_pass} batches of all passes"
+                f"stop = {self.stop} exceeds the {self.passes * self.batches_per_pass} batches of all passes"
             )
 
     def __repr__(self) -> str:
-        shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.stop is None:
-            del shown["stop"]
+        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        for rare in ("stop", "shuffled"):
+            if not shown.get(rare):
+                shown.pop(rare, None)
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
-    def _batches_per_pass(self) -> int:
+    def batches_per_pass(self) -> int:
+        """The number of batches after which the same batches come again."""
         return -(-self.n // self.size) - (-self.public // self.size)
 
     @property
     def implied_steps(self) -> int:
         """The number of batches of all passes, or up to the stop."""
-        return self.passes * self._batches_per_pass if self.stop is None else self.stop
+        return self.passes * self.batches_per_pass if self.stop is None else self.stop
 
     @property
     def expected_n(self) -> int:
@@ -76,12 +86,15 @@ class FixedOrder(Sampler):
 
     def truncated(self, steps: int) -> "FixedOrder":
         """Return the same order, ending after ``steps`` batches."""
-        return replace(self, stop=None if steps == self.passes * self._batches_per_pass else steps)
+        return replace(self, stop=None if steps == self.passes * self.batches_per_pass else steps)
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
-        """Yield consecutive slices, pass after pass."""
+        """Yield slices of the data, or of the drawn order as arrays, pass after pass. Public units are not shuffled."""
         self.check_n(n)
-        yield from islice((batch for _ in range(self.passes) for batch in self._pass()), self.stop)
+        order = source.permutation(self.n) if self.shuffled else None
+        for batch in islice((batch for _ in range(self.passes) for batch in self._pass()), self.stop):
+            # A batch keeps the drawn order. If it were sorted, the rounding of its sum could depend on other batches.
+            yield batch if order is None or batch.start >= self.n else order[batch]
 
     def _pass(self) -> Iterator[slice]:
         """Yield the slices of one pass. No batch mixes private and public units."""
@@ -91,7 +104,7 @@ class FixedOrder(Sampler):
 
     def event(self, noise_multiplier: float, steps: int, adjacency: Adjacency) -> Event:
         """Return the composition of one Gaussian release per pass that was begun."""
-        passes = -(-self.implied_steps // self._batches_per_pass)
+        passes = -(-self.implied_steps // self.batches_per_pass)
         return GaussianRelease(adjacency.factor * math.sqrt(passes) / noise_multiplier)
 
     def last_iterate(self, noise_multiplier: float, steps: int, descent: Descent, reach: float | None) -> LastIterate:
@@ -111,8 +124,14 @@ class FixedOrder(Sampler):
             step_size=descent.step_size,
             diameter=reach,
             secret=self.secret,
+            shuffled=self.shuffled,
             rounding=ROUNDING,
         )
+
+    @property
+    def relies_on_row_order(self) -> bool:
+        """Whether a pass takes several batches by position in the data."""
+        return self.size < self.n and not self.shuffled
 
     def nominal_size(self, n: int) -> float:
         """Return the batch size; a shorter last batch is divided by it too."""
@@ -123,4 +142,5 @@ class FixedOrder(Sampler):
         passes = "once" if self.passes == 1 else f"{self.passes} times"
         public = f", {self.public} public ones at the end" if self.public else ""
         stop = "" if self.stop is None else f", up to step {self.stop}"
-        return f"units are visited {passes} in a fixed public order, {self.size} per step{public}{stop}"
+        order = "one uniformly random order that is kept secret" if self.shuffled else "a fixed public order"
+        return f"units are visited {passes} in {order}, {self.size} per step{public}{stop}"

@@ -1,12 +1,13 @@
 """Fixed orders with a secret: where the run stops, how many steps it skips, or the order itself.
 
-The secret helps because an attacker cannot choose the position of a record beforehand. The analysis covers the event
-that the secret becomes known later. It holds only if nothing but the last iterate is released; if all iterates are
+The secret helps because an attacker cannot choose the position of a record beforehand. A stop or skip may become known
+later, and so may an order, if the order of the data does not depend on its content (docs/proofs.md, section 3). The
+analysis holds only if nothing but the last iterate is released; if all iterates are
 released, the accounting is that of a public order.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import ClassVar
 
@@ -65,21 +66,16 @@ class RandomSkip(FixedOrder):
 
 @dataclass(frozen=True, repr=False)
 class SecretOrder(FixedOrder):
-    """A uniformly random order that is kept secret and is the same in every pass."""
+    """A uniformly random order that is kept secret and is the same in every pass.
+
+    It runs as ``FixedOrder(..., shuffled=True)`` does. If only the last iterate is released, the accounting averages
+    over the places that a unit may have, while that of ``FixedOrder`` takes the worst.
+    """
+
+    shuffled: bool = field(default=True, init=False)
 
     name = "secret order"
     secret: ClassVar[Secret] = Secret.ORDER
-
-    def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
-        """Yield the same random batches in every pass, followed by the public units."""
-        self.check_n(n)
-        order = source.permutation(self.n)
-        for batch in super().batches(n, steps, source):
-            yield order[batch] if isinstance(batch, slice) and batch.start < self.n else batch
-
-    def in_words(self) -> str:
-        """Return a phrase for the guarantee that says how batches are drawn."""
-        return super().in_words().replace("a fixed public order", "one uniformly random order that is kept secret")
 
 
 def _check_one_pass(order: FixedOrder) -> None:

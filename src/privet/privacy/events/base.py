@@ -116,6 +116,11 @@ class Event:
         """Whether the guarantee differs from record to record."""
         return False
 
+    @property
+    def is_by_row(self) -> bool:
+        """Whether :meth:`record_epsilons` are in the order of the data."""
+        return True
+
     def record_epsilons(self, delta: float, other_mu: float = 0.0) -> Floats | None:
         """Return the epsilon of each record, or None where it is not known.
 

@@ -22,7 +22,11 @@ _LEAST_SHARE = 2.0**-13
 
 
 class Secret(StrEnum):
-    """The random choice of a run in a fixed order. It is secret during the run and may be revealed afterwards."""
+    """The random choice of a run in a fixed order, which is secret during the run.
+
+    A stop or a skip may be revealed afterwards. An order may be revealed only if it is drawn for data whose own order
+    does not depend on its content.
+    """
 
     NOTHING = "nothing"
     STOP = "stop"  # The run ends after a uniformly random number of steps.
@@ -54,6 +58,9 @@ class LastIterate(Event):
         What a run in floating-point arithmetic is charged for its rounding errors, as a share of the mu of the worst
         place plus 2^-13 of the mu of a visible step. It is added to the mu of every place: docs/proofs.md, section 16.
         Plans set it, and solvers keep the errors below it. 0 stands for steps in real numbers.
+    shuffled : bool
+        Whether each run drew a uniformly random order of the units and kept it secret. This changes no epsilon, but a
+        unit's position in the data then says nothing about its place in the order.
     """
 
     noise_multiplier: float
@@ -67,6 +74,7 @@ class LastIterate(Event):
     secret: Secret = Secret.NOTHING
     runs: int = 1
     rounding: float = 0.0
+    shuffled: bool = False
 
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     is_repeatable: ClassVar[bool] = True
@@ -81,6 +89,8 @@ class LastIterate(Event):
         if self.diameter is not None:
             self._keep(diameter=positive("diameter", self.diameter))
         object.__setattr__(self, "secret", Secret(self.secret))
+        if not isinstance(self.shuffled, bool):
+            raise ValueError(f"shuffled must be True or False, got {self.shuffled!r}")
         for name, check in (("contraction", nonnegative), ("step_size", positive)):
             value = getattr(self, name)
             if isinstance(value, Sequence):
@@ -163,9 +173,19 @@ class LastIterate(Event):
         """Whether there are several records: those visited early are hidden by more noise."""
         return self.n > 1
 
+    @property
+    def is_by_row(self) -> bool:
+        """Whether :meth:`record_epsilons` are in the order of the data. A secret order makes all of them equal."""
+        return not self.shuffled or self.secret is Secret.ORDER
+
     def record_epsilons(self, delta: float, other_mu: float = 0.0) -> Floats | None:
-        """Return the epsilon of each of the n units, in the order of the data. A secret is analysed for one run."""
+        """Return the epsilon of each of the n units, in the order in which they are visited.
+
+        A secret is analysed for one run. Several runs that are shuffled visit the units in different orders.
+        """
         delta_value(delta)
+        if self.shuffled and self.runs > 1:
+            return None
         mus = self.place_mus()
         if self.secret is Secret.NOTHING:
             epsilons = gdp_epsilons(np.hypot(mus * math.sqrt(self.runs), other_mu), delta)

@@ -18,6 +18,7 @@ from privet.privacy.guarantees.per_record import PerRecord, per_record
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 
 MOST_LINES, WIDTH = 12, 100  # of a printed statement
+TOLERANCE = 1e-3  # of epsilon: accountants of different versions may differ by this much
 
 
 class Unit(StrEnum):
@@ -115,12 +116,28 @@ class Guarantee:
         """Return the epsilon of the same release at another delta."""
         return accounting.epsilon(self.event, self.adjacency, delta)
 
+    def recomputed(self) -> "Guarantee":
+        """Return the guarantee with an epsilon that its event supports, computed anew. Every file is read through this.
+
+        Raise ValueError if the stated epsilon is below that of the event by more than a thousandth, which is the most
+        that accountants of different versions may differ by. If it is below by less, it is raised to that of the event.
+        An epsilon above that of the event is a valid promise and stays.
+        """
+        certified = self.epsilon_at(self.delta)
+        if not self.epsilon >= certified * (1 - TOLERANCE):  # also true if one of them is NaN
+            raise ValueError(
+                f"the guarantee states epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g}, but its event gives "
+                f"epsilon = {certified:.6g}. It was edited, or it is damaged. Use the file that privet wrote."
+            )
+        return self if self.epsilon >= certified else replace(self, epsilon=certified)
+
     @property
     def per_record(self) -> PerRecord | None:
         """The epsilon of each record where records differ, None where all have the same. ``.plot()`` draws it.
 
         ``epsilon`` is that of the worst record. Records differ if only the last iterate of a fixed order is released:
-        the records that are visited early are hidden by more noise.
+        the records that are visited early are hidden by more noise. If privet drew the order, nobody is told which
+        record was visited when.
         """
         return per_record(self.event, self.adjacency, self.delta)
 
@@ -183,10 +200,13 @@ class Guarantee:
         }
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Guarantee":
-        """Read a guarantee back from :meth:`to_dict`."""
+    def from_dict(cls, fields: Mapping[str, Any], *, check: bool = True) -> "Guarantee":
+        """Read a guarantee back from :meth:`to_dict`, and check its epsilon as :meth:`recomputed` does.
+
+        ``check=False`` takes the stated epsilon as it is. It is meant for callers that use only the event.
+        """
         try:
-            return cls(
+            read = cls(
                 epsilon=math.inf if fields["epsilon"] is None else float(fields["epsilon"]),
                 delta=float(fields["delta"]),
                 adjacency=Adjacency(fields["adjacency"]),
@@ -200,6 +220,7 @@ class Guarantee:
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a guarantee: {type(error).__name__}: {error}") from error
+        return read.recomputed() if check else read
 
     def to_json(self) -> str:
         """Return the guarantee as a JSON text."""
@@ -207,7 +228,7 @@ class Guarantee:
 
     @classmethod
     def from_json(cls, text: str) -> "Guarantee":
-        """Read a guarantee back from :meth:`to_json`."""
+        """Read a guarantee back from :meth:`to_json`, and check its epsilon as :meth:`recomputed` does."""
         return cls.from_dict(json.loads(text))
 
     def __str__(self) -> str:

@@ -21,12 +21,23 @@ class PerRecord:
     Attributes
     ----------
     epsilons : array of n numbers
-        In the order in which the records were visited, which is that of the data.
+        In the order in which the records were visited.
     delta : float
+    is_by_row : bool
+        Whether this is the order of the data, so that ``epsilons[i]`` is that of row i. Otherwise the order was drawn
+        at random and is secret. ``epsilons[i]`` is then that of the record at place i, whichever that is. Estimators
+        draw such an order, so that nothing rests on the order of the data.
+
+    Formal guarantees
+    -----------------
+    Given that a record is at place i, replacing it is (``epsilons[i]``, ``delta``)-DP, also for someone who knows this.
+    A table with the epsilon of every row would publish the drawn order. This must not be done if the order of the data
+    depends on its content, as in a sorted table (docs/proofs.md, section 3), and privet keeps no such table.
     """
 
     epsilons: NDArray[np.float64]
     delta: float
+    is_by_row: bool = True
 
     def __len__(self) -> int:
         return len(self.epsilons)
@@ -41,9 +52,10 @@ class PerRecord:
     def __str__(self) -> str:
         shown = [f"{self.quantile(share):.4g}" for share in (0.1, 0.5, 0.9)]
         worst = int(np.argmax(self.epsilons))
+        where = f"is record {worst:,}" if self.is_by_row else f"is at place {worst:,} of a secret random order,"
         return (
             f"epsilon of {len(self):,} records at delta = {self.delta:.3g}: a tenth has at most {shown[0]}, half at "
-            f"most {shown[1]}, nine tenths at most {shown[2]}; the worst is record {worst:,} with {self[worst]:.4g}"
+            f"most {shown[1]}, nine tenths at most {shown[2]}; the worst {where} with {self[worst]:.4g}"
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -75,4 +87,4 @@ def per_record(event: Event, adjacency: Adjacency, delta: float) -> PerRecord | 
     if len(runs) != 1 or len(mus) < len(others) or any(part.approximation_error for part in parts) or delta == 0:
         return None
     epsilons = runs[0].record_epsilons(delta, math.hypot(*mus, 0.0))
-    return None if epsilons is None else PerRecord(epsilons, delta)
+    return None if epsilons is None else PerRecord(epsilons, delta, runs[0].is_by_row)

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from privet.checks import count, positive, probability, whole
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
-from privet.privacy.noise import choices, release, sampling
+from privet.privacy.noise import choices, release, sampling, watch
 from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.lattice import LatticeLaw
 from privet.privacy.noise.normals import ERROR, PIECE, Normals, NormalStream
+from privet.privacy.noise.watch import Claim, Tilted
 
 Indices = NDArray[np.int64]
 
@@ -58,7 +59,7 @@ class NoiseSource:
 
     def __init__(self, seed: int | None = None, purpose: str = "") -> None:
         self._seed = None if seed is None else whole("the seed (random_state)", seed)
-        self._purpose = purpose
+        self.purpose = purpose
         self._start()
         _SOURCES.add(self)
 
@@ -68,7 +69,7 @@ class NoiseSource:
         if self._seed is None:
             key = _system_key()
         else:
-            key = hashlib.sha256(f"privet noise key\x00{self._seed}\x00{self._purpose}".encode()).digest()
+            key = hashlib.sha256(f"privet noise key\x00{self._seed}\x00{self.purpose}".encode()).digest()
         self._process = os.getpid()
         self._is_forked = False
         self._generator = np.random.Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=20))
@@ -90,7 +91,12 @@ class NoiseSource:
         return enforced("noise and sampling come from a ChaCha20 generator keyed by the operating system", detail=True)
 
     def add_gaussian(
-        self, values: NDArray[Any], std: float, grid: float | None = None, prepared: Normals | None = None
+        self,
+        values: NDArray[Any],
+        std: float,
+        grid: float | None = None,
+        prepared: Normals | None = None,
+        claim: Claim | None = None,
     ) -> NDArray[Any]:
         """Return the values plus independent N(0, std^2) noise, rounded to multiples of a public step.
 
@@ -104,14 +110,23 @@ class NoiseSource:
             Step of the grid, a power of two; None for :func:`~privet.privacy.noise.release.grid_step`.
         prepared : Normals or None
             The first draws, from :meth:`normals`, each of which may be used once.
+        claim : Claim or None
+            What the plan says about the values, for audits.
 
         Formal guarantees
         -----------------
         The result is round((values + N) / grid) * grid for an ideal real N, drawn exactly. For values of l2 sensitivity
         D it is therefore (D/std)-GDP, in all of its bits. A float32 result is rounded once more.
         """
-        flat, result = _flat_pair(values)
         step = release.checked_grid(std, grid, "std")
+        return watch.release(
+            self, "Gaussian noise", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
+        )
+
+    def _rounded_gaussian(
+        self, values: NDArray[Any], std: float, step: float, prepared: Normals | None
+    ) -> NDArray[Any]:
+        flat, result = _flat_pair(values)
         stream, done = self._normals(), 0
         if prepared is not None and prepared.stream is stream:  # not after a fork, which starts a new stream
             done = min(len(prepared), flat.size)
@@ -130,7 +145,7 @@ class NoiseSource:
         size = min(count("size", size, at_least=0), _MOST_PREPARED)
         return self._normals().take(size, std / release.checked_grid(std, grid, "std"))
 
-    def add_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
+    def add_k_norm(self, values: NDArray[Any], scale: float, claim: Claim | None = None) -> NDArray[Any]:
         """Return the values plus a vector with density proportional to exp(-||z||_2 / scale), rounded to a grid.
 
         Formal guarantees
@@ -140,25 +155,39 @@ class NoiseSource:
         vector is scale * ||G'|| * G with independent standard normal vectors G, of d entries, and G', of d + 1
         (docs/proofs.md, section 26), drawn exactly. The step of the grid depends on scale and d only.
         """
-        flat, result = _flat_pair(values)
         scale = positive("scale", scale)
+        return watch.release(self, "K-norm noise", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
+
+    def _rounded_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
+        flat, result = _flat_pair(values)
         step = release.grid_step(scale * math.sqrt(flat.size + 1))
         release.add_k_norm(flat, result, self._normals(), scale, release.checked_grid(scale, step))
         return result.reshape(values.shape)
 
-    def real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
+    def real_gaussian(
+        self, shape: tuple[int, ...], std: float, claim: Claim | None = None, objective: Tilted | None = None
+    ) -> tuple[NDArray[np.float64], float]:
         """Return approximate N(0, std^2) draws, and a bound on their l2 distance to ideal draws.
 
         Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
+        ``claim`` says how far its sum of gradients can move; an audit by replay needs the ``objective`` as well.
         """
+        return watch.tilt(self, "Gaussian noise", std, claim, objective, lambda: self._real_gaussian(shape, std))
+
+    def real_k_norm(
+        self, shape: tuple[int, ...], scale: float, claim: Claim | None = None, objective: Tilted | None = None
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
+        return watch.tilt(self, "K-norm noise", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
+
+    def _real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
         drawn = self._normals().take(math.prod(shape)).spend_filled()
         error = ERROR * math.sqrt(drawn.size) + 2.0**-51 * float(np.linalg.norm(drawn))
         return drawn.reshape(shape) * positive("std", std), std * error
 
-    def real_k_norm(self, shape: tuple[int, ...], scale: float) -> tuple[NDArray[np.float64], float]:
-        """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
+    def _real_k_norm(self, shape: tuple[int, ...], scale: float) -> tuple[NDArray[np.float64], float]:
         norm, norm_error = release.approximate_norm(self._normals().take(math.prod(shape) + 1).spend_filled())
-        drawn, error = self.real_gaussian(shape, 1.0)
+        drawn, error = self._real_gaussian(shape, 1.0)
         longest = float(np.linalg.norm(drawn)) + error
         error = 2 * (norm_error * longest + error * norm + 2.0**-52 * norm * longest)
         return drawn * (positive("scale", scale) * norm), scale * error
@@ -171,22 +200,43 @@ class NoiseSource:
         drawn: NDArray[np.int64] = step * coarse + fine - law.reach
         return drawn
 
-    def top(
-        self, scores: NDArray[Any], scale: float, number: int = 1, copies: NDArray[np.int64] | None = None
-    ) -> Indices:
+    def add_lattice(self, values: NDArray[np.int64], law: LatticeLaw, claim: Claim | None = None) -> NDArray[np.int64]:
+        """Return integers plus independent noise that is distributed by ``law``."""
+        return watch.release(
+            self, "lattice noise", values, law.std, claim, lambda: values + self.lattice(values.size, law)
+        )
+
+    def top(self, scores: NDArray[Any], scale: float, number: int = 1, claim: Claim | None = None) -> Indices:
         """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
 
         See :func:`privet.privacy.noise.choices.race`.
         """
-        return choices.race(scores, scale, number, self._words(), copies)
+        return watch.release(
+            self, "choice", scores, scale, claim, lambda: choices.race(scores, scale, number, self._words())
+        )
+
+    def top_point(
+        self, starts: Indices, scores: NDArray[Any], end: int, scale: float, claim: Claim | None = None
+    ) -> int:
+        """Return one of the integers from ``starts[0]`` to ``end - 1`` by the exponential mechanism.
+
+        The integers from ``starts[i]`` up to the next start, or to the end, all have the score ``scores[i]``.
+        """
+        sizes = np.diff(starts, append=end)
+
+        def draw() -> int:
+            run = int(choices.race(scores, scale, 1, self._words(), sizes)[0])
+            return int(starts[run]) + int(self._live().integers(sizes[run]))
+
+        return watch.release(self, "choice of a point", (starts, scores), scale, claim, draw)
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return an index drawn with probability proportional to its weight, for instance of a random stop."""
-        return sampling.weighted_index(weights, self._words())
+        return watch.sample(self, "index", len(weights), lambda: sampling.weighted_index(weights, self._words()))
 
     def below(self, bound: int) -> int:
         """Return one of the integers 0, ..., bound - 1, all equally likely."""
-        return int(self._live().integers(count("bound", bound)))
+        return watch.sample(self, "number", count("bound", bound), lambda: int(self._live().integers(bound)))
 
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
@@ -194,17 +244,21 @@ class NoiseSource:
         The law is exact. If the batch is a small part of many units, the time is proportional to the batch.
         """
         n, rate = count("n", n, at_least=0), probability("rate", rate)
-        return sampling.poisson_sample(n, rate, self._words(), self._subset)
+        return watch.sample(
+            self, "Poisson batch", n, lambda: sampling.poisson_sample(n, rate, self._words(), self._subset)
+        )
 
     def fixed_batch(self, n: int, size: int) -> Indices:
         """Return the sorted indices of a uniformly random set of ``size`` of n units, without replacement."""
         if count("size", size) > count("n", n):
             raise ValueError(f"a batch of size {size} cannot be drawn from n = {n} units without replacement")
-        return self._subset(n, size)
+        return watch.sample(self, "batch", n, lambda: self._subset(n, size))
 
     def permutation(self, n: int) -> Indices:
         """Return 0, ..., n - 1 in a uniformly random order."""
-        return np.asarray(self._live().permutation(count("n", n)), dtype=np.int64)
+        return watch.sample(
+            self, "order", count("n", n), lambda: np.asarray(self._live().permutation(n), dtype=np.int64)
+        )
 
     def _subset(self, n: int, size: int) -> Indices:
         chosen = self._live().choice(n, size=size, replace=False, shuffle=False)
@@ -242,34 +296,6 @@ class NoiseSource:
 
     def __repr__(self) -> str:
         return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
-
-
-class OrderSource:
-    """Uniformly random orders with little overhead, where privacy does not rest on them (a client's local order).
-
-    Parameters
-    ----------
-    seed : int or None
-        None takes a 256-bit key from the operating system. A nonnegative integer makes the orders repeatable.
-    purpose : str
-        What the orders are for. Orders with the same seed and different purposes are independent.
-
-    Notes
-    -----
-    A :class:`NoiseSource` takes ten times as long to construct. The orders are secure as well: they sort the words that
-    SHAKE-256 derives from the key (two of n words are equal with probability n^2 / 2^65). But the source is not a
-    stream. It returns the same orders again, also in a copy or after a fork, which must never happen to noise.
-    """
-
-    def __init__(self, seed: int | None = None, purpose: str = "") -> None:
-        secret = _system_key().hex() if seed is None else str(whole("the seed (random_state)", seed))
-        self._key = f"privet orders\x00{secret}\x00{purpose}".encode()
-
-    def orders(self, rows: int, n: int) -> Indices:
-        """Return 0, ..., n - 1 in ``rows`` independent orders, one per row."""
-        shape = count("rows", rows), count("n", n)
-        words = hashlib.shake_256(self._key).digest(8 * rows * n)
-        return np.frombuffer(words, dtype="<u8").reshape(shape).argsort(axis=1)
 
 
 # Process ids can repeat, in containers and after an overflow, so forks are also recorded here.

@@ -105,11 +105,14 @@ class Run(Generic[P_co]):
         Where batches and noise come from. By default, a generator that the operating system keys.
     progress : callable or None
         Called after each step with the number of steps done and the number planned.
+    before_training : callable or None
+        Called with the guarantee before any noise is drawn. An error that it raises stops the run.
     """
 
     plan: P_co
     source: NoiseSource = field(default_factory=NoiseSource)
     progress: Progress | None = None
+    before_training: Callable[[Guarantee], None] | None = None
 
     def steps(self: "Run[SteppedPlan]", n: int, *, at_most: int | None = None, release: str = "all") -> Iterator[Step]:
         """Yield the plan's steps over ``n`` records, and report progress after each.
@@ -149,6 +152,8 @@ class Run(Generic[P_co]):
                 f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
                 "guarantee: set delta > 0."
             )
+        if self.before_training is not None:
+            self.before_training(guarantee)
         return guarantee.assuming(self.source.assumption())
 
 

@@ -67,8 +67,13 @@ def minimise(
     return best.weights
 
 
-def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, tilt_error: float = 0.0, ridge: float = 0.0) -> float:
-    """Return the smallest tolerance that can be certified for every dataset, from public numbers alone."""
+def least_tolerance(
+    problem: Problem, *, tilt_norm: float = 0.0, tilt_error: float = 0.0, ridge: float = 0.0, n: int | None = None
+) -> float:
+    """Return the smallest tolerance that can be certified for every dataset, from public numbers alone.
+
+    ``n`` is the number of rows. None means that of the problem.
+    """
     check_minimisable(problem, ridge)
     modulus = problem.strong_convexity + nonnegative("ridge", ridge)
     smoothness = problem.smoothness + ridge
@@ -77,7 +82,7 @@ def least_tolerance(problem: Problem, *, tilt_norm: float = 0.0, tilt_error: flo
     # 2 first / modulus of zero.
     first = problem.lipschitz + start + nonnegative("tilt_norm", tilt_norm)
     farthest = 2.01 * first / modulus
-    error = _rounding(problem, farthest, tilt_norm, ridge) + 4 * UNIT_ROUNDOFF * (smoothness * farthest + first)
+    error = _rounding(problem, farthest, tilt_norm, ridge, n) + 4 * UNIT_ROUNDOFF * (smoothness * farthest + first)
     return 4 * error + tilt_error
 
 
@@ -157,14 +162,15 @@ class _Target:
         return np.asarray(self.problem.regulariser.gradient(weights) + self.ridge * weights + self.tilt)
 
 
-def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: float) -> float:
+def _rounding(problem: Problem, weights_norm: float, tilt_norm: float, ridge: float, n: int | None = None) -> float:
     """Return how far the computed gradient may be from the exact one (docs/proofs.md, "A certified minimiser").
 
     The error of a sum of m terms, in any order, is at most m roundoffs times the sum of absolute values.
     """
     rows = problem.rows
-    n_parts = max(1, -(-rows.n // _ROWS_AT_ONCE))
-    roundings = min(rows.n, _ROWS_AT_ONCE) + math.ceil(math.log2(n_parts)) + 8
+    n = rows.n if n is None else n
+    n_parts = max(1, -(-n // _ROWS_AT_ONCE))
+    roundings = min(n, _ROWS_AT_ONCE) + math.ceil(math.log2(n_parts)) + 8
     in_sums = 1.01 * UNIT_ROUNDOFF * (roundings * problem.objective.residual_bound * rows.reach + 8 * tilt_norm)
     return in_sums + rounding_besides_sums(problem, problem.lipschitz, weights_norm, ridge)
 

@@ -1,0 +1,117 @@
+"""The options of ``privet party run | keygen | local | verify``, which call :mod:`privet.commands.party`.
+
+As in :mod:`privet.cli`, the libraries that do the work are imported inside the commands.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from privet.commands.options import Ledger, Limit, LimitDelta, Output, Verbose, open_ledger
+
+StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party.")]
+
+
+class _RunsByDefault(TyperGroup):
+    """A group whose subcommand ``run`` may be left out: ``privet party study.toml --index 0``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert ``run`` if the first argument is not a subcommand."""
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+party = typer.Typer(
+    cls=_RunsByDefault,
+    help="Train one model with other data owners, without showing them your rows.",
+    no_args_is_help=True,
+)
+
+
+@party.command("run")
+def run(
+    study: StudyFile,
+    index: Annotated[int, typer.Option(help="Position of this party in the study, starting from 0.")],
+    data: Annotated[
+        Path | None, typer.Option(help="This party's CSV or Parquet table. Leave it out if the party has no data.")
+    ] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
+    output: Output = Path("study.privet.json"),
+    ledger: Ledger = None,
+    limit: Limit = None,
+    limit_delta: LimitDelta = 1e-6,
+    connect_timeout: Annotated[float, typer.Option(help="Seconds to wait for all parties to connect.")] = 300.0,
+    timeout: Timeout = 60.0,
+    at: Annotated[
+        list[str] | None, typer.Option(hidden=True, help="Addresses to use instead of those in the study.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study, parse_address
+
+    agreed = Study.read(study)
+    command.run(
+        agreed.moved([parse_address(each) for each in at]) if at else agreed,
+        index,
+        data,
+        keys=keys,
+        output=output,
+        ledger=open_ledger(ledger, limit, limit_delta),
+        connect_timeout=connect_timeout,
+        timeout=timeout,
+        verbose=verbose,
+        console=Console(),
+    )
+
+
+@party.command("keygen")
+def keygen(
+    study: StudyFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to create.")] = Path("keys"),
+    days: Annotated[float, typer.Option(help="Number of days for which the certificates are valid.")] = 90.0,
+) -> None:
+    """Create a key and a certificate for every party of a study."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study
+
+    command.keygen(Study.read(study), output, days, Console())
+
+
+@party.command("local")
+def local(
+    study: StudyFile,
+    data: Annotated[list[Path], typer.Option(help="Table of a party. Repeat it in the order of the parties.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the parties' models.")] = Path("results"),
+    timeout: Timeout = 60.0,
+) -> None:
+    """Try a study on this machine, with one process per party."""
+    from privet.commands import party as command
+    from privet.multiparty.study import Study
+
+    command.local(study, Study.read(study), data, output=output, timeout=timeout, console=Console())
+
+
+@party.command("verify")
+def verify(
+    model: Annotated[Path, typer.Argument(help="A model saved by privet party.")],
+    ca: Annotated[Path | None, typer.Option(help="The study's ca.crt.")] = None,
+    on: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="Day of the study, if its certificates have expired since. Default: today."
+        ),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Check that all parties of a study signed a model, and print its guarantee."""
+    from privet.commands import party as command
+
+    command.verify_result(model, ca, on, verbose=verbose, console=Console())
