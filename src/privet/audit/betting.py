@@ -109,8 +109,8 @@ def design_bet(firsts: Floats, seconds: Floats, rounds: int, confidence: float) 
     is_near = np.abs(places) <= min(_WIDEST, _STEEPEST / mu)
     widths = np.gradient(places) if len(places) > 1 else np.ones(1)
     weights = np.exp(-slopes / 2) * np.where(is_near | ~is_near.any(), widths, 0.0)
-    counts = (flags.sum(axis=0) for flags in above)
-    proofs = mus_from_counts(*counts, len(seconds), len(firsts), _CAUTION)
+    counts = [flags.sum(axis=0) for flags in above]
+    proofs = mus_from_counts(counts[0], counts[1], len(seconds), len(firsts), _CAUTION)
     if max(proofs) > _CLEARLY * _promise(Bet(thresholds, weights, slopes, 0.0), firsts, seconds):
         weights = np.where(np.arange(len(proofs)) == np.argmax(proofs), 1.0, 0.0)
     losses = weights * np.exp(slopes)

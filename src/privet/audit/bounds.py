@@ -91,7 +91,7 @@ def mus_from_counts(
     hits, alarms = np.asarray(true_positives, dtype=np.float64), np.asarray(false_positives, dtype=np.float64)
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), seconds - hits + 1, slack), 0.0)
     high = np.where(alarms < firsts, betaincinv(alarms + 1, np.maximum(firsts - alarms, 1), 1 - slack), 1.0)
-    return np.maximum(0.0, ndtri(low) - ndtri(high))
+    return np.asarray(np.maximum(0.0, ndtri(low) - ndtri(high)))
 
 
 def standardised_distance(firsts: Floats, seconds: Floats) -> tuple[float, float]:
