@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -29,6 +29,8 @@ class Changes:
     assumptions : list of Assumption
         What the guarantee assumes, also because of changes so far.
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"_batch"})
 
     def __init__(self, model: nn.Module, assumptions: list[Assumption]) -> None:
         self._model = model

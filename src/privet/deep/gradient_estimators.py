@@ -6,7 +6,7 @@ Everything else in training is the same for both.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -229,6 +229,18 @@ class Recursive(GradientEstimator):
         if state:
             self._estimate = state["estimate"]
             self._before = [state[f"before.{i}"] for i in range(len(self._parameters))]
+
+
+def shrinking(layers: Sequence[Tensor], optimizer: torch.optim.Optimizer, max_move: float | None) -> float:
+    """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm)).
+
+    With several parameter groups, the largest learning rate counts.
+    """
+    if max_move is None:
+        return 1.0
+    rate = max(float(group["lr"]) for group in optimizer.param_groups)
+    move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
+    return min(1.0, max_move / move) if move > 0 else 1.0
 
 
 class SpentEpsilon:

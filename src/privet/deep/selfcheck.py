@@ -284,7 +284,7 @@ def _channels_last(images: Tensor) -> Tensor:
 @contextmanager
 def _dropout_off(model: nn.Module) -> Iterator[None]:
     """Switch off layers that draw different masks for one example than for several, while the context lasts."""
-    layers = [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
+    layers = random_layers(model)
     for layer in layers:
         layer.training = False
     try:
@@ -292,6 +292,11 @@ def _dropout_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = True
+
+
+def random_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that draw random masks."""
+    return [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
 
 
 _DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)

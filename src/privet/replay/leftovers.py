@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from privet.privacy.guarantees.guarantee import Guarantee
-from privet.privacy.noise.source import NoiseSource, OrderSource
+from privet.privacy.noise.orders import OrderSource
+from privet.privacy.noise.source import NoiseSource
 
 _OPAQUE = (
     NoiseSource,
