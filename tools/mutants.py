@@ -34,7 +34,7 @@ PARTS = {  # the core, which carries the guarantees
     "privacy": ["privacy"],
     "plans": ["plans"],
     "solvers": ["solvers"],
-    "clipping": ["deep/clipping", "deep/batch_sums.py", "deep/training.py"],
+    "clipping": ["deep/clipping", "deep/batch_sums.py", "deep/gradient_estimators.py", "deep/training.py"],
     "server": ["federated/server.py", "federated/updates.py"],
     "protocol": ["multiparty/protocol"],
 }
