@@ -295,12 +295,15 @@ class PrivateTraining:
         Notes
         -----
         The noise generator is not saved, because its state would let a reader of the file subtract the noise. A resumed
-        run draws from a new stream.
+        run draws from a new stream. torch's generator is seeded anew before it is saved, because its state would show
+        how many random masks were drawn, and thus the sizes of batches.
         """
         if not self._processes.is_first:
             return
         self._files.begin(path)
         self._files.settle(self.steps_spent)
+        renewed = NoiseSource(self._seed, purpose=f"torch's generator after {self.steps_spent} steps")
+        torch.default_generator.manual_seed(renewed.below(10**15))
         state = {
             **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),
