@@ -185,6 +185,15 @@ def test_datasets_that_are_not_neighbours_are_refused(pair):
         replay(logistic, (X, y), (2 * X, y))
 
 
+def test_datasets_must_be_neighbours_under_the_adjacency_of_the_guarantee(pair):
+    data, changed = pair
+    with pytest.raises(ValueError, match="stated under replace-one adjacency, but a unit was added or removed"):
+        replay(logistic, data, without(data, 7))
+    poisson = descent(Poisson(0.3), 3, adjacency=Adjacency.ADD_OR_REMOVE)
+    with pytest.raises(ValueError, match="stated under add-or-remove adjacency, but a unit was replaced"):
+        replay(poisson, data, changed)
+
+
 def test_data_that_is_refused_before_any_draw_is_an_error_of_the_caller(pair):
     (X, y), (X2, y2) = pair
     with pytest.raises(ValueError, match="refuses the data before it draws anything") as caught:

@@ -104,7 +104,8 @@ def replay(
         depend on anything else that changes. All noise and all samples must come from privet.
     data, neighbour : dataset
         Two datasets that differ in one unit: arrays or a tuple of them, a table, or a sequence such as a list of
-        clients. The unit may be replaced, added or removed, and the others may have moved to other places.
+        clients. The unit is replaced, or added or removed, as the guarantee says. The others may have moved to other
+        places.
     guarantee : Guarantee or None
         The claim. None takes the guarantees in what ``train`` returns, composed.
     folder : path or None
@@ -145,6 +146,9 @@ def replay(
         if first.error is not None and not recorder.draws:
             cause = str(first.error).strip() or type(first.error).__name__
             raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
+        claim = guarantee or _common(first.guarantees)
+        if claim is not None:
+            units.check_neighbours(claim.adjacency)
         restore()
         player = Player(recorder)
         with watching(player):
@@ -155,7 +159,6 @@ def replay(
             problems.append(f"the second run makes {player.left} draws fewer than the first one")
         problems += _unlike(first, second)
     problems += [str(move) for move in player.moves if move.is_too_far]
-    claim = guarantee or _common(first.guarantees)
     spent = None if claim is None else spent_share(player.moves, claim)
     if spent is not None and spent > 1 + 1e-9:
         problems.append(f"all releases together move by {spent:.6g} times what the guarantee accounts for")
