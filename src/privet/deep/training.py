@@ -26,6 +26,7 @@ from privet.deep.model_checks import (
 )
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
+from privet.global_generators import seed_torch
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
@@ -302,8 +303,7 @@ class PrivateTraining:
             return
         self._files.begin(path)
         self._files.settle(self.steps_spent)
-        renewed = NoiseSource(self._seed, purpose=f"torch's generator after {self.steps_spent} steps")
-        torch.default_generator.manual_seed(renewed.below(10**15))
+        seed_torch(NoiseSource(self._seed, purpose=f"torch, saved at {self.steps_spent} steps").below(10**15))
         state = {
             **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),
