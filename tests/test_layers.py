@@ -133,7 +133,7 @@ def noise_requests(tree: ast.Module) -> set[str]:
 def noise_internals(tree: ast.Module) -> set[str]:
     """Return the uses of what lies behind a NoiseSource, where noise is drawn."""
     within = "privet.privacy.noise."
-    public = {f"{within}source.{name}" for name in ("NoiseSource", "OrderSource")}
+    public = {f"{within}source.NoiseSource", f"{within}orders.OrderSource"}
     public |= {f"{within}release.{name}" for name in ("in_words", "grid_step", "checked_grid")}
     public |= {f"{within}watch.{name}" for name in ("Claim", "Source", "Tilted", "is_watching", "watching")}
     found = {name for name in imports(tree) if name.startswith(within) and not name.startswith(f"{within}lattice.")}

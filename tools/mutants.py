@@ -38,7 +38,7 @@ PARTS = {  # the core, which carries the guarantees
     "server": ["federated/server.py", "federated/updates.py"],
     "protocol": ["multiparty/protocol"],
 }
-TESTS = ["privacy", "plans", "solvers", "objectives", "deep", "federated", "multiparty", "linear", "audit"]
+TESTS = ["privacy", "plans", "solvers", "objectives", "deep", "federated", "multiparty", "linear", "replay", "audit"]
 HEAVY = ("scipy.stats", "pandas", "sklearn.linear_model", "torch", "dp_accounting", "hypothesis", "mpmath", "typer")
 SECONDS = 40.0  # Most that the tests of one mutant take together when nothing is mutated.
 GOAL = 0.95
@@ -53,8 +53,8 @@ def recorded(copy: Copy, parts: list[str], again: bool) -> Tests:
     """Return all tests; those of files that have changed since the last time are recorded anew."""
     (KEPT / "tests").mkdir(parents=True, exist_ok=True)
     tests: Tests = {}
-    for file in [file for part in parts for file in sorted((ROOT / "tests" / part).rglob("test_*.py"))]:
-        name = file.relative_to(ROOT).as_posix()
+    for file in [file for part in parts for file in sorted((copy.folder / "tests" / part).rglob("test_*.py"))]:
+        name = file.relative_to(copy.folder).as_posix()
         kept = KEPT / "tests" / f"{hashed(name, file.read_text(encoding='utf-8'))}.json"
         if again or not kept.exists():
             print(f"recording {name}", flush=True)
@@ -129,7 +129,9 @@ def run(mutants: list[Mutant], parts: list[str], again: bool) -> list[tuple[Muta
         (KEPT / "verdicts").mkdir(exist_ok=True)
         for number, mutant in enumerate(mutants, 1):
             own = chosen(mutant, tests)
-            texts = [(ROOT / file).read_text(encoding="utf-8") for file in sorted({t.split("::")[0] for t in own})]
+            texts = [
+                (copy.folder / file).read_text(encoding="utf-8") for file in sorted({t.split("::")[0] for t in own})
+            ]
             kept = KEPT / "verdicts" / f"{hashed(mutant.file, mutant.text, sorted(own), texts)}.json"
             if not kept.exists():
                 kept.write_text(json.dumps(copy.verdict(mutant, own)))

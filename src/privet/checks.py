@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Integral, Real
 
 LARGEST_COUNT = 10**15  # a float can represent every integer up to here
@@ -87,6 +88,7 @@ def quotient_above(numerator: float, denominator: float) -> float:
     return _not_below(numerator / denominator, lambda x: Fraction(x) * Fraction(denominator) >= Fraction(numerator))
 
 
+@lru_cache(maxsize=1024)  # a run asks for the same products in every step
 def product_above(one: float, other: float) -> float:
     """Return the smallest float that is not below the exact product of two positive numbers."""
     return _not_below(one * other, lambda x: Fraction(x) >= Fraction(one) * Fraction(other))

@@ -339,7 +339,7 @@ def _scenario(
     why: str = "",
     seen: Callable[[NDArray[np.float64]], ArrayLike] | None = None,
     run: Callable[[Any, NoiseSource], NDArray[np.float64]] | None = None,
-    runs: int = 300,
+    runs: int = 400,
 ) -> Scenario:
     """Return an audit, by default of the change in the direction of the last example in each step."""
     about, guarantee = training.about(pair)

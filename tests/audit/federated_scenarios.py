@@ -356,7 +356,7 @@ class Simulation:
         return np.diff(models).reshape(runs, self.plan.steps)
 
 
-def _simulation(variant: str, simulation: Simulation, share: float, why: str = "", runs: int = 150) -> Scenario:
+def _simulation(variant: str, simulation: Simulation, share: float, why: str = "", runs: int = 500) -> Scenario:
     name = simulate.__name__
     mechanism = one_by_one(simulation.outputs, runs)
     return Scenario((name,), f"{name}, {variant}", mechanism, simulation.pair, simulation.guarantee, share, why, runs)

@@ -153,6 +153,17 @@ def _against() -> tuple[Problem, Problem]:
     return same, opposite
 
 
+def _crowd() -> tuple[Problem, Problem]:
+    """Return records that all pull one way, without and with one that pulls the other way.
+
+    If the noisy sum were divided by the size of its batch, realised or expected from the true number of records, the
+    mean would be the same in every run on the first table, apart from the noise (arXiv 2605.15648).
+    """
+    X, y = np.ones((13, 1)), np.append(np.ones(12), 0.0)
+    without, with_it = (Problem(Logistic(), L2(0.0), BoundedRows(X[:n], 1.0), y[:n]) for n in (12, 13))
+    return without, with_it
+
+
 def _moves(release: Release) -> ArrayLike:
     """Return the differences between consecutive iterates, each of which is one noisy gradient."""
     iterates = np.array([np.ravel(weights) for weights in release.trace["iterates"]])
@@ -226,6 +237,16 @@ def _noisy_gradients() -> list[Scenario]:
             GradientPlan(Poisson(0.5), 1, CLIP, 0.6, **added),
             share=0.6,
             why=SAMPLED,
+            delta=LAX,
+            **every,
+        ),
+        _scenario(
+            name,
+            "Poisson batches, divided by a public number",
+            _crowd(),
+            GradientPlan(Poisson(0.5), 1, CLIP, 0.6, adjacency="add-or-remove", public_n=12),
+            share=0.0,
+            why="the random number of other records in the batch hides the record that pulls the other way",
             delta=LAX,
             **every,
         ),

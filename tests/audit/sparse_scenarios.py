@@ -402,7 +402,7 @@ def _estimator(
     if method == "two_stage":
         fitted = planning_once(fitted)
     guarantee: Guarantee = fitted(pair.first, 0).guarantee_
-    return Scenario(about, f"{' '.join(about)}, {variant}", mechanism, tuple(pair), guarantee, share, why, runs=300)
+    return Scenario(about, f"{' '.join(about)}, {variant}", mechanism, tuple(pair), guarantee, share, why, runs=600)
 
 
 def _estimators() -> list[Scenario]:

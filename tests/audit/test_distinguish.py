@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from privet.audit import Distinguished, distinguish, from_outputs
 from privet.audit.distinguish import summary
@@ -35,15 +36,26 @@ def gaussians(mu, runs, seed, d=1):
 @pytest.mark.parametrize(("mu", "runs", "d"), [(0.26, 1000, 1), (0.26, 300, 5), (0.7, 1000, 1), (2.5, 1000, 3)])
 def test_the_correct_gaussian_mechanism_is_rarely_flagged(mu, runs, d):
     guarantee = claim(GaussianRelease(mu))
-    alarms = sum(from_outputs(*gaussians(mu, runs, seed, d), guarantee=guarantee).is_violation for seed in range(400))
-    assert alarms <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
+    alarms = sum(from_outputs(*gaussians(mu, runs, seed, d), guarantee=guarantee).is_violation for seed in range(200))
+    assert alarms <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
 
 
 def test_a_mechanism_that_reveals_almost_nothing_is_rarely_flagged():
     mu = 0.01
     guarantee = claim(GaussianRelease(mu))
-    alarms = sum(from_outputs(*gaussians(mu, 1000, seed), guarantee=guarantee).is_violation for seed in range(400))
-    assert alarms <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
+    alarms = sum(from_outputs(*gaussians(mu, 1000, seed), guarantee=guarantee).is_violation for seed in range(200))
+    assert alarms <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize(("mu", "runs", "cut"), [(1.5, 200, 3.0), (0.7, 800, 3.0), (0.7, 400, 0.0)])
+def test_a_valid_mechanism_that_releases_one_bit_is_rarely_flagged(mu, runs, cut):
+    """A bit that is rarely 1 is often constant in all runs on one dataset, which proves little."""
+    guarantee, generator = claim(GaussianRelease(mu)), np.random.default_rng(1)
+    alarms = 0
+    for _ in range(60):
+        bits = [(generator.random(runs) < ndtr(shift - cut)).astype(float) for shift in (0.0, mu)]
+        alarms += from_outputs(*bits, guarantee=guarantee).is_violation
+    assert alarms <= 60 * 0.05 + 3 * math.sqrt(60 * 0.05 * 0.95)
 
 
 def test_the_correct_laplace_mechanism_is_rarely_flagged():
@@ -67,14 +79,14 @@ def test_the_correct_sampled_mechanism_is_rarely_flagged():
 # ------------------------------------------------------------------------------------------------------------- power
 
 
-def test_the_bound_reaches_90_percent_for_the_gaussian_mechanism():
+def test_the_bound_reaches_85_percent_for_the_gaussian_mechanism():
     budget = Budget(1.0, DELTA)
     mu = 1 / gaussian_sigma(1.0, budget)
     assert mu == pytest.approx(gdp_mu(budget), rel=1e-6)
     guarantee = claim(GaussianRelease(mu))
-    audits = [from_outputs(*gaussians(mu, 20_000, seed), guarantee=guarantee) for seed in range(10)]
-    assert all(audit.form.startswith("distance of means") for audit in audits)
-    assert np.mean([audit.lower_bound for audit in audits]) >= 0.9
+    audits = [from_outputs(*gaussians(mu, 20_000, seed), guarantee=guarantee) for seed in range(6)]
+    assert all(audit.form.startswith("betting") for audit in audits)
+    assert np.mean([audit.lower_bound for audit in audits]) >= 0.85
     assert np.mean([audit.is_violation for audit in audits]) <= 0.2
 
 
@@ -226,7 +238,7 @@ def test_non_finite_outputs_are_refused(bad):
         from_outputs(firsts, seconds, guarantee=claim(GaussianRelease(1.0)))
 
 
-@pytest.mark.parametrize("confidence", [0.0, -1.0, 1.01, math.nan])
+@pytest.mark.parametrize("confidence", [0.0, -1.0, 1.0, 1.01, math.nan])
 def test_impossible_confidence_is_refused(confidence):
     with pytest.raises(ValueError, match="confidence"):
         from_outputs(*gaussians(1.0, 200, 0), guarantee=claim(GaussianRelease(1.0)), confidence=confidence)

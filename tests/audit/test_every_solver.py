@@ -1,6 +1,9 @@
 """Every solver, estimator and method is attacked, and none reveals more than it claims.
 
-``PRIVET_AUDIT=long`` makes four times as many runs, with four seeds each, and writes ``docs/results/audit.json``.
+``PRIVET_AUDIT=long`` makes more runs with several seeds, and writes ``docs/results/audit.json``. It takes hours, so
+each finished audit is kept in ``.audit_cache.json`` and is not repeated while the code that it depends on stays the
+same. ``PRIVET_AUDIT_TIMES`` (default 4) and ``PRIVET_AUDIT_SEEDS`` (default 4) make it shorter. One seed after the
+other is possible as well: with more seeds, only the new ones are run.
 """
 
 import json
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 from privet import PrivateRidge, solvers
-from privet.audit import from_outputs
+from privet.audit import Distinguished, from_outputs
 from privet.audit.distinguish import summary
 from privet.linear.methods import METHODS
 from privet.privacy import NoiseSource
@@ -24,23 +27,26 @@ from privet.solvers import Release
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from kept_audits import Kept
 from scenarios import HAS_PARTIES, HAS_TORCH, methods_of, missing, required, scenarios, solvers_of
 
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
-SEEDS = range(4) if IS_LONG else range(1)
-TIMES = 4 if IS_LONG else 1
+SEEDS = range(int(os.environ.get("PRIVET_AUDIT_SEEDS", "4"))) if IS_LONG else range(1)
+TIMES = int(os.environ.get("PRIVET_AUDIT_TIMES", "4")) if IS_LONG else 1
 # With a quarter of the runs the limits are wider, so half of the share is enough, and small shares are not demanded.
-DEMANDED = 0.8 if IS_LONG else 0.5
-LEAST_SEEN = 0.2 if IS_LONG else 0.3
+DEMANDED = 0.8 if TIMES >= 4 else 0.5
+LEAST_SEEN = 0.2 if TIMES >= 4 else 0.3
 SCENARIOS = scenarios()
-CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * len(SEEDS))  # 95 % for all audits together
+# 95 % for all audits together. Long audits have room for the usual four seeds, so that results can be kept.
+CONFIDENCE = 1 - 0.05 / (len(SCENARIOS) * max(len(SEEDS), 4 if IS_LONG else 1))
+KEPT = Kept(Path(__file__).parents[2] / ".audit_cache.json" if IS_LONG else None, TIMES, CONFIDENCE)
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "audit.json"
 
 
 @pytest.fixture(scope="module")
 def found():
     """Collect the results of all audits. The long suite writes them to a file."""
-    audits: dict[str, list] = {}
+    audits: dict[str, list[Distinguished]] = {}
     yield audits
     if IS_LONG and len(audits) == len(SCENARIOS):
         write(audits)
@@ -63,10 +69,23 @@ def write(audits):
     fields = {
         "confidence_of_all": 0.95,
         "audits": sum(map(len, audits.values())),
+        "seeds": len(SEEDS),
+        "times_the_runs_of_the_short_suite": TIMES,
         "false_alarms": 0,  # each audit was asserted, at a confidence corrected for their number
         "scenarios": rows,
     }
     RESULTS.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+
+
+def audited(scenario, seed):
+    """Return the audit of one scenario at 95 %, and the violations that it shows at the confidence of all audits."""
+    source = NoiseSource(seed, purpose=scenario.name)
+    runs = range(TIMES * scenario.runs)
+    outputs = [np.array([np.ravel(scenario.mechanism(data, source)) for _ in runs]) for data in scenario.pair]
+    claims = {id(claim): claim for claim in (scenario.guarantee, stated(scenario.guarantee))}.values()
+    checks = [from_outputs(*outputs, guarantee=claim, confidence=CONFIDENCE, name=scenario.name) for claim in claims]
+    reached = from_outputs(*outputs, guarantee=stated(scenario.guarantee), name=scenario.name)
+    return reached, [str(check) for check in checks if check.is_violation]
 
 
 def stated(guarantee):
@@ -84,13 +103,9 @@ def stated(guarantee):
 def test_no_mechanism_reveals_more_than_it_claims_and_the_attack_finds_most_of_it(scenario, found):
     reached = []
     for seed in SEEDS:
-        source = NoiseSource(seed, purpose=scenario.name)
-        runs = range(TIMES * scenario.runs)
-        outputs = [np.array([np.ravel(scenario.mechanism(data, source)) for _ in runs]) for data in scenario.pair]
-        for claim in {id(claim): claim for claim in (scenario.guarantee, stated(scenario.guarantee))}.values():
-            audit = from_outputs(*outputs, guarantee=claim, confidence=CONFIDENCE, name=scenario.name)
-            assert not audit.is_violation, str(audit)
-        reached.append(from_outputs(*outputs, guarantee=stated(scenario.guarantee), name=scenario.name))
+        audit, violations = KEPT.get(scenario, seed) or KEPT.put(scenario, seed, *audited(scenario, seed))
+        assert not violations, "\n".join(violations)
+        reached.append(audit)
     found[scenario.name] = reached
     share = np.mean([audit.lower_bound for audit in reached]) / scenario.guarantee.epsilon
     demanded = DEMANDED * scenario.share if scenario.share >= LEAST_SEEN else 0.0

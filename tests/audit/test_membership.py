@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from privet import PrivateLogisticRegression, PrivateRidge
-from privet.audit.membership import Membership, likelihood_ratio, membership
+from privet.audit.membership import Membership, likelihood_ratio, membership, rmia
 from privet.privacy import NoiseSource
 
 
@@ -252,6 +252,49 @@ def test_likelihood_ratio_takes_frames_a_fitted_model_regressions_and_a_spread_o
     assert again.to_dict() == found.to_dict()  # the model on the members is the same
 
 
+def test_rmia_is_sharper_than_the_threshold_with_few_shadow_models():
+    X, y, X_out, y_out = table(n=200, columns=100)
+    rows, labels, member = np.vstack([X, X_out]), np.append(y, y_out), np.arange(400) < 200
+    seen = []
+    options = {"member": member, "source": NoiseSource(1)}
+    sharp = rmia(overfitted, rows, labels, shadows=8, progress=lambda *step: seen.append(step), **options)
+    blunt = membership(overfitted(X, y), X, y, X_out, y_out)
+    assert sharp.attack == "RMIA"
+    assert sharp.auc > blunt.auc + 0.05
+    assert sharp.tpr_at(0.05) > 2 * blunt.tpr_at(0.05)
+    assert seen == [(done + 1, 8) for done in range(8)]
+    # With a single pair of shadow models, there is no spread that a likelihood ratio could use.
+    fewest = rmia(overfitted, rows, labels, shadows=2, **options)
+    assert fewest.auc > blunt.auc
+
+
+def test_rmia_finds_nothing_where_nothing_was_learned():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 4)) / 4, rng.integers(0, 2, 300)
+    found = rmia(
+        lambda rows, labels: PrivateLogisticRegression(0.5).fit(rows, labels), X, y, member=rng.random(300) < 0.5
+    )
+    assert found.auc_interval[0] < 0.56
+
+
+def test_rmia_takes_regressions_margins_and_likelihoods():
+    X, y = make_regression(120, 30, noise=20.0, random_state=0)
+    member = np.arange(120) % 2 == 0
+    options = {"member": member, "shadows": 16, "source": NoiseSource(0)}
+    found = rmia(lambda rows, labels: LinearRegression().fit(rows, labels), X, y, **options)
+    assert found.auc > 0.65
+    X, y, X_out, y_out = table()
+    rows, labels, member = np.vstack([X, X_out]), np.append(y, y_out), np.arange(240) < 120
+    options = {"member": member, "source": NoiseSource(0)}
+    assert rmia(lambda rows, labels: LinearSVC(C=10.0).fit(rows, labels), rows, labels, **options).auc > 0.6
+
+    def likelihood(model, X, y):
+        return model.predict_log_proba(X)[np.arange(len(y)), y]
+
+    own = rmia(overfitted, rows, labels, score=likelihood, **options)
+    assert own.auc == pytest.approx(rmia(overfitted, rows, labels, **options).auc, abs=0.01)
+
+
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -298,6 +341,9 @@ def test_likelihood_ratio_refuses_before_any_model_is_trained(change, message):
 
     with pytest.raises(ValueError, match=message):
         likelihood_ratio(train, np.zeros((20, 2)), np.zeros(20), **{"member": np.arange(20) < 10, **change})
+    if change != {"shadows": 2}:  # which is enough for RMIA
+        with pytest.raises(ValueError, match=message):
+            rmia(train, np.zeros((20, 2)), np.zeros(20), **{"member": np.arange(20) < 10, **change})
 
 
 # ------------------------------------------------------------------------------------------------- the result

@@ -11,7 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from privet import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privet.audit.canaries import canaries, one_run_linear
 from privet.audit.one_run import OneRun, epsilon_from_guesses, one_run, p_value
-from privet.privacy import Adjacency, NoiseSource
+from privet.privacy import Adjacency, Guarantee, NoiseSource
+from privet.privacy.events import ApproximateRelease
 
 
 def randomised_response(m, epsilon, rng):
@@ -409,7 +410,8 @@ def test_counterparts_are_refused_under_add_or_remove():
     class Promised(LogisticRegression):
         def fit(self, X, y):
             super().fit(X, y)
-            self.guarantee_ = type("G", (), {"adjacency": Adjacency.ADD_OR_REMOVE, "epsilon": 1.0, "delta": 1e-5})()
+            event = ApproximateRelease(1.0, 1e-5)
+            self.guarantee_ = Guarantee.of(event, Adjacency.ADD_OR_REMOVE, 1e-5, released="weights")
             return self
 
     X, y = data()

@@ -154,6 +154,13 @@ def poisson(size: int = 20) -> Game:
     return descent_game(plan, problem((X[:-1], y[:-1])), problem((X, y)), runs=3000)
 
 
+def poisson_few() -> Game:
+    """One record without a gradient, or two of them: only a divisor that depends on the table could differ."""
+    X, y = np.zeros((2, 1)), np.zeros(2, dtype=int)
+    plan = GradientPlan(Poisson(0.5), 4, CLIP, 5.0, public_n=1)
+    return descent_game(plan, problem((X[:1], y[:1])), problem((X, y)), runs=600)
+
+
 def poisson_canary() -> Game:
     """One record among rows of zeros, which is present in only one of the tables."""
     X, y = np.zeros((4, 1)), np.zeros(4, dtype=int)
@@ -507,6 +514,12 @@ def clips_of_gradient_and_difference_swapped(monkeypatch):
 def divided_by_the_realised_batch(monkeypatch):
     noisy = Step.noisy
     monkeypatch.setattr(Step, "noisy", lambda step, total: noisy(step, total) * (10 / max(1, step.batch.size)))
+
+
+@planted(poisson_few)
+def divided_by_the_expected_batch_of_the_table(monkeypatch):
+    """The divisor is the rate times the true number of records, which is private under add-or-remove."""
+    monkeypatch.setattr(GradientPlan, "divisor", lambda plan, n: plan.sampler.nominal_size(n))
 
 
 @planted(poisson)

@@ -180,12 +180,15 @@ def threshold_before_the_noise(monkeypatch):
 @planted(peeling)
 def noise_of_choices_halved(monkeypatch):
     top = NoiseSource.top
-    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, number: top(self, scores, scale / 2, number))
+    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, *rest: top(self, scores, scale / 2, *rest))
 
 
 @planted(peeling)
 def choice_without_noise(monkeypatch):
-    monkeypatch.setattr(NoiseSource, "top", lambda self, scores, scale, number: np.sort(np.argsort(-scores)[:number]))
+    def largest(self, scores, scale, number, *claim):
+        return np.sort(np.argsort(-scores)[:number])
+
+    monkeypatch.setattr(NoiseSource, "top", largest)
 
 
 @planted(peeling)

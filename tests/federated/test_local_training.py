@@ -10,7 +10,7 @@ from torch import nn
 from privet.federated import ClientTrainer, LocalTraining
 from privet.federated.local_training import order_source
 from privet.networks import trained_weights, with_weights
-from privet.privacy.noise.source import OrderSource
+from privet.privacy.noise.orders import OrderSource
 
 
 def data(n=23, seed=0):

@@ -133,6 +133,13 @@ def test_all_engines_give_the_same_model(clients, local):
     assert same(found[0], found[2], atol=1e-5)
 
 
+def test_random_layers_are_repeatable_and_the_same_in_all_engines(clients, local):
+    model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3))
+    one, other = (run(model, clients, local, engine=engine) for engine in ("sequential", "batched"))
+    assert same(one, other)
+    assert not same(one, run(model.eval(), clients, local, engine="sequential", random_state=6))
+
+
 def test_random_state_makes_a_run_repeatable(clients, softmax, local):
     assert same(run(softmax, clients, local), run(softmax, clients, local))
     assert not same(run(softmax, clients, local), run(softmax, clients, local, random_state=6))

@@ -22,6 +22,7 @@ from privet.privacy.noise import normals, release, ziggurat
 from privet.privacy.noise.bits import CHUNK, Keystream
 from privet.privacy.noise.normals import ERROR, NormalStream
 from privet.privacy.noise.reals import LazyUniform, TailDraw, square_root
+from privet.privacy.noise.watch import Claim
 
 CHANCE = 1e-6
 FINE = 2.0**-41
@@ -208,19 +209,20 @@ def test_tail_draws_with_many_leading_zeros_are_known_precisely(second):
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_prepared_noise_is_not_used_in_two_processes(seed):
-    step = Step(np.arange(3), 1.0, NoiseSource(seed))
-    step.prepare(4)
+    values = np.zeros(1 << 15)  # few numbers are not prepared
+    step = Step(1.0, 1.0, Claim(2.0, np.arange(3), 3), NoiseSource(seed))
+    step.prepare(values.size)
     step._noise.wait()
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
-            answer = step.noisy(np.zeros(4)).tobytes()
+            answer = step.noisy(values)[:4].tobytes()
         except RuntimeError:
             answer = b"refused"
         os.write(writing, answer)
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reading, 99) != step.noisy(np.zeros(4)).tobytes()
+    assert os.read(reading, 99) != step.noisy(values)[:4].tobytes()
 
 
 def test_prepared_draws_are_refused_a_second_time():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privet.privacy.noise.source import OrderSource
+from privet.privacy.noise.orders import OrderSource
 
 
 def drawn(seed, purpose="", rows=2, n=40):
@@ -45,3 +45,16 @@ def test_bad_arguments_are_refused():
         drawn(0, rows=0)
     with pytest.raises(ValueError, match="n must"):
         drawn(0, n=0)
+
+
+def test_seeds_depend_on_key_purpose_and_unit():
+    seeds = [
+        OrderSource(0).seed(),
+        OrderSource(1).seed(),
+        OrderSource(0, "client {}", 3).seed(),
+        OrderSource(0, "client {}", 4).seed(),
+        OrderSource().seed(),
+    ]
+    assert len(set(seeds)) == 5
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert OrderSource(0, "client {}", 3).seed() == OrderSource(0, "client 3").seed()

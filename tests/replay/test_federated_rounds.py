@@ -148,6 +148,14 @@ def test_a_client_that_is_added_or_removed_moves_the_sums_of_its_rounds_only(eng
         assert 2 <= found.moved <= 3  # The replay puts it into two of the three batches.
 
 
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+def test_random_layers_of_one_client_do_not_depend_on_another(engine):
+    """With one generator for all, a client with more examples would change the dropout of those after it."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+    found = replay(simulated(model=model, engine=engine), FLEET, replaced(OTHERS["more examples"]))
+    assert not found.is_violation, found
+
+
 @pytest.mark.parametrize(("plan", "other"), [(SOME, replaced(OTHERS["huge"])), (ANYBODY, REMOVED)])
 def test_a_simulation_leaves_nothing_else_behind(plan, other, tmp_path):
     """This includes its files, scores on public data, and everything that can be reached from its result."""
@@ -225,6 +233,10 @@ def buffers_passed_on_to_the_next_client(patch):
     patch.setattr(ClientTrainer, "objective", objective)
 
 
+def one_generator_for_the_random_layers_of_all_clients(patch):
+    patch.setattr(ClientTrainer, "update", ClientTrainer._trained)
+
+
 def clients_weighed_by_their_examples(patch):
     update, add, last = ClientTrainer.update, UpdateSum.add, {}
 
@@ -269,6 +281,12 @@ HUGE = OTHERS["huge"]
 LONG = example(9, n=17)
 BUGS = [
     (buffers_passed_on_to_the_next_client, (FLEET, replaced(HUGE)), "times the bound", {"model": Centred()}),
+    (
+        one_generator_for_the_random_layers_of_all_clients,
+        (FLEET, replaced(LONG)),
+        "times the bound",
+        {"model": nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))},
+    ),
     (clients_weighed_by_their_examples, (FLEET, replaced(LONG)), "times the bound", {}),
     (divided_by_the_number_of_answers, (FLEET, replaced(None)), "weights", {}),
     (stopped_if_all_clients_fail, (ONE_LEFT, [None] * CLIENTS), "RuntimeError: All clients failed", {}),

@@ -250,7 +250,7 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert release.guarantee.event == plan.event
     assert not release.guarantee.is_conditional
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
-    for words in ("rows are bounded", "minimiser is certified", "of 12 records", "added once"):
+    for words in ("rows are bounded", "minimiser is certified", "of 12 records", "minimiser, with noise added once"):
         assert words in release.guarantee.statement(verbose=True)
     assert release.trace == {"tolerance": plan.stability.tolerance, "noise_scale": 8.0}
     assert math.isfinite(release.guarantee.epsilon)

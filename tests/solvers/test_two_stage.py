@@ -279,6 +279,13 @@ def test_bad_input_is_refused_before_anything_is_drawn(no_noise, fields, options
         solve(make(np.ones((6, 3)), np.ones(6), **fields), **options)
 
 
+def test_a_plan_for_another_problem_is_refused_before_anything_is_drawn(no_noise):
+    problem, other = (make(np.ones((6, 3)), np.ones(6), row_norm=norm) for norm in (1.0, 2.0))
+    plan = two_stage_plan(other, BUDGET, n_nonzero=2, entry_bound=None)
+    with pytest.raises(ValueError, match="made for other data or constants"):
+        two_stage(problem, Run(plan, NoiseSource()), n_nonzero=2)
+
+
 def test_centred_rows_are_refused():
     rows = BoundedRows(np.ones((6, 3)), 2.0, 1.0).centred(np.ones(3))
     with pytest.raises(ValueError, match="centred"):

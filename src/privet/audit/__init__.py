@@ -3,7 +3,7 @@
 from privet.audit.canaries import one_run_linear
 from privet.audit.distinguish import Distinguished, distinguish, from_outputs
 from privet.audit.estimators import audit_estimator
-from privet.audit.membership import Membership, likelihood_ratio, membership
+from privet.audit.membership import Membership, likelihood_ratio, membership, rmia
 from privet.audit.one_run import OneRun, one_run
 from privet.replay import Replayed, replay
 
@@ -20,4 +20,5 @@ __all__ = [
     "one_run",
     "one_run_linear",
     "replay",
+    "rmia",
 ]

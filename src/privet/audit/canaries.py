@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privet.audit.one_run import Bits, Floats, OneRun, one_run
+from privet.audit.one_run import Bits, Floats, Form, OneRun, one_run
 from privet.checks import count, positive
 from privet.privacy import Adjacency, NoiseSource
+from privet.privacy.analyses.accounting import gaussian_mu
 
 Counterpart = Literal["opposite", "zero", "nothing"]
 
@@ -116,6 +117,7 @@ def one_run_linear(
     guesses: int | tuple[int, int] | None = None,
     source: NoiseSource | None = None,
     name: str = "",
+    form: Form | None = None,
 ) -> OneRun:
     """Add canaries to a table, fit a linear estimator once, and return the lower bound on epsilon that it proves.
 
@@ -135,6 +137,9 @@ def one_run_linear(
         without a guarantee requires ``delta``.
     confidence, guesses, name
         See :func:`one_run`.
+    form : {"approximate", "gaussian"} or None
+        See :func:`one_run`. The default is "gaussian" if the claim is that of the fitted model and is Gaussian-DP, and
+        "approximate" otherwise.
 
     Formal guarantees
     -----------------
@@ -166,6 +171,8 @@ def one_run_linear(
     if guarantee is not None:
         _check_adjacency(guarantee.adjacency, counterpart)
         if claimed is None:
+            is_gaussian = gaussian_mu(guarantee.event, guarantee.adjacency) is not None
+            form = form or ("gaussian" if is_gaussian else "approximate")
             claimed = guarantee.epsilon if delta is None else guarantee.epsilon_at(delta)
         delta = guarantee.delta if delta is None else delta
     if delta is None:
@@ -182,6 +189,7 @@ def one_run_linear(
         guesses=guesses,
         claimed=claimed,
         name=name or type(estimator).__name__,
+        form=form or "approximate",
     )
 
 

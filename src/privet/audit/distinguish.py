@@ -1,10 +1,9 @@
 """The distinguishing game: run a mechanism many times on two neighbouring datasets, and try to tell the outputs apart.
 
 The success of the attack refutes every guarantee under which no attack could be as successful. The attack (a direction
-and a threshold) is chosen on one half of the runs and measured on the other half.
+and a threshold) is chosen on some of the runs and measured on others.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privet.audit.betting import design_bet, mu_from_bets
 from privet.audit.bounds import (
     Rates,
     as_json,
+    check_confidence,
     epsilon_from_rates,
-    mu_from_distance,
-    mu_from_rates,
+    mus_from_counts,
     standardised_distance,
 )
-from privet.checks import count, probability
+from privet.checks import count
 from privet.privacy import Guarantee, NoiseSource
 from privet.privacy.analyses.accounting import gaussian_mu
 from privet.privacy.analyses.gaussian import gdp_epsilon
@@ -31,9 +31,9 @@ Mechanism = Callable[[Any, NoiseSource], ArrayLike]
 
 # Deltas, besides the claimed one, at which a claim that is not Gaussian is tested.
 _DELTAS = (0.3, 0.2, 0.1, 0.05, 0.02, 0.005)
-_CLIP = 4.0  # standard deviations: scores are clipped, so that means of thousands of them are nearly normal
+_CLIP = 4.0  # standard deviations: scores are clipped, so that the choice of an attack does not rest on outliers
 _LEAST_RUNS = 100
-_CLEARLY = 1.3  # error rates are used instead of means only if their bound on mu is larger by this factor
+_LEAST_TRAINING = 25  # runs from which the first attack of a Gaussian claim is learned, if there are enough
 _RUNS_PER_COLUMN = 20  # from this number on, covariances are estimated well enough
 _RIDGE = 1e-6
 _CAUTION = 0.99  # confidence with which thresholds are compared, because the best of many is partly luck
@@ -137,8 +137,8 @@ def distinguish(
     Formal guarantees
     -----------------
     If the mechanism satisfies the guarantee, ``is_violation`` is true with a probability of at most 1 - confidence.
-    This is exact for Clopper-Pearson limits and holds up to a normal approximation if ``form`` names a distance of
-    means. "consistent" is not a proof, because another pair of datasets or another attack may show more.
+    This holds for any number of runs and whatever is released. "consistent" is not a proof, because another pair of
+    datasets or another attack may show more.
     """
     if count("runs", runs) < _LEAST_RUNS:
         raise ValueError(f"An audit needs at least {_LEAST_RUNS} runs per dataset, got {runs}.")
@@ -157,38 +157,28 @@ def from_outputs(
     firsts: ArrayLike, seconds: ArrayLike, *, guarantee: Guarantee, confidence: float = 0.95, name: str = ""
 ) -> Distinguished:
     """Return the result of a game from outputs that exist already, one row per run. See :func:`distinguish`."""
-    probability("confidence", confidence)
-    halves = [_halves(outputs) for outputs in (firsts, seconds)]
-    (attack_firsts, held_firsts), (attack_seconds, held_seconds) = halves
-    if held_firsts.shape[1] != held_seconds.shape[1]:
+    check_confidence(confidence)
+    first, second = _checked(firsts), _checked(seconds)
+    if first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"Runs on the first dataset release {held_firsts.shape[1]} numbers, but runs on the second release "
-            f"{held_seconds.shape[1]}. All runs must release the same number."
+            f"Runs on the first dataset release {first.shape[1]} numbers, but runs on the second release "
+            f"{second.shape[1]}. All runs must release the same number."
         )
-    runs = len(attack_firsts) + len(held_firsts)
-    scores = [_attack(attack_firsts, attack_seconds), _attack(held_firsts, held_seconds)]
-    trained = _Scored(scores[0](attack_firsts), scores[0](attack_seconds))
-    held = _Scored(scores[0](held_firsts), scores[0](held_seconds))
-    threshold = trained.best_threshold()
-    rates = held.rates(threshold)
+    (attack_firsts, held_firsts), (attack_seconds, held_seconds) = _cut(first, [2]), _cut(second, [2])
+    score = _attack(attack_firsts, attack_seconds)
+    trained = _Scored(score(attack_firsts), score(attack_seconds))
+    held = _Scored(score(held_firsts), score(held_seconds))
+    rates = held.rates(trained.best_threshold())
     common: dict[str, Any] = {
         "confidence": confidence,
-        "runs": runs,
+        "runs": len(first),
         "true_positive_rate": rates.true_positives / rates.seconds,
         "false_positive_rate": rates.false_positives / rates.firsts,
         "name": name,
     }
     if gaussian_mu(guarantee.event, guarantee.adjacency) is not None:
-        # Exchanging the roles of the two halves gives a second estimate. The two estimates are averaged.
-        crossed = _Scored(scores[1](attack_firsts), scores[1](attack_seconds))
-        by_scores = _from_distances([held.distance(), crossed.distance()], confidence)
-        by_rates = mu_from_rates(rates, confidence)
-        promised = mu_from_rates(trained.rates(threshold), _CAUTION)
-        prefers_scores = _from_distances([trained.distance()], confidence) * _CLEARLY >= promised
-        mu = by_scores if prefers_scores else by_rates
-        form = "distance of means (Gaussian DP)" if prefers_scores else "error rates (Gaussian DP)"
-        bound = gdp_epsilon(mu, guarantee.delta) if mu < math.inf else math.inf
-        return Distinguished(guarantee.epsilon, guarantee.delta, bound, form=form, **common)
+        bound = gdp_epsilon(_mu_by_betting(first, second, confidence), guarantee.delta)
+        return Distinguished(guarantee.epsilon, guarantee.delta, bound, form="betting (Gaussian DP)", **common)
     delta = _most_telling_delta(guarantee, trained)
     cut = trained.best_threshold(delta)
     rates = held.rates(cut)
@@ -201,14 +191,37 @@ def from_outputs(
     return Distinguished(claimed, delta, bound, form="error rates (Clopper-Pearson)", **common)
 
 
-def _halves(outputs: ArrayLike) -> tuple[Floats, Floats]:
+def _checked(outputs: ArrayLike) -> Floats:
     array = np.asarray(outputs, dtype=np.float64)
     array = array.reshape(len(array), -1) if array.size else array.reshape(0, 0)
     if len(array) < _LEAST_RUNS or array.shape[1] == 0:
         raise ValueError(f"An audit needs at least {_LEAST_RUNS} runs per dataset, and at least one released number.")
     if not np.isfinite(array).all():
         raise ValueError("A run released NaN or infinity.")
-    return array[: len(array) // 2], array[len(array) // 2 :]
+    return array
+
+
+def _cut(outputs: Floats, parts: list[int]) -> list[Floats]:
+    """Return the outputs cut at the given fractions of their length, each of them one over an integer."""
+    return np.split(outputs, [len(outputs) // part for part in parts])
+
+
+def _mu_by_betting(firsts: Floats, seconds: Floats, confidence: float) -> float:
+    """Return a lower bound on mu. Each part of the runs is bet on with the attack that the runs before it suggest.
+
+    The parts double in length, so that all runs but the first eighth count.
+    """
+    enough = min(len(firsts), len(seconds)) >= 8 * _LEAST_TRAINING
+    parts = [8, 4, 2] if enough else [4, 2]
+    pieces = list(zip(_cut(firsts, parts), _cut(seconds, parts), strict=True))
+    rounds = sum(min(map(len, piece)) for piece in pieces[1:])
+    bets = []
+    for place, (first, second) in enumerate(pieces[1:], 1):
+        known = [np.concatenate(part) for part in zip(*pieces[:place], strict=True)]
+        score = _attack(*known)
+        bet = design_bet(score(known[0]), score(known[1]), rounds, confidence)
+        bets.append((bet, bet.gains(score(first), score(second))))
+    return mu_from_bets(bets, confidence)
 
 
 @dataclass(frozen=True)
@@ -222,19 +235,15 @@ class _Scored:
         positives = int(np.sum(self.seconds > threshold)), int(np.sum(self.firsts > threshold))
         return Rates(*positives, len(self.seconds), len(self.firsts))
 
-    def distance(self) -> tuple[float, float]:
-        return standardised_distance(self.firsts, self.seconds)
-
     def best_threshold(self, delta: float | None = None) -> float:
         """Return the threshold with the largest lower bound: on mu, or on epsilon if ``delta`` is given."""
         edge = 0.05 if delta is None else 0.003
         places = np.quantile(np.concatenate([self.firsts, self.seconds]), np.linspace(edge, 1 - edge, 100))
-
-        def proof(place: float) -> float:
-            rates = self.rates(place)
-            return mu_from_rates(rates, _CAUTION) if delta is None else epsilon_from_rates(rates, delta, _CAUTION)
-
-        return float(max(places, key=proof))
+        if delta is None:
+            hits, alarms = (np.sum(scores[:, None] > places, axis=0) for scores in (self.seconds, self.firsts))
+            proofs = mus_from_counts(hits, alarms, len(self.seconds), len(self.firsts), _CAUTION)
+            return float(places[np.argmax(proofs)])
+        return float(max(places, key=lambda place: epsilon_from_rates(self.rates(place), delta, _CAUTION)))
 
 
 def _attack(firsts: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
@@ -280,13 +289,6 @@ def _bounded(score: Callable[[Floats], Floats], firsts: Floats, seconds: Floats)
     pooled = np.concatenate([score(firsts), score(seconds)])
     low, high = np.median(pooled) - _CLIP * pooled.std(), np.median(pooled) + _CLIP * pooled.std()
     return lambda outputs: np.clip(score(outputs), low, high)
-
-
-def _from_distances(distances: list[tuple[float, float]], confidence: float) -> float:
-    """Return the lower bound on mu from several estimates, none of them measured on the runs that chose its attack."""
-    t = float(np.mean([distance for distance, _ in distances]))
-    error = math.hypot(*(error for _, error in distances)) / len(distances)
-    return mu_from_distance(t, error, confidence)
 
 
 def _most_telling_delta(guarantee: Guarantee, trained: _Scored) -> float:

@@ -1,9 +1,10 @@
 """Membership attacks: tell apart the rows that a model was trained on and the rows that it was not trained on.
 
 The threshold attack of Yeom et al., "Privacy Risk in Machine Learning" (2018), needs only the model. The
-likelihood-ratio attack of Carlini et al., "Membership Inference Attacks From First Principles" (2022), trains further
-models and is much stronger. Both measure how much this model reveals about these rows. Neither bounds epsilon, which is
-about the worst case. For that, use :func:`privet.audit.distinguish` and :func:`privet.audit.one_run`.
+likelihood-ratio attack of Carlini et al., "Membership Inference Attacks From First Principles" (2022), and RMIA of
+Zarifzadeh, Liu and Shokri, "Low-Cost High-Power Membership Inference Attacks" (2024), train further models and are much
+stronger. All measure how much this model reveals about these rows. None bounds epsilon, which is about the worst case.
+For that, use :func:`privet.audit.distinguish` and :func:`privet.audit.one_run`.
 """
 
 from collections.abc import Callable
@@ -12,21 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from privet.audit.bounds import check_confidence
 from privet.audit.roc import auc_interval, delong, roc_curve
-from privet.audit.row_scores import (
-    Bits,
-    Floats,
-    Score,
-    checked_labels,
-    checked_scores,
-    finite_scores,
-    fit_of,
-    log_odds,
-    rows_of,
-)
-from privet.checks import count, probability
+from privet.audit.row_scores import Bits, Floats, Score, checked_scores, finite_scores, fit_of, log_odds
+from privet.audit.shadow_models import log_likelihoods, shadow_game
+from privet.checks import probability
 from privet.privacy import NoiseSource
 
 if TYPE_CHECKING:
@@ -200,30 +193,51 @@ def likelihood_ratio(
     progress : callable or None
         Called with the number of trained models and the total number.
     """
-    labels, bits = checked_labels("X and y", X, y), np.asarray(member)
-    n = len(labels)
-    if bits.dtype != np.bool_ or bits.shape != (n,):
-        raise ValueError(f"member must contain one bool per row, {n} in total.")
-    if bits.all() or not bits.any():
-        raise ValueError("member must be True for some rows and False for others.")
-    if count("shadows", shadows, at_least=_LEAST_SHADOWS) % 2:
-        raise ValueError(f"shadows must be even, got {shadows}. Shadow models come in pairs with complementary halves.")
-    attack, source = score or log_odds, source or NoiseSource()
-    target = train(rows_of(X, bits), rows_of(y, bits)) if model is None else model
-    observed = checked_scores("X and y", attack, target, X, labels)
-    taught: Bits = np.empty((shadows, n), dtype=bool)
-    scores: Floats = np.empty((shadows, n))
-    for shadow in range(shadows):
-        if shadow % 2 == 0:
-            taught[shadow] = source.permutation(n) < n // 2
-        else:  # the complement, so that each row is in exactly half of the shadow models
-            taught[shadow] = ~taught[shadow - 1]
-        fitted = train(rows_of(X, taught[shadow]), rows_of(y, taught[shadow]))
-        scores[shadow] = checked_scores("X and y", attack, fitted, X, labels)
-        if progress is not None:
-            progress(shadow + 1, shadows)
-    ratio = _log_density(observed, scores, taught) - _log_density(observed, scores, ~taught)
-    return Membership.of(ratio[bits], ratio[~bits], confidence=confidence, attack="likelihood-ratio")
+    game = shadow_game(
+        train, X, y, member, shadows, score or log_odds, model, source, progress, at_least=_LEAST_SHADOWS
+    )
+    ratio = _log_density(game.observed, game.scores, game.taught) - _log_density(
+        game.observed, game.scores, ~game.taught
+    )
+    return Membership.of(ratio[game.member], ratio[~game.member], confidence=confidence, attack="likelihood-ratio")
+
+
+def rmia(
+    train: Callable[[Any, Any], Any],
+    X: Any,
+    y: Any,
+    *,
+    member: ArrayLike,
+    model: Any = None,
+    shadows: int = 8,
+    score: Score | None = None,
+    confidence: float = 0.95,
+    source: NoiseSource | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Membership:
+    """Attack a model by how much more likely it finds a row's label than shadow models do on average (RMIA).
+
+    The likelihood of each row's label under the model is divided by its mean under shadow models, half of which were
+    trained with the row. A row's score is the share of all rows whose ratio is smaller. No distribution is fitted, so
+    few shadow models suffice, while :func:`likelihood_ratio` needs dozens for its full strength.
+
+    Parameters
+    ----------
+    train, X, y, member, model, source, progress
+        See :func:`likelihood_ratio`.
+    shadows : int
+        Number of shadow models, which must be even, because they come in pairs with complementary halves.
+    score : callable or None
+        ``score(model, X, y)`` returns the log-likelihood of each row's label. If None, it is computed from
+        ``predict_proba``, or from the margin of ``decision_function`` or the residual of a regression.
+    """
+    game = shadow_game(train, X, y, member, shadows, score or log_odds, model, source, progress, at_least=2)
+    observed, scores = game.observed, game.scores
+    if score is None:
+        observed, scores = log_likelihoods(game)
+    ratios = observed - (logsumexp(scores, axis=0) - np.log(len(scores)))
+    shares = np.searchsorted(np.sort(ratios), ratios) / len(ratios)
+    return Membership.of(shares[game.member], shares[~game.member], confidence=confidence, attack="RMIA")
 
 
 def _log_density(observed: Floats, scores: Floats, chosen: Bits) -> Floats:

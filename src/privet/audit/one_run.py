@@ -2,25 +2,31 @@
 
 The method is that of Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023). One fit replaces
 thousands, because every canary is a repetition. The bound is valid for any model, but it is weaker: for Gaussian noise
-it stays well below the epsilon that :func:`privet.audit.distinguish` finds.
+it stays well below the epsilon that :func:`privet.audit.distinguish` finds. For claims of Gaussian DP,
+:mod:`privet.audit.gaussian_guesses` proves more from the same guesses.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from privet.audit.bounds import as_json, binomial_tail, check_confidence, clopper_pearson
+from privet.audit.gaussian_guesses import mu_from_guesses
 from privet.checks import count, delta_value, nonnegative
+from privet.privacy.analyses.gaussian import gdp_epsilon
 
 Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 
+Form = Literal["approximate", "gaussian"]
+
 _COARSENESS = 3  # each number of guesses that is tried is a third of the previous one
 _LEAST_GUESSES = 12
+_GAUSSIAN_SHARE = 5  # one guess for this many canaries is nearly best at all epsilons and numbers of canaries
 _BISECTIONS = 50
 
 
@@ -31,7 +37,8 @@ class OneRun:
     Attributes
     ----------
     lower_bound : float
-        With ``confidence``, the training is not (epsilon, delta)-DP for any epsilon below this.
+        With ``confidence``, the training is not (epsilon, delta)-DP for any epsilon below this. For the form
+        "gaussian", it is not mu-GDP for any mu whose epsilon at ``delta`` is below this.
     delta, confidence : float
         Delta and confidence of the bound.
     canaries, guesses, correct : int
@@ -42,6 +49,8 @@ class OneRun:
         The epsilon that the model's guarantee states at ``delta``, if there is one.
     name : str
         Name of the audited model.
+    form : str
+        The kind of guarantee that is bounded, "approximate" or "gaussian".
     """
 
     lower_bound: float
@@ -53,6 +62,7 @@ class OneRun:
     tried: int = 1
     claimed: float | None = None
     name: str = ""
+    form: Form = "approximate"
 
     @property
     def is_violation(self) -> bool:
@@ -78,7 +88,8 @@ class OneRun:
         claim = "nothing" if self.claimed is None else f"epsilon {self.claimed:.4g} at delta {self.delta:.3g}"
         return (
             f"{name}{self.verdict}\n  claimed: {claim}\n"
-            f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, one run\n"
+            f"  measured: epsilon at least {self.lower_bound:.4g}, confidence {self.confidence:.4g}, one run"
+            f"{', if the training is Gaussian-DP' if self.form == 'gaussian' else ''}\n"
             f"  {self.correct:,} of {self.guesses:,} guesses were right ({self.correct / self.guesses:.1%}), with "
             f"{self.canaries:,} canaries; {self.tried} choices of the number of guesses were tried, and this is the "
             "best"
@@ -158,6 +169,7 @@ def one_run(
     guesses: int | tuple[int, int] | None = None,
     claimed: float | None = None,
     name: str = "",
+    form: Form = "approximate",
 ) -> OneRun:
     """Guess from their scores which canaries were included, and return the lower bound on epsilon that this proves.
 
@@ -176,33 +188,46 @@ def one_run(
         Number of guesses: half of them "in" for the highest scores and half "out" for the lowest. A pair gives the two
         numbers. No guess is made about the other canaries, because guesses near the middle are poor. None tries all
         canaries (split where the scores separate best), a third of them, a ninth, and so on. Each is tested with its
-        share of 1 - confidence.
+        share of 1 - confidence. For the form "gaussian", None guesses a fifth of the coins.
     claimed : float or None
         The epsilon that is claimed at ``delta``.
     name : str
         Name of the audited model, for the report.
+    form : {"approximate", "gaussian"}
+        "approximate" bounds the epsilon of an (epsilon, delta) guarantee. "gaussian" bounds the mu of a Gaussian-DP
+        guarantee, and from it the epsilon at ``delta``, which is larger. It refutes claims of Gaussian DP only.
 
     Formal guarantees
     -----------------
     If the training is (epsilon, delta)-DP with respect to flipping any one coin, ``lower_bound`` exceeds epsilon with a
     probability of at most 1 - confidence. This follows from :func:`p_value` and a union bound over the numbers of
-    guesses.
+    guesses. For the form "gaussian" the condition is that the training is mu-GDP with respect to flipping any one coin,
+    and epsilon is that of mu at ``delta``. It follows from :func:`privet.audit.gaussian_guesses.mu_from_guesses`.
     """
+    if form not in ("approximate", "gaussian"):
+        raise ValueError(f"form must be 'approximate' or 'gaussian', got {form!r}.")
+    if form == "gaussian" and delta_value(delta) == 0:
+        raise ValueError("form='gaussian' needs a positive delta, because Gaussian DP gives no epsilon at delta 0.")
     values, bits = _checked(scores, included)
     m = len(bits)
     order = np.argsort(-values, kind="stable")  # ties are broken by position, which is independent of the coins
+    if guesses is None and form == "gaussian":
+        guesses = max(1, m // _GAUSSIAN_SHARE)
     splits = _splits(values[order], guesses)
     each = 1 - (1 - check_confidence(confidence)) / len(splits)
     hits = bits[order]
     best: tuple[float, int, int] | None = None
     for ins, outs in splits:
         correct = int(hits[:ins].sum()) + outs - int(hits[m - outs :].sum())
-        bound = epsilon_from_guesses(correct, ins + outs, m, delta, each)
+        if form == "gaussian":
+            bound = gdp_epsilon(mu_from_guesses(correct, ins + outs, m, each), delta)
+        else:
+            bound = epsilon_from_guesses(correct, ins + outs, m, delta, each)
         if best is None or bound > best[0]:
             best = bound, ins + outs, correct
     assert best is not None
     claim = None if claimed is None else float(claimed)
-    return OneRun(best[0], float(delta), float(confidence), m, best[1], best[2], len(splits), claim, name)
+    return OneRun(best[0], float(delta), float(confidence), m, best[1], best[2], len(splits), claim, name, form)
 
 
 def _splits(ordered: Floats, guesses: int | tuple[int, int] | None) -> list[tuple[int, int]]:

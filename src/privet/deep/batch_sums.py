@@ -1,7 +1,7 @@
 """The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ class BatchSums:
     dtype : torch.dtype
         The format of private gradients: single precision, or double if a parameter has it. Sums of large batches are in
         double precision until noise is added.
+    max_batch : int or None
+        As given.
     checked : Checked or None
         The result of the check of the first batch; None until a batch has been checked.
 
@@ -52,6 +54,8 @@ class BatchSums:
     sums, including those over several parts and processes. The room depends on public numbers only. The larger a batch
     is, the fewer examples are added in one product, so that the errors always fit (docs/proofs.md, section 24).
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"checked"})
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class BatchSums:
     ) -> None:
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
-        self._max_batch = None if max_batch is None else count("max_batch", max_batch)
+        self.max_batch = None if max_batch is None else count("max_batch", max_batch)
         doubles = [each.dtype is torch.float64 for each in parameters]
         self.dtype = torch.float64 if any(doubles) else torch.float32
         self._narrowest = torch.float64 if all(doubles) else torch.float32
@@ -84,7 +88,7 @@ class BatchSums:
 
     @property
     def counters(self) -> frozenset[str]:
-        """Names of buffers that every forward pass changes in the same way, whatever the examples are."""
+        """Names of buffers and attributes that every forward pass changes in the same way."""
         return frozenset() if self.checked is None else self.checked.counters
 
     def total(
@@ -108,7 +112,7 @@ class BatchSums:
         while_summing : callable
             Called before gradients are added up.
         """
-        size, part = len(targets), self._max_batch or max(len(targets), 1)
+        size, part = len(targets), self.max_batch or max(len(targets), 1)
         error = reserved_share(expected, self._narrowest) / 2 / self._processes
         summation = Summation.within(error, size, self._narrowest)
         left = room(expected, self._narrowest)

@@ -6,7 +6,7 @@ Everything else in training is the same for both.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.deep.clipping import BatchGradients
+from privet.deep.fingerprint import checksum
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.plans.samplers import FixedOrder
 from privet.privacy import Guarantee, NoiseSource, enforced
@@ -231,6 +232,18 @@ class Recursive(GradientEstimator):
             self._before = [state[f"before.{i}"] for i in range(len(self._parameters))]
 
 
+def shrinking(layers: Sequence[Tensor], optimizer: torch.optim.Optimizer, max_move: float | None) -> float:
+    """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm)).
+
+    With several parameter groups, the largest learning rate counts.
+    """
+    if max_move is None:
+        return 1.0
+    rate = max(float(group["lr"]) for group in optimizer.param_groups)
+    move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
+    return min(1.0, max_move / move) if move > 0 else 1.0
+
+
 class SpentEpsilon:
     """The epsilon that a training has spent, for its progress bar.
 
@@ -280,8 +293,8 @@ def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> I
 
 @contextmanager
 def _moved_to(values: list[Tensor], parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Give parameters other values while the context lasts."""
-    kept = [parameter.data for parameter in parameters]
+    """Give parameters other values while the context lasts. Raise if the forward pass changes these values."""
+    kept, before = [parameter.data for parameter in parameters], [checksum(value) for value in values]
     try:
         for parameter, value in zip(parameters, values, strict=True):
             parameter.data = value
@@ -289,6 +302,11 @@ def _moved_to(values: list[Tensor], parameters: list[nn.Parameter]) -> Iterator[
     finally:
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.data = value
+    if [checksum(value) for value in values] != before:
+        raise ValueError(
+            "The forward pass of the model changed parameters at the previous point of recursive momentum. Only the "
+            "optimizer may do so. Leave out options such as max_norm."
+        )
 
 
 @contextmanager

@@ -37,10 +37,18 @@ def mates_of(example: Batch, others: Callable[[], Batch]) -> Iterator[Batch]:
         candidates = [tuple(each[place : place + 1] for each in given) for place in range(len(given[-1]))]
     else:  # The caller transforms the examples of the dataset.
         candidates = []
+    yield from (each for each in candidates if are_distinct([example, each]))
+    yield from changed_copies(example)
+
+
+def changed_copies(example: Batch) -> Iterator[Batch]:
+    """Yield copies of an example with other inputs, and with another or the same target."""
     *inputs, target = example
     for change in (_rolled, _halved, _shifted):
-        candidates += [(*map(change, inputs), other) for other in (_other(target), target)]
-    yield from (each for each in candidates if are_distinct([example, each]))
+        for other in (_other(target), target):
+            changed = (*map(change, inputs), other)
+            if are_distinct([example, changed]):
+                yield changed
 
 
 def _rolled(values: Tensor) -> Tensor:

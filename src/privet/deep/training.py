@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from privet.deep import checkpoint
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.changes import Changes
+from privet.deep.check import Prepare, check
 from privet.deep.datasets import collated
-from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon
+from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon, shrinking
 from privet.deep.model_checks import (
     check_finite,
     check_model,
@@ -25,10 +26,12 @@ from privet.deep.model_checks import (
 )
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
+from privet.global_generators import seed_torch
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.progress import status_bar
+from privet.replay import Replayed
 from privet.run_files import RunFiles
 
 _LARGE = 280
@@ -56,6 +59,8 @@ class PrivateTraining:
     the denoiser and schedulers do with the result is post-processing. :attr:`guarantee` covers the steps made so far,
     in this process and in those that it was resumed from.
     """
+
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"dataset", "_step", "_drawn", "_last_loss"})
 
     def __init__(
         self,
@@ -239,7 +244,7 @@ class PrivateTraining:
         layers = self._split(gradient)
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
-        shrink = self._shrink(layers)
+        shrink = shrinking(layers, self.optimizer, self._max_move)
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
         self.optimizer.step()
@@ -249,13 +254,27 @@ class PrivateTraining:
         """Return the part of a flat vector that belongs to each parameter."""
         return list(flat.split([parameter.numel() for parameter in self._parameters]))
 
-    def _shrink(self, layers: Sequence[Tensor]) -> float:
-        """Return the factor of DP-SRM's adaptive step: min(1, max_move / (learning rate times norm))."""
-        if self._max_move is None:
-            return 1.0
-        rate = max(float(group["lr"]) for group in self.optimizer.param_groups)
-        move = rate * float(torch.stack([layer.norm() for layer in layers]).norm())
-        return min(1.0, self._max_move / move) if move > 0 else 1.0
+    def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
+        """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
+
+        Call it before a long training. It works on copies of the model, the optimizer and the loss, and on a few
+        examples of the dataset, to which unusual ones are added. It spends no budget and changes nothing. Its result is
+        for the holder of the data only.
+
+        Parameters
+        ----------
+        steps, examples : int
+            Number of steps of each replay, and number of examples.
+        prepare : callable or None
+            What the training loop does to a batch before :meth:`step`, for instance moving it to another device. It
+            must not draw random numbers.
+
+        Returns
+        -------
+        list of Replayed
+            What was found for each added or removed example. None of it is a violation.
+        """
+        return check(self, steps=steps, examples=examples, prepare=prepare)
 
     # --------------------------------------------------------------------------------------------- save and resume
 
@@ -277,12 +296,14 @@ class PrivateTraining:
         Notes
         -----
         The noise generator is not saved, because its state would let a reader of the file subtract the noise. A resumed
-        run draws from a new stream.
+        run draws from a new stream. torch's generator is seeded anew before it is saved, because its state would show
+        how many random masks were drawn, and thus the sizes of batches.
         """
         if not self._processes.is_first:
             return
         self._files.begin(path)
         self._files.settle(self.steps_spent)
+        seed_torch(NoiseSource(self._seed, purpose=f"torch, saved at {self.steps_spent} steps").below(10**15))
         state = {
             **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from privet.checks import count, nonnegative, positive, probability
 from privet.federated.clients import Data
+from privet.global_generators import seeded_alike
 from privet.networks import (
     LocalSGD,
     Loss,
@@ -27,7 +28,7 @@ from privet.networks import (
     trained_parameters,
 )
 from privet.networks.norms import wide
-from privet.privacy.noise.source import OrderSource
+from privet.privacy.noise.orders import OrderSource
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,17 @@ class ClientTrainer:
         torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
 
     def update(self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource) -> Weights:
-        """Return one client's update: its model after local training, minus the global model."""
+        """Return one client's update: its model after local training, minus the global model.
+
+        Random layers, such as dropout, draw from generators that are seeded for this client alone. Otherwise what one
+        client draws would change the numbers that the next client gets, and thus its update.
+        """
+        with seeded_alike(source.seed()):
+            return self._trained(weights, data, rounds_done, source)
+
+    def _trained(
+        self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource
+    ) -> Weights:
         begun = self.start(weights)
         sgd = self.sgd(rounds_done)
         moved = TensorDisplacement.zero(begun)

@@ -119,8 +119,8 @@ def simulate(
         Number of rounds between two evaluations. The last round is always evaluated.
     engine : {"auto", "batched", "processes", "sequential"}
         How clients are trained: several in one batched computation, in worker processes, or one after another.
-        ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors,
-        except for models with random layers such as dropout.
+        ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors.
+        Models with random layers, such as dropout, are always trained one client at a time.
     workers : int or None
         Number of worker processes; None uses one per processor.
     random_state : int or None

@@ -52,6 +52,7 @@ class BoundedRows:
     def __init__(self, X: Any, row_norm: float, intercept: float = 0.0) -> None:
         if X.dtype not in (np.float32, np.float64):
             raise TypeError(f"rows must be float32 or float64, not {X.dtype}")
+        check_number_of_rows(X.shape[0])  # before any copy, which would be as large as the data
         if sparse.issparse(X):
             X = stored_once(sparse.csr_array(X, dtype=np.float64))
         else:
@@ -60,7 +61,6 @@ class BoundedRows:
                 X = np.ascontiguousarray(X)
         if not SMALLEST_NORM <= row_norm <= LARGEST_NORM:
             raise ValueError(f"the norm of rows must lie in [{SMALLEST_NORM:g}, {LARGEST_NORM:g}], got {row_norm:g}")
-        check_number_of_rows(X.shape[0])
         norms = row_norms(X)
         if not np.isfinite(norms).all() and not np.isfinite(X.data if sparse.issparse(X) else X).all():
             raise ValueError("The rows contain NaN or infinity. Drop these rows, or fill them with a public constant.")

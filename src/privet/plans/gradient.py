@@ -19,6 +19,8 @@ from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 from privet.privacy.noise.watch import Claim
 
+_FEW = 1 << 14  # numbers that are drawn in about the time that a thread takes to start
+
 
 @dataclass(frozen=True)
 class GradientPlan:
@@ -256,9 +258,10 @@ class Step:
     def prepare(self, size: int) -> None:
         """Start to draw the noise of ``size`` numbers in another thread, while their sum is computed.
 
-        The noise does not depend on the sum.
+        The noise does not depend on the sum. If the numbers are few, they are drawn later instead, because starting a
+        thread would take longer.
         """
-        if self._is_open and self._noise is None:
+        if self._is_open and self._noise is None and size > _FEW:
             self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
 
     def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from privet.privacy.guarantees.guarantee import Guarantee
-from privet.privacy.noise.source import NoiseSource, OrderSource
+from privet.privacy.noise.orders import OrderSource
+from privet.privacy.noise.source import NoiseSource
 from privet.replay.array_digests import array_digest, tensor_digest
 
 _OPAQUE = (

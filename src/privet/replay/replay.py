@@ -109,10 +109,10 @@ def replay(
         process. If threads train at the same time, their noise sources need different purposes.
     data, neighbour : dataset
         Two datasets that differ in one unit: arrays or a tuple of them, a table, or a sequence such as a list of
-        clients. The unit may be replaced, added or removed, and the others may have moved to other places.
+        clients. The unit is replaced, or added or removed, as the guarantee says. The others may have moved to other
+        places.
     guarantee : Guarantee or None
-        The claim. None takes the guarantees in what ``train`` returns, composed. Under replace-one adjacency one unit
-        must be replaced, and under add-or-remove adjacency one must be added or removed.
+        The claim. None takes the guarantees in what ``train`` returns, composed.
     folder : path or None
         A folder into which ``train`` writes. Its files are compared, too. Before the second run it is restored to what
         it was before the first one.
@@ -153,6 +153,10 @@ def replay(
         if first.error is not None and not recorder.draws:
             cause = str(first.error).strip() or type(first.error).__name__
             raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
+        sources = sum(any(draw.scale > 0 for draw in each) for each in recorder.draws.values())
+        claim = guarantee or _common(first.guarantees, sources)
+        if claim is not None:
+            units.check_neighbours(claim.adjacency)
         restore()
         player = Player(recorder)
         with watching(player):
@@ -162,10 +166,6 @@ def replay(
         drawn = len(recorder.all_draws)
         problems.append(f"the second run draws {drawn - player.left} times, and the first one {drawn} times")
     problems += [str(move) for move in player.moves if move.is_too_far]
-    sources = sum(any(draw.scale > 0 for draw in each) for each in recorder.draws.values())
-    claim = guarantee or _common(first.guarantees, sources)
-    if claim is not None:
-        _check_neighbours(units, claim)
     spent = None if claim is None else spent_share(player.moves, claim)
     if spent is not None and spent > 1 + 1e-9:
         problems.append(f"all releases together move by {spent:.6g} times what the guarantee accounts for")
@@ -232,19 +232,6 @@ def _common(guarantees: Sequence[Guarantee], sources: int) -> Guarantee | None:
     if len(counted) <= 1:
         return counted[0] if counted else None
     return compose(counted, delta=max(each.delta for each in counted))
-
-
-def _check_neighbours(units: Units, claim: Guarantee) -> None:
-    """Raise if the datasets are no neighbours in the sense of the guarantee."""
-    is_replaced = units.mine is not None and units.other is not None
-    is_equal = units.mine is None and units.other is None
-    if not units.are_known or is_equal or is_replaced == (claim.adjacency is Adjacency.REPLACE_ONE):
-        return
-    found = "One unit is replaced" if is_replaced else "One unit is added or removed"
-    raise ValueError(
-        f"{found} between the datasets, but neighbours in the sense of the guarantee differ otherwise "
-        f"(adjacency {claim.adjacency.value!r}). Pass such neighbours."
-    )
 
 
 def spent_share(moves: Sequence[Move], claim: Guarantee) -> float | None:

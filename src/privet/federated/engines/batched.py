@@ -28,6 +28,7 @@ from privet.networks.norms import wide
 Gradients = Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDict]
 """Takes parameters, inputs, targets and weights of examples, one row per client, and returns the gradients."""
 
+_RANDOM = "randomness"  # occurs in the error of vmap about a random operation
 _MAX_STACKED = 1 << 24  # scalars in stacked parameters: 64 MB in float32, and a few times as much in total
 _MAX_CLIENTS = 64  # larger batches are hardly faster, and the data of a whole batch is in memory
 
@@ -43,6 +44,7 @@ class Batched(Engine):
         self._softmax = softmax_layer(trainer)
         self._gradients = _vmap_gradients(trainer) if self._softmax is None else softmax_gradients(self._softmax)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
+        self._is_random = False  # until a random layer is found
         self._at_once = max(1, min(_MAX_CLIENTS, _MAX_STACKED // size))
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
@@ -60,11 +62,18 @@ class Batched(Engine):
         A client that fails must not determine how the others are trained. Their rounding would depend on it, and
         training that amplifies rounding errors would change the sum by far more than one clipped update. Therefore the
         others are trained together again, without the failed clients.
+
+        Random layers cannot be trained together, because the numbers that one client gets would depend on the others.
         """
+        if self._is_random:
+            return one_by_one(self, weights, rounds_done, fetched)
         try:
             return self._together(weights, rounds_done, fetched)
         except Exception as error:  # training each client alone shows which of them fail
             alone = one_by_one(self, weights, rounds_done, fetched)
+            if isinstance(error, RuntimeError) and _RANDOM in str(error):
+                self._is_random = True
+                return alone
             failed = [(client, answer) for client, answer in alone if isinstance(answer, Exception)]
             if not failed:
                 warnings.warn(
@@ -217,5 +226,5 @@ def _vmap_gradients(trainer: ClientTrainer) -> Gradients:
     def mean(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> Tensor:
         return (trainer.objective(parameters, inputs, targets) * weights).sum()
 
-    gradients: Gradients = vmap(grad(mean), randomness="different")
+    gradients: Gradients = vmap(grad(mean), randomness="error")
     return gradients

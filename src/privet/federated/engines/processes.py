@@ -16,7 +16,7 @@ from privet.checks import count
 from privet.federated.engines.base import Answer, Engine, Fetch
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import Weights
-from privet.privacy.noise.source import OrderSource
+from privet.privacy.noise.orders import OrderSource
 
 _trainer: ClientTrainer | None = None  # set once per worker process, when it starts
 

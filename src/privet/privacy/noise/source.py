@@ -298,35 +298,6 @@ class NoiseSource:
         return f"NoiseSource({'seeded' if self.is_seeded else 'secure'})"
 
 
-class OrderSource:
-    """Uniformly random orders with little overhead, where privacy does not rest on them (a client's local order).
-
-    Parameters
-    ----------
-    seed : int or None
-        None takes a 256-bit key from the operating system. A nonnegative integer makes the orders repeatable.
-    purpose, unit : str, int or None
-        What the orders are for. Orders with the same seed and different purposes are independent. If the orders belong
-        to a unit, such as a client, its number replaces the braces in ``purpose``.
-
-    Notes
-    -----
-    A :class:`NoiseSource` takes ten times as long to construct. The orders are secure as well: they sort the words that
-    SHAKE-256 derives from the key (two of n words are equal with probability n^2 / 2^65). But the source is not a
-    stream. It returns the same orders again, also in a copy or after a fork, which must never happen to noise.
-    """
-
-    def __init__(self, seed: int | None = None, purpose: str = "", unit: int | None = None) -> None:
-        key = watch.secret(_system_key).hex() if seed is None else str(whole("the seed (random_state)", seed))
-        meant = purpose if unit is None else purpose.format(watch.unit(unit))
-        self._key = f"privet orders\x00{key}\x00{meant}".encode()
-
-    def orders(self, rows: int, n: int) -> Indices:
-        """Return 0, ..., n - 1 in ``rows`` independent orders, one per row."""
-        words = hashlib.shake_256(self._key).digest(8 * count("rows", rows) * count("n", n))
-        return np.frombuffer(words, dtype="<u8").reshape(rows, n).argsort(axis=1)
-
-
 # Process ids can repeat, in containers and after an overflow, so forks are also recorded here.
 _SOURCES: "weakref.WeakSet[NoiseSource]" = weakref.WeakSet()
 
