@@ -10,7 +10,6 @@ import enum
 import gc
 import hashlib
 import io
-import random
 import threading
 import types
 import weakref
@@ -35,12 +34,13 @@ _OPAQUE = (
     type(threading.Lock()),
     weakref.ReferenceType,
     types.GeneratorType,
-    random.Random,
-    np.random.Generator,
-    np.random.RandomState,
-    np.random.BitGenerator,
 )
-_OPAQUE_TORCH = ("Generator", "RemovableHandle")  # random numbers, and handles whose numbers count all hooks
+_OPAQUE_NAMES = {  # sources of random numbers, and handles of hooks, whose numbers count those of all modules
+    "random": ("Random",),
+    "_random": ("Random",),
+    "numpy": ("Generator", "RandomState", "BitGenerator"),
+    "torch": ("Generator", "RemovableHandle"),
+}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path, np.generic)
 _BUFFERS = (bytearray, memoryview, array.array)
 _SEQUENCES = (list, tuple, deque, KeysView, ValuesView, ItemsView)
@@ -195,8 +195,9 @@ def _content(thing: Any) -> bytes | None:
 
 def _name_without_content(thing: Any) -> bytes | None:
     """Return the name of a module or class, or of the class of a thing whose content is not compared; else None."""
-    is_of_torch = type(thing).__module__.startswith("torch") and type(thing).__name__ in _OPAQUE_TORCH
-    if isinstance(thing, _OPAQUE) or is_of_torch:
+    kinds = type(thing).__mro__
+    is_opaque = any(kind.__name__ in _OPAQUE_NAMES.get(kind.__module__.partition(".")[0], ()) for kind in kinds)
+    if isinstance(thing, _OPAQUE) or is_opaque:
         return _name(type(thing))
     if isinstance(thing, types.ModuleType):
         return thing.__name__.encode()
