@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.privacy.budget import Adjacency
+
 
 @dataclass(frozen=True, eq=False)
 class Units:
@@ -58,6 +60,16 @@ class Units:
                 "other way round. Neighbouring datasets differ in one unit, which is replaced, added or removed."
             )
         return cls(place, len(contents))
+
+    def check_neighbours(self, adjacency: Adjacency) -> None:
+        """Raise unless the datasets are neighbours under an adjacency."""
+        is_replaced, is_resized = None not in (self.mine, self.other), self.n != self.place.size
+        if self.are_known and (is_replaced if adjacency is Adjacency.ADD_OR_REMOVE else is_resized):
+            found = "replaced" if is_replaced else "added or removed"
+            raise ValueError(
+                f"The guarantee is stated under {adjacency} adjacency, but a unit was {found}. Such datasets are not "
+                "neighbours under it. Give a neighbour that fits the guarantee."
+            )
 
     @classmethod
     def unknown(cls) -> "Units":
