@@ -1,6 +1,7 @@
 """A digest of everything that a run leaves behind, by the path on which it can be reached."""
 
 import enum
+import functools
 import hashlib
 import io
 import threading
@@ -71,6 +72,9 @@ class Leftovers:
         self._keep(path, getattr(thing, "__qualname__", repr(type(thing))).encode())
         if isinstance(thing, types.MethodType):
             yield thing.__self__, f"{path}.__self__"
+        elif isinstance(thing, types.FunctionType):
+            yield thing.__defaults__, f"{path}.__defaults__"
+            yield thing.__dict__, f"{path}.__dict__"
         for place, cell in enumerate(getattr(thing, "__closure__", None) or ()):
             try:
                 yield cell.cell_contents, f"{path}.__closure__[{place}]"
@@ -100,6 +104,8 @@ class Leftovers:
         elif hasattr(thing, "itertuples") or hasattr(thing, "iloc"):  # pandas
             yield thing.to_numpy(), f"{path}.values"
             yield list(thing.index), f"{path}.index"
+        elif isinstance(thing, functools.partial):
+            yield from ((getattr(thing, name), f"{path}.{name}") for name in ("func", "args", "keywords"))
         elif isinstance(thing, list | tuple) or type(thing).__name__ == "deque":
             yield from ((each, f"{path}[{place}]") for place, each in enumerate(thing))
         for name, value in _attributes(thing).items():
