@@ -33,6 +33,11 @@ def seed(number: int) -> None:
     """Seed all generators."""
     random.seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002
+    seed_torch(number)
+
+
+def seed_torch(number: int) -> None:
+    """Seed torch's generator, if torch is loaded."""
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(number)
 

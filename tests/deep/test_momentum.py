@@ -236,6 +236,22 @@ def sums_and_noise(private, monkeypatch):
     return bounds, noise
 
 
+def test_a_write_at_the_previous_point_alone_is_noticed():
+    """The second forward pass of a step is at the previous parameters, which later steps use again."""
+    private = after_one_step()
+    passes = []
+
+    def write_in_every_second_pass(model, inputs):
+        passes.append(1)
+        if len(passes) == 2:
+            model[0].weight.data[0, 0] += 1e-3
+
+    private.model.register_forward_pre_hook(write_in_every_second_pass)
+    X, y = private.dataset.tensors
+    with pytest.raises(ValueError, match="at the previous point of recursive momentum"):
+        private._total((X,), y)
+
+
 @pytest.mark.parametrize("fault", ["length", "forward"])
 def test_after_a_refused_first_batch_each_sum_is_clipped_to_the_bound_of_its_noise(fault, monkeypatch):
     """The first noise is for C1, and later noise for less. A caller may catch the error and continue."""

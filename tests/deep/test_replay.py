@@ -171,6 +171,18 @@ def test_one_finite_example_among_missing_ones_is_consistent(place):
     assert found.largest > 0.9
 
 
+def test_saved_files_are_consistent(tmp_path):
+    train = trainer(lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)), random_state=3)
+
+    def saved(data):
+        train(data).save(tmp_path / "run")
+
+    data = numbers(5)
+    found = replay(saved, data, without(data, 7), folder=tmp_path)
+    assert not found.is_violation, found
+    assert (tmp_path / "run").exists()
+
+
 # --------------------------------------------------------------------------------------------------------- planted bugs
 
 

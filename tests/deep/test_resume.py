@@ -305,6 +305,20 @@ def silent(seed):
     return private
 
 
+def test_the_saved_generator_does_not_show_how_many_masks_were_drawn(tmp_path):
+    """Dropout draws one mask per example, so the number of draws would show the sizes of batches."""
+    states = []
+    for number, drawn in enumerate((0, 5)):
+        private = prepared(seed=3)
+        make(private, 2)
+        torch.rand(drawn)
+        private.save(tmp_path / str(number))
+        private._files.close()
+        states.append(checkpoint.read(tmp_path / str(number))["torch_generator"])
+        assert torch.equal(states[-1], torch.get_rng_state())
+    assert torch.equal(*states)
+
+
 def test_a_seeded_run_that_is_resumed_does_not_repeat_noise(tmp_path):
     """Noise that is used twice can be subtracted: the difference of two releases would have no noise."""
     everything = noises(silent(seed=3), 12)

@@ -337,6 +337,7 @@ def test_counters_and_random_values_are_accepted_and_the_check_leaves_no_trace()
         warnings.simplefilter("error")
         train(private)
     assert (model.calls, model.history) == (4, [1, 2, 3, 4])
+    assert "what the model counts in its forward pass" in private.guarantee.statement(verbose=True)
     torch.set_rng_state(generator)
     assert torch.equal(model.noise, [torch.rand(3) for _ in range(4)][-1])
 

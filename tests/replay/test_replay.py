@@ -231,3 +231,64 @@ def test_a_violation_is_found_even_if_the_training_catches_all_exceptions():
 
     found = replay(train, *unbalanced())
     assert "has shape (1,), and (2,) in the first run" in found.verdict
+
+
+def test_a_result_that_cannot_be_compared_is_no_error_of_the_training():
+    class Broken:
+        @property
+        def __dict__(self):
+            raise RuntimeError("no attributes")
+
+    def train(data):
+        return Leaky()(data), Broken()
+
+    with pytest.raises(RuntimeError, match="no attributes"):
+        replay(train, *unbalanced())
+
+
+def test_an_error_that_ends_both_runs_is_told():
+    def train(data):
+        Leaky()(data)
+        raise RuntimeError(f"the training fails at {object()}")
+
+    found = replay(train, *unbalanced())
+    assert not found.is_violation
+    assert found.verdict.startswith("consistent until both runs end with RuntimeError: the training fails at")
+
+
+def test_the_guarantees_of_several_equal_trainings_are_composed():
+    found = replay(lambda data: [Leaky()(data) for _ in range(3)], *unbalanced())
+    assert not found.is_violation
+    assert found.spent == pytest.approx(1.0, rel=1e-9)
+
+    def train(data):
+        result = Leaky()(data)
+        plan = GradientPlan(FullBatch(), 2, 1.0, 1.0, delta=1e-5)
+        return result, plan.guarantee(), Leaky(bound=1.0)(data) and None
+
+    assert replay(train, *unbalanced()).spent == pytest.approx(1.0, rel=1e-9)  # two trainings, two guarantees
+
+
+def test_a_training_may_write_into_its_batches(pair):
+    data, _ = pair
+    plan = GradientPlan(Poisson(0.5), 4, 1.0, 1.0, delta=1e-5, adjacency=Adjacency.ADD_OR_REMOVE, public_n=40)
+
+    def train(data):
+        released = []
+        for step in plan.run(len(data[0]), NoiseSource()):
+            released.append(step.noisy(data[0][step.batch, :1].sum(axis=0)))
+            step.batch[:] = 0
+        return released, plan.guarantee()
+
+    assert not replay(train, data, without(data, 5)).is_violation
+
+
+def test_a_folder_need_not_exist_before_the_run(tmp_path):
+    folder = tmp_path / "new"
+
+    def train(data):
+        folder.mkdir()
+        (folder / "mean.txt").write_text(str(data[0].mean()))
+        return Leaky()(data)
+
+    assert replay(train, *unbalanced(), folder=folder).problems == ("The file mean.txt differs.",)

@@ -88,7 +88,7 @@ class BatchSums:
 
     @property
     def counters(self) -> frozenset[str]:
-        """Names of buffers that every forward pass changes in the same way, whatever the examples are."""
+        """Names of buffers and attributes that every forward pass changes in the same way."""
         return frozenset() if self.checked is None else self.checked.counters
 
     def total(

@@ -12,6 +12,9 @@ from privet.privacy import Assumption, assumed
 
 BETWEEN_STEPS = assumed("changes that the caller made to the parameters between steps do not depend on the data")
 IN_FORWARD = assumed("values that the model wrote into its own parameters or buffers do not depend on the data")
+COUNTED = assumed(
+    "what the model counts in its forward pass, which shows how many batches were empty, need not be secret"
+)
 IN_BATCHES = assumed("what the caller changed in a batch before step() treats each example by itself")
 
 
@@ -71,12 +74,16 @@ class Changes:
             )
 
     def check_forward(self, counters: frozenset[str]) -> None:
-        """Raise if the forward or backward pass changed parameters or buffers, other than ``counters``."""
+        """Raise if the forward or backward pass changed parameters or buffers, other than ``counters``.
+
+        There is no forward pass for an empty batch, so the guarantee has to mention counters.
+        """
         self._counters = counters
         changed = self._changed()
+        for is_found, assumption in ((counters, COUNTED), (changed, IN_FORWARD)):
+            if is_found and assumption not in self.assumptions:
+                self.assumptions.append(assumption)
         if changed:
-            if IN_FORWARD not in self.assumptions:
-                self.assumptions.append(IN_FORWARD)
             raise changed_in_forward(self._model, changed)
 
     def _changed(self) -> list[str]:

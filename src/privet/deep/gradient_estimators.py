@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.deep.clipping import BatchGradients
+from privet.deep.fingerprint import checksum
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.plans.samplers import FixedOrder
 from privet.privacy import Guarantee, NoiseSource, enforced
@@ -292,8 +293,8 @@ def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> I
 
 @contextmanager
 def _moved_to(values: list[Tensor], parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Give parameters other values while the context lasts."""
-    kept = [parameter.data for parameter in parameters]
+    """Give parameters other values while the context lasts. Raise if the forward pass changes these values."""
+    kept, before = [parameter.data for parameter in parameters], [checksum(value) for value in values]
     try:
         for parameter, value in zip(parameters, values, strict=True):
             parameter.data = value
@@ -301,6 +302,11 @@ def _moved_to(values: list[Tensor], parameters: list[nn.Parameter]) -> Iterator[
     finally:
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.data = value
+    if [checksum(value) for value in values] != before:
+        raise ValueError(
+            "The forward pass of the model changed parameters at the previous point of recursive momentum. Only the "
+            "optimizer may do so. Leave out options such as max_norm."
+        )
 
 
 @contextmanager

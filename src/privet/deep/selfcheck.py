@@ -39,7 +39,7 @@ class Checked:
     layout : callable
         The fastest memory format with which the model works.
     counters : set of str
-        Buffers that every forward pass changes in the same way, whatever the examples are.
+        Buffers and attributes that every forward pass changes in the same way, whatever the examples are.
     is_complete : bool
         Whether different examples were compared. Otherwise, the next batch must be checked, too.
     """
@@ -126,12 +126,12 @@ class _Trials:
         self._after: dict[str, dict[str, Entry]] = {}  # By the kind of run.
 
     def counters(self) -> frozenset[str]:
-        """Return the names of buffers that the runs changed."""
+        """Return the names of what the runs changed."""
         return frozenset(
             _name(path)
             for after in self._after.values()
             for path, each in after.items()
-            if each.kind == "buffer" and each != self._before.get(path)
+            if each != self._before.get(path)
         )
 
     def forward(self, example: Batch) -> None:

@@ -26,6 +26,7 @@ from privet.deep.model_checks import (
 )
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
+from privet.global_generators import seed_torch
 from privet.networks import Loss, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
@@ -296,12 +297,14 @@ class PrivateTraining:
         Notes
         -----
         The noise generator is not saved, because its state would let a reader of the file subtract the noise. A resumed
-        run draws from a new stream.
+        run draws from a new stream. torch's generator is seeded anew before it is saved, because its state would show
+        how many random masks were drawn, and thus the sizes of batches.
         """
         if not self._processes.is_first:
             return
         self._files.begin(path)
         self._files.settle(self.steps_spent)
+        seed_torch(NoiseSource(self._seed, purpose=f"torch, saved at {self.steps_spent} steps").below(10**15))
         state = {
             **self._files.references(path, self.steps_spent),
             "plan": repr(self.plan),

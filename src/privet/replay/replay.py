@@ -6,6 +6,7 @@ before their noise, and these may move only as far as the plan claims.
 """
 
 import math
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,8 @@ class Replayed:
     epsilon, delta : float or None
         The guarantee.
     name : str
+    error : str or None
+        The error with which both runs end. What they would have left behind without it is not known.
     """
 
     problems: tuple[str, ...]
@@ -55,6 +58,7 @@ class Replayed:
     epsilon: float | None = None
     delta: float | None = None
     name: str = ""
+    error: str | None = None
 
     @property
     def is_violation(self) -> bool:
@@ -65,7 +69,7 @@ class Replayed:
     def verdict(self) -> str:
         """The verdict in one sentence, which names the first problem."""
         if not self.problems:
-            return "consistent"
+            return "consistent" if self.error is None else f"consistent until both runs end with {self.error}"
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         return f"VIOLATION: {self.problems[0]}{more}"
 
@@ -101,7 +105,8 @@ def replay(
     train : callable
         ``train(data)`` trains a model and returns everything that leaves the process: a fitted estimator, a
         ``Release``, a ``PrivateTraining``, a model, or a tuple of these. It must create what it trains, and must not
-        depend on anything else that changes. All noise and all samples must come from privet.
+        depend on anything else that changes, such as the time. All noise and all samples must come from privet, in this
+        process. If threads train at the same time, their noise sources need different purposes.
     data, neighbour : dataset
         Two datasets that differ in one unit: arrays or a tuple of them, a table, or a sequence such as a list of
         clients. The unit is replaced, or added or removed, as the guarantee says. The others may have moved to other
@@ -134,8 +139,10 @@ def replay(
     distributions of noise and samples, for which there are :func:`privet.audit.distinguish` and others. The generators
     of ``random``, numpy and torch are in the same state before both runs, and restored at the end.
 
-    Printed messages and warnings are not compared: those that depend on the data say that they are for the holder of
-    the data only. Attributes named in the ``_stays_with_holder`` of their class are not compared either.
+    What ``train`` returns is walked through attributes, containers, functions and their closures. Variables of modules,
+    generators and caches of functions are not seen. Printed messages and warnings are not compared either: those that
+    depend on the data say that they are for the holder of the data only. Nor are attributes that are named in the
+    ``_stays_with_holder`` of their class.
     """
     units = units or Units.of(data, neighbour)
     recorder = Recorder(units)
@@ -146,18 +153,18 @@ def replay(
         if first.error is not None and not recorder.draws:
             cause = str(first.error).strip() or type(first.error).__name__
             raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
-        claim = guarantee or _common(first.guarantees)
+        sources = sum(any(draw.scale > 0 for draw in each) for each in recorder.draws.values())
+        claim = guarantee or _common(first.guarantees, sources)
         if claim is not None:
             units.check_neighbours(claim.adjacency)
         restore()
         player = Player(recorder)
         with watching(player):
             second = _Outcome.of(train, neighbour, path)
-    problems = [player.problem] if player.problem else []
-    if not problems:
-        if player.left:
-            problems.append(f"the second run makes {player.left} draws fewer than the first one")
-        problems += _unlike(first, second)
+    problems = [player.problem] if player.problem else _unlike(first, second)
+    if player.left and not player.problem:
+        drawn = len(recorder.all_draws)
+        problems.append(f"the second run draws {drawn - player.left} times, and the first one {drawn} times")
     problems += [str(move) for move in player.moves if move.is_too_far]
     spent = None if claim is None else spent_share(player.moves, claim)
     if spent is not None and spent > 1 + 1e-9:
@@ -171,6 +178,7 @@ def replay(
         epsilon=None if claim is None else claim.epsilon,
         delta=None if claim is None else claim.delta,
         name=name,
+        error=None if first.error is None else _message(first.error),
     )
 
 
@@ -184,12 +192,11 @@ class _Outcome:
 
     @classmethod
     def of(cls, train: Callable[[Any], Any], data: Any, folder: Path | None) -> "_Outcome":
-        error: BaseException | None = None
-        left = None
         try:
-            left = Leftovers(train(data))
-        except (Exception, Diverged) as caught:
-            error = caught
+            result, error = train(data), None
+        except (Exception, SystemExit, Diverged) as caught:
+            result, error = None, caught
+        left = None if error is not None else Leftovers(result)
         return cls(left, error, {} if folder is None else files_in(folder))
 
 
@@ -202,18 +209,29 @@ def _unlike(first: _Outcome, second: _Outcome) -> list[str]:
 
 
 def _message(error: BaseException | None) -> str:
-    return "no error" if error is None else f"{type(error).__name__}: {error}"
+    """Return the type and the text of an error, without the addresses of objects, which are others in each run."""
+    if error is None:
+        return "no error"
+    return f"{type(error).__name__}: {re.sub('at 0x[0-9a-fA-F]+', 'at ...', str(error))}"
 
 
 def _share(move: Move) -> float:
     return move.distance / move.allowed if move.allowed > 0 else math.inf
 
 
-def _common(guarantees: Sequence[Guarantee]) -> Guarantee | None:
-    """Return the claim of all guarantees together."""
-    if len(guarantees) <= 1:
-        return guarantees[0] if guarantees else None
-    return compose(list(guarantees), delta=max(each.delta for each in guarantees))
+def _common(guarantees: Sequence[Guarantee], sources: int) -> Guarantee | None:
+    """Return the claim of all guarantees together.
+
+    Equal guarantees may belong to several trainings, or be copies of one. Each training has a source of noise of its
+    own, so they count at most once per source.
+    """
+    counted: list[Guarantee] = []
+    for guarantee in guarantees:
+        if counted.count(guarantee) < max(sources, 1):
+            counted.append(guarantee)
+    if len(counted) <= 1:
+        return counted[0] if counted else None
+    return compose(counted, delta=max(each.delta for each in counted))
 
 
 def spent_share(moves: Sequence[Move], claim: Guarantee) -> float | None:
@@ -260,15 +278,19 @@ def _same_beginning(folder: Path | None) -> Iterator[Callable[[], None]]:
     """Yield a function that restores generators and files. The generators are restored at the end, too."""
     generators = global_generators.kept()
     with tempfile.TemporaryDirectory() as kept:
-        if folder is not None:
-            shutil.copytree(folder, Path(kept) / "files", dirs_exist_ok=True)
+        if folder is not None and folder.exists():
+            shutil.copytree(folder, Path(kept) / "files", symlinks=True)
 
         def restore() -> None:
             generators()
-            if folder is not None:
-                for each in folder.iterdir():
-                    shutil.rmtree(each) if each.is_dir() else each.unlink()
-                shutil.copytree(Path(kept) / "files", folder, dirs_exist_ok=True)
+            if folder is None:
+                return
+            for each in folder.iterdir() if folder.exists() else ():
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+            if (Path(kept) / "files").exists():
+                shutil.copytree(Path(kept) / "files", folder, symlinks=True, dirs_exist_ok=True)
+            elif folder.exists():
+                folder.rmdir()
 
         try:
             yield restore

@@ -8,7 +8,7 @@ composition of private releases conditions on. A sum may move only as far as its
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,10 @@ _MOST_COLUMNS = 256  # the time for second derivatives grows with the square of 
 
 
 class Diverged(BaseException):
-    """Ends the second run when it no longer follows the first one. Not an Exception, so that training catches it."""
+    """Ends the second run when it no longer follows the first one.
+
+    It is not an Exception, so that no training catches it by accident.
+    """
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Recorder:
             if self._batches[stream] % 2 and mine not in drawn:
                 kept = drawn if kind == "Poisson batch" else drawn[1:]
                 drawn = np.sort(np.append(kept, mine))
-        self.draws[stream].append(Draw(kind, n, 0.0, None, drawn))
+        self.draws[stream].append(Draw(kind, n, 0.0, None, _copied(drawn)))
         return drawn  # type: ignore[no-any-return]
 
     def release(
@@ -117,7 +120,7 @@ class Recorder:
         """Keep the values, and what was released."""
         kept = _copied(values)
         drawn = draw()
-        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, claim, _copied(drawn)))
+        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, _kept_claim(claim), _copied(drawn)))
         self._releases += 1
         global_generators.seed(self._releases)
         return drawn
@@ -309,6 +312,11 @@ def _may_contain(claim: Claim, place: int | None, n: int) -> bool:
     if isinstance(claim.batch, slice):
         return place in range(n)[claim.batch]
     return bool((claim.batch == place).any())
+
+
+def _kept_claim(claim: Claim | None) -> Claim | None:
+    """Return a claim whose batch does not change if the training writes into its array."""
+    return None if claim is None else replace(claim, batch=_copied(claim.batch))
 
 
 def _copied(values: Any) -> Any:
