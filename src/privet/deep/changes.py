@@ -24,8 +24,8 @@ class Changes:
     Parameters
     ----------
     model, loss : nn.Module, callable
-        The model and its loss. The parameters, trained or frozen, and the buffers of the model are watched, and those of
-        modules in plain attributes of either of them.
+        The model and its loss. The parameters, trained or frozen, and the buffers of the model are watched, and those
+        of modules in plain attributes of the two.
     assumptions : list of Assumption
         What the guarantee assumes from the beginning.
 

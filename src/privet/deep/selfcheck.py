@@ -75,14 +75,14 @@ def _checked(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[], Ba
     for example in islice(_examples(batch), EXAMPLES):
         trials.forward(example)
     chosen: list[_Alone] = []
+    infinite: list[_Alone] = []
     for example in _examples(batch):
         alone = trials.alone(example)
-        if math.isfinite(alone.norm):
-            chosen.append(alone)
+        (chosen if math.isfinite(alone.norm) else infinite).append(alone)
         if len(chosen) == EXAMPLES:
             break
     if not chosen:
-        trials.check_none_is_finite(list(islice(_examples(batch), EXAMPLES)))
+        trials.check_none_is_finite(infinite[:EXAMPLES])
         return None
     if not are_distinct([each.example for each in chosen]):
         chosen += trials.first_possible(mates_of(chosen[0].example, others))
@@ -159,10 +159,13 @@ class _Trials:
                 return [alone]
         return []
 
-    def check_none_is_finite(self, examples: list[Batch]) -> None:
-        """Raise if examples that have no finite gradient alone have one together, as by a standard deviation over them."""
-        if len(examples) > 1 and self._gradients(joined(examples), torch.ones(len(examples))).norms().isfinite().any():
-            raise _mixes()
+    def check_none_is_finite(self, chosen: list[_Alone]) -> None:
+        """Raise if examples without a finite gradient have one together, as by a deviation over the batch."""
+        if len(chosen) > 1:
+            found = self._gradients(joined([each.example for each in chosen]), torch.ones(len(chosen)))
+            _check_losses(found.losses, torch.cat([each.loss for each in chosen]))
+            if bool(found.norms().isfinite().any()):
+                raise _mixes()
 
     def compare(self, chosen: list[_Alone]) -> None:
         """Raise unless each example has, within a batch, the gradient that torch computes for it alone."""
