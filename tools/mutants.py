@@ -34,7 +34,7 @@ PARTS = {  # the core, which carries the guarantees
     "privacy": ["privacy"],
     "plans": ["plans"],
     "solvers": ["solvers"],
-    "clipping": ["deep/clipping", "deep/batch_sums.py", "deep/training.py"],
+    "clipping": ["deep/clipping", "deep/batch_sums.py", "deep/gradient_estimators.py", "deep/training.py"],
     "server": ["federated/server.py", "federated/updates.py"],
     "protocol": ["multiparty/protocol"],
 }
@@ -120,6 +120,27 @@ def survived_once() -> list[Mutant]:
     return mutants
 
 
+def kept_or_new(copy: Copy, mutant: Mutant, tests: Tests) -> dict[str, Any]:
+    """Return the verdict on a mutant, an old one if it still holds.
+
+    That a test notices the mutant holds while its file is unchanged, and that none does while all are unchanged.
+    """
+
+    def state(names: list[str]) -> str:
+        return hashed(names, [(copy.folder / name.split("::")[0]).read_text(encoding="utf-8") for name in names])
+
+    kept = KEPT / "verdicts" / f"{hashed(mutant.file, mutant.text)}.json"
+    if kept.exists():
+        verdict: dict[str, Any] = json.loads(kept.read_text())
+        by = [verdict["by"]] if verdict["by"] else sorted(tests) if verdict["by"] is None else []
+        if all((copy.folder / name.split("::")[0]).exists() for name in by) and verdict["state"] == state(by):
+            return verdict
+    verdict = copy.verdict(mutant, tests)
+    verdict["state"] = state([verdict["by"]] if verdict["by"] else sorted(tests) if verdict["by"] is None else [])
+    kept.write_text(json.dumps(verdict))
+    return verdict
+
+
 def run(mutants: list[Mutant], parts: list[str], again: bool) -> list[tuple[Mutant, dict[str, Any]]]:
     """Return the mutants with their verdicts, and tell each as soon as it is known."""
     verdicts = []
@@ -128,14 +149,7 @@ def run(mutants: list[Mutant], parts: list[str], again: bool) -> list[tuple[Muta
         tests = recorded(copy, parts, again)
         (KEPT / "verdicts").mkdir(exist_ok=True)
         for number, mutant in enumerate(mutants, 1):
-            own = chosen(mutant, tests)
-            texts = [
-                (copy.folder / file).read_text(encoding="utf-8") for file in sorted({t.split("::")[0] for t in own})
-            ]
-            kept = KEPT / "verdicts" / f"{hashed(mutant.file, mutant.text, sorted(own), texts)}.json"
-            if not kept.exists():
-                kept.write_text(json.dumps(copy.verdict(mutant, own)))
-            verdict = json.loads(kept.read_text())
+            verdict = kept_or_new(copy, mutant, chosen(mutant, tests))
             verdicts.append((mutant, verdict))
             told = "SURVIVED" if verdict["by"] is None else f"noticed by {verdict['by'] or verdict['why']}"
             print(f"{number}/{len(mutants)} {mutant.file}:{mutant.line}: {told} ({verdict['seconds']} s)")

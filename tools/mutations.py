@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WORDS = {"__repr__", "__str__", "in_words", "_paragraph", "description"}  # functions that only make text
+CHECKS = {"strict", "stacklevel"}  # arguments that matter only for errors and warnings
 SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
     ast.Lt: [ast.LtE, ast.GtE],
     ast.LtE: [ast.Lt, ast.Gt],
@@ -88,6 +89,8 @@ def places(node: ast.AST, function: str) -> Iterator[tuple[Any, str]]:
                 continue
             if isinstance(child, ast.Call) and "warn" in ast.unparse(child.func):
                 continue
+            if isinstance(child, ast.keyword) and child.arg in CHECKS:
+                continue
             inside = function
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 if child.name in WORDS:
@@ -130,7 +133,7 @@ def changes(node: ast.AST) -> Iterator[str]:  # noqa: PLR0912 (one branch per ki
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "pass"
         case ast.Call(args=args, keywords=keywords):
-            named = [each for each in keywords if each.arg not in {None, "strict", "stacklevel"}]
+            named = [each for each in keywords if each.arg not in {None, *CHECKS}]
             yield from (with_field(node, keywords=[each for each in keywords if each is not out]) for out in named)
             if len(args) > 1 and not any(isinstance(each, ast.Starred) for each in args):
                 yield with_field(node, args=args[:-1])

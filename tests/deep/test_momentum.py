@@ -13,7 +13,7 @@ from privet.deep import RecursiveMomentum, make_private  # noqa: E402
 from privet.deep.clipping.summing import room  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
-from privet.plans import GradientPlan, PlanError, Poisson, RecursivePlan  # noqa: E402
+from privet.plans import FixedOrder, FullBatch, GradientPlan, PlanError, Poisson, RecursivePlan  # noqa: E402
 from privet.privacy import Budget, NoiseSource  # noqa: E402
 
 DELTA = 1e-5
@@ -202,6 +202,15 @@ def test_zeroing_gradients_does_not_change_the_estimate():
         zeroed.step(*batch)
         zeroed.optimizer.zero_grad(set_to_none=False)
     torch.testing.assert_close(flat(plain.model.parameters()), flat(zeroed.model.parameters()))
+
+
+def test_a_run_that_stopped_early_has_the_plan_of_the_steps_that_it_made():
+    plan = RecursivePlan(FixedOrder(60, 2, 20), None, C1, C2, GAMMA, 1.0, first=FullBatch())
+    estimator = Recursive(plan, [])
+    assert (estimator.so_far(0), estimator.so_far(1), estimator.so_far(plan.steps)) == (plan, plan.first_plan, plan)
+    for spent in range(2, plan.steps):
+        made = estimator.so_far(spent)
+        assert (made.steps, made.sampler.implied_steps, made.first) == (spent, spent - 1, plan.first)
 
 
 def test_with_several_parameter_groups_the_largest_learning_rate_counts():

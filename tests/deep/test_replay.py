@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.audit import replay  # noqa: E402
-from privet.deep import batch_sums, selfcheck  # noqa: E402
+from privet.deep import batch_sums, make_private, selfcheck  # noqa: E402
 from privet.deep.batch_sums import BatchSums  # noqa: E402
 from privet.deep.changes import Changes  # noqa: E402
 from privet.deep.clipping import BatchGradients, batch  # noqa: E402
@@ -454,3 +454,31 @@ def test_check_says_what_it_needs():
     model.last = model(torch.zeros(1, 5))
     with pytest.raises(ValueError, match="cannot be copied"):
         prepared(model, dataset).check()
+
+
+def test_dropout_is_no_alarm_wherever_the_example_is_that_was_removed():
+    inputs, targets = torch.randn(12, 3), torch.randint(0, 2, (12,))
+
+    def train(data):
+        model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+        private = make_private(
+            model,
+            torch.optim.SGD(model.parameters(), 0.1),
+            data,
+            loss=nn.CrossEntropyLoss(),
+            budget=(3.0, 1e-5),
+            epochs=2,
+            batch_size=6,
+            clip_norm=1.0,
+            public_n=12,
+        )
+        for drawn in private.batches():
+            private.step(*drawn)
+        return private
+
+    whole = TensorDataset(inputs, targets)
+    for place in (0, 5, 11):
+        kept = torch.arange(12) != place
+        found = replay(train, whole, TensorDataset(inputs[kept], targets[kept]))
+        assert not found.is_violation, found
+        assert found.moved > 0

@@ -1,6 +1,7 @@
 """The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation,
 from privet.deep.gradient_estimators import GradientEstimator
 from privet.networks import Loss
 from privet.privacy import assumed
+from privet.privacy.noise.watch import is_watching
 
 ROUNDS_ALONE = assumed(
     "the forward and backward pass of an example gives numbers that do not depend on the other examples in its batch, "
@@ -132,11 +134,18 @@ class BatchSums:
                 while_summing()
                 return found
 
-            with torch.no_grad():
+            with torch.no_grad(), self._masks():
                 in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())
         return total, torch.cat(losses), zero
+
+    def _masks(self) -> AbstractContextManager[None]:
+        """Switch random layers off if the training is replayed, while the context lasts.
+
+        Their masks are drawn for a batch as a whole, so one example more would change the masks of all others.
+        """
+        return selfcheck.dropout_off(self._model) if is_watching() else nullcontext()
 
 
 def _zeros(size: int, dtype: torch.dtype) -> Tensor:

@@ -23,7 +23,6 @@ from privet.checks import count
 from privet.deep.datasets import collated
 from privet.deep.gradient_estimators import GradientEstimator, Recursive
 from privet.deep.mates import Batch, changed_copies, joined
-from privet.deep.selfcheck import random_layers
 from privet.networks import trained_parameters
 from privet.plans import GradientPlan, Poisson, RecursivePlan
 from privet.replay import Replayed, Units, replay
@@ -115,8 +114,7 @@ class _Few:
     """A few steps of a training, on copies of its model, optimizer and loss.
 
     Batches are drawn by Poisson sampling with rate 1/2, whatever the sampler of the training is. Sampling and
-    accounting do not depend on the model, so they need no check. Random layers are switched off: their masks are drawn
-    for a batch as a whole, so one example more would change the masks of all others.
+    accounting do not depend on the model, so they need no check.
     """
 
     def __init__(self, private: "PrivateTraining", steps: int, public_n: int, prepare: Prepare) -> None:
@@ -147,8 +145,6 @@ class _Few:
 
     def _begun(self, data: Batch) -> "PrivateTraining":
         model, optimizer, loss, denoiser = self._copies()
-        for layer in random_layers(model):
-            layer.training = False
         return type(self._private)(
             model,
             optimizer,

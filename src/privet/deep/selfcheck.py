@@ -61,7 +61,7 @@ def check_batch(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[],
     but a model that calls ``view`` on an image may fail, and then gets its inputs as they are.
     """
     has_images = any(isinstance(each, Tensor) and each.ndim == 4 for each in batch[:-1])
-    with _dropout_off(model), torch.random.fork_rng(devices=[]):
+    with dropout_off(model), torch.random.fork_rng(devices=[]):
         if has_images and any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
             try:
                 return _checked(model, loss, batch, others, channels_last)
@@ -300,9 +300,9 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 @contextmanager
-def _dropout_off(model: nn.Module) -> Iterator[None]:
+def dropout_off(model: nn.Module) -> Iterator[None]:
     """Switch off layers that draw different masks for one example than for several, while the context lasts."""
-    layers = random_layers(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
     for layer in layers:
         layer.training = False
     try:
@@ -310,11 +310,6 @@ def _dropout_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = True
-
-
-def random_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers that draw random masks."""
-    return [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
 
 
 _DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
