@@ -443,7 +443,7 @@ def test_check_does_not_pass_a_training_whose_steps_fail():
             return super().forward(x)
 
     with pytest.raises(ValueError, match="cannot be checked, because its steps fail"):
-        prepared(Centred(5, 2), TensorDataset(*numbers(5))).check(steps=2, examples=4)
+        prepared(Centred(5, 2), TensorDataset(*numbers(5, n=24))).check(steps=2, examples=16)
 
 
 def test_check_says_what_it_needs():

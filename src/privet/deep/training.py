@@ -241,7 +241,7 @@ class PrivateTraining:
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""
-        layers = self._split(gradient)
+        layers = list(gradient.split([parameter.numel() for parameter in self._parameters]))
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
         shrink = shrinking(layers, self.optimizer, self._max_move)
@@ -250,10 +250,6 @@ class PrivateTraining:
             parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
         self.optimizer.step()
         self._changes.accept()
-
-    def _split(self, flat: Tensor) -> list[Tensor]:
-        """Return the part of a flat vector that belongs to each parameter."""
-        return list(flat.split([parameter.numel() for parameter in self._parameters]))
 
     def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
         """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
