@@ -77,7 +77,7 @@ def four_times() -> Game:
     def model() -> nn.Module:
         return nn.Sequential(*[linear()] * 4)
 
-    return game(Training(model), one_more(1))
+    return game(Training(model), one_more(1), runs=250)
 
 
 def against() -> Game:
