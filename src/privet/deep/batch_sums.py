@@ -18,8 +18,8 @@ from privet.privacy import assumed
 from privet.privacy.noise.watch import is_watching
 
 ROUNDS_ALONE = assumed(
-    "the forward and backward pass of an example gives numbers that do not depend on the other examples in its batch, "
-    "not even by rounding"
+    "the forward and backward pass of an example gives numbers that do not depend on other examples: not on those in "
+    "its batch, not even by rounding, and on earlier ones only through the weights"
 )
 
 
