@@ -13,7 +13,8 @@ from privet.privacy import Assumption, assumed
 BETWEEN_STEPS = assumed("changes that the caller made to the parameters between steps do not depend on the data")
 IN_FORWARD = assumed("values that the model wrote into its own parameters or buffers do not depend on the data")
 COUNTED = assumed(
-    "what the model counts in its forward pass, which shows how many batches were empty, need not be secret"
+    "what the model counts in its forward pass shows how many batches were empty, which need not be secret, and "
+    "nothing else about the data"
 )
 IN_BATCHES = assumed("what the caller changed in a batch before step() treats each example by itself")
 

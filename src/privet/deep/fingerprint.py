@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 _COLUMNS = 509
-"""A prime, so that rows of the usual lengths do not end in the same column again."""
+"""A prime number, so that entries of different rows of a table are usually in different columns."""
 
 
 @dataclass(frozen=True)
