@@ -173,7 +173,7 @@ def run(mutants: list[Mutant], parts: list[str], again: bool) -> list[tuple[Muta
     return verdicts
 
 
-def summary(seed: int, verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[str, Any]:
+def summary(seed: int, parts: list[str], verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[str, Any]:
     """Return what docs/results/mutants.json holds."""
     reasons = {(each["file"], each["before"], each["after"]): each for each in KNOWN["harmless"]}
     counts = {part: collections.Counter[str]() for part in PARTS}
@@ -191,6 +191,7 @@ def summary(seed: int, verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[st
     return {
         "seed": seed,
         "mutants": len(verdicts),
+        "tests": parts,
         "noticed": round(total["noticed"] / max(relevant, 1), 4),
         "counts": {"all": dict(total)} | {part: dict(count) for part, count in counts.items()},
         "survivors": survivors,
@@ -213,7 +214,7 @@ def main() -> None:
     if options.known:
         sys.exit(any(verdict["by"] is None for _, verdict in run(old, options.tests, options.again)))
     verdicts = run(sampled(options.seed, options.number, options.only), options.tests, options.again)
-    result = summary(options.seed, verdicts)
+    result = summary(options.seed, options.tests, verdicts)
     print(json.dumps(result["counts"], indent=1))
     if not options.only:
         RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
