@@ -59,7 +59,7 @@ LABELS = {
 }
 STANDARD = Preset("standard", epochs=5, runs=3, privet_runs=5, step_runs=2, long_epochs=50)
 FULL = Preset("full", epochs=50, runs=5, privet_runs=5, step_runs=5)
-QUICK = Preset("quick", epochs=1, runs=1, privet_runs=1, n=5_000, factor=10.0, epsilons=(0.10,), workers=1)
+QUICK = Preset("quick", epochs=1, runs=1, privet_runs=1, n=2_000, factor=20.0, epsilons=(0.10,), workers=1)
 
 
 def planned(preset: Preset) -> list[Job]:
@@ -254,7 +254,7 @@ def options(arguments: Sequence[str] | None) -> Preset:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, help="runs of every setting")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="5,000 images, ten times the epsilon, one epoch, one run")
+    size.add_argument("--quick", action="store_true", help="2,000 images, 20 times the epsilon, one epoch, one run")
     size.add_argument("--full", action="store_true", help="the paper's 50 epochs and 5 runs: about two hours")
     chosen = parser.parse_args(arguments)
     preset = FULL if chosen.full else QUICK if chosen.quick else STANDARD

@@ -119,8 +119,9 @@ def test_a_journal_of_an_older_version_is_continued_if_it_lies_beside_the_file(t
     one.close()
     assert old.read_bytes() == b"..."
     (tmp_path / "deeper").mkdir()
-    with pytest.raises(ValueError, match="missing"):
-        files().take_over(tmp_path / "deeper" / "state", {"run": RUN, "journal": ".."}, 2)
+    for known in ({"run": RUN, "journal": ".."}, {"run": RUN, "journal": "..", "code": None}):
+        with pytest.raises(ValueError, match="missing"):
+            files().take_over(tmp_path / "deeper" / "state", known, 2)
 
 
 def test_a_second_run_does_not_take_the_name_of_the_first(tmp_path):

@@ -38,7 +38,20 @@ PARTS = {  # the core, which carries the guarantees
     "server": ["federated/server.py", "federated/updates.py"],
     "protocol": ["multiparty/protocol"],
 }
-TESTS = ["privacy", "plans", "solvers", "objectives", "deep", "federated", "multiparty", "linear", "replay", "audit"]
+TESTS = [
+    "privacy",
+    "plans",
+    "solvers",
+    "objectives",
+    "deep",
+    "federated",
+    "multiparty",
+    "linear",
+    "commands",
+    "replay",
+    "audit",
+]
+ELSEWHERE = {"multiparty": "tests/commands/test_party.py::"}  # tests of a part that runs in other processes
 HEAVY = ("scipy.stats", "pandas", "sklearn.linear_model", "torch", "dp_accounting", "hypothesis", "mpmath", "typer")
 SECONDS = 40.0  # Most that the tests of one mutant take together when nothing is mutated.
 GOAL = 0.95
@@ -72,13 +85,16 @@ def chosen(mutant: Mutant, tests: Tests) -> Tests:
     def is_own(test: str) -> bool:
         return test.startswith(f"tests/{part}/") and f"/test_{stem}.py::" in test
 
+    def is_elsewhere(test: str) -> bool:
+        return part in ELSEWHERE and test.startswith(ELSEWHERE[part])
+
     def enters(entered: frozenset[str]) -> bool:
         if mutant.function.endswith("()"):
             return f"{mutant.file}::{mutant.function}" in entered
         return any(name.startswith(f"{mutant.file}::") for name in entered)
 
     # A function that only other processes enter is not seen to be entered.
-    found = [test for test, (_, entered) in tests.items() if enters(entered) or is_own(test)]
+    found = [test for test, (_, entered) in tests.items() if enters(entered) or is_own(test) or is_elsewhere(test)]
     found = found or [test for test in tests if test.startswith(f"tests/{part}/")]
     found.sort(key=lambda test: tests[test][0] * (0.2 if is_own(test) else 1.0))
     result: Tests = {}

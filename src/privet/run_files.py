@@ -167,7 +167,7 @@ class Journal:
         if not re.fullmatch("[0-9a-f]{8}", run):
             raise ValueError(f"{path} does not name its run. It was not written by this package, or it is damaged.")
         # Without a code, nothing shows that the state belongs to a journal in another folder.
-        folder = Path(path).resolve().parent / (way if "code" in references else ".")
+        folder = Path(path).resolve().parent / ("." if references.get("code") is None else way)
         place = folder.resolve() / f"privet-{run}.journal"
         if not place.is_file():
             # This is not a FileNotFoundError, which a caller could mistake for a run that has not begun.

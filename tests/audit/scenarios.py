@@ -460,7 +460,7 @@ def _estimators() -> list[Scenario]:
         budget = PURE if is_pure else Budget(1.5, LAX) if method == "objective" else BUDGET
         is_loose = name == "PrivateLogisticRegression"
         share, why = {
-            "iteration": (0.35, "the place of the record is random, and the claim is that of the worst place"),
+            "iteration": (0.29, "the place of the record is random, and the claim is that of the worst place"),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))

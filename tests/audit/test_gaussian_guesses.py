@@ -131,6 +131,15 @@ def test_the_form_follows_the_claim_of_the_model():
         ]
     ]
     assert forms == ["gaussian", "approximate", "approximate"]
+    with pytest.raises(ValueError, match="not one of Gaussian DP"):
+        one_run_linear(
+            PrivateLogisticRegression(2.0, 0.0, method="output", alpha=0.1),
+            X,
+            y,
+            delta=DELTA,
+            form="gaussian",
+            **options,
+        )
 
 
 def test_bad_input_is_refused():

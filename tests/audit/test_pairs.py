@@ -92,3 +92,10 @@ def test_data_is_not_changed():
 def test_other_data_is_refused(data, message):
     with pytest.raises(ValueError, match=message):
         neighbours(data)
+
+
+def test_units_that_are_dictionaries_become_extreme():
+    data = [{"x": np.array([1.0, 2.0]), "y": 0}, {"x": np.array([3.0, 4.0]), "y": 1}]
+    huge = neighbours(data)[0].second[0]
+    assert huge["x"].tolist() == [1e22, 1e22]
+    assert huge["y"] == 1

@@ -163,3 +163,27 @@ def test_incomplete_scripts_are_refused(script, text, message):
 def test_a_saved_model_cannot_be_replayed(tmp_path):
     (tmp_path / "m.json").write_text("{}")
     assert "is not a Python script" in str(run(tmp_path / "m.json").exception)
+
+
+LATE = """
+    neighbour = X, np.append(X[:-1, 0], 1.0)
+    fit = train
+
+    def train(data):
+        fit(data)
+        raise OSError("late")
+"""
+
+
+def test_an_error_at_the_end_of_both_runs_is_not_called_consistent(script):
+    found = run(script(RIDGE, LATE))
+    assert isinstance(found.exception, ValueError)
+    assert "Both runs end with an error (neighbour)" in str(found.exception)
+    assert "OSError: late" in str(found.exception)
+    assert "consistent: over" not in found.output
+
+
+def test_neighbours_that_move_nothing_are_told(script):
+    found = run(script(RIDGE, "neighbour = data"))
+    assert found.exit_code == 0, found.output
+    assert "No release moved" in found.output

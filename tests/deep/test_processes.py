@@ -19,6 +19,7 @@ from torch import distributed, nn  # noqa: E402
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, random_split  # noqa: E402
 
 from privet.audit import replay  # noqa: E402
+from privet.deep.dataset_digest import DatasetDigest, compared  # noqa: E402
 from privet.deep.gradient_estimators import Recursive  # noqa: E402
 from privet.deep.processes import Processes  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
@@ -381,6 +382,12 @@ def test_both_processes_resume_what_the_first_saved(told):
         assert (each["done at the end"], each["spent at the end"]) == (4, 5)
         assert each["epsilon"] == recursive_plan(1.0, rate=0.2).guarantee(DELTA).epsilon
     assert both[0]["end"] == both[1]["end"]
+
+
+def test_examples_of_an_unknown_type_count_as_not_compared():
+    plain, sparse = [(torch.eye(2), 0), (torch.ones(2, 2), 1)], [(torch.eye(2).to_sparse(), 0)] * 2
+    assert compared([DatasetDigest.of(plain)] * 2)
+    assert not compared([DatasetDigest.of(sparse)] * 2)
 
 
 def test_shares_partition_the_examples():

@@ -427,13 +427,23 @@ def test_check_finds_what_the_check_of_the_first_batch_cannot_see():
     private = prepared(Late(), dataset)
     private.step(*next(private.batches()))
     with pytest.raises(
-        ValueError, match=r"With and without an example with large values: .* attribute seen depends on the examples"
+        ValueError, match=r"with and without an example with large values\. .* attribute seen depends on the examples"
     ):
         prepared(Late(), dataset).check(steps=2, examples=4)
     assert private.model.seen is None
     prepared(nn.Linear(5, 2), dataset).check(steps=2, examples=4, prepare=lambda X, y: (X / 2, y))
     with pytest.raises(ValueError, match="does not keep its guarantee"):
         prepared(nn.Linear(5, 2), dataset).check(steps=2, examples=4, prepare=mixed_up)
+
+
+def test_check_does_not_pass_a_training_whose_steps_fail():
+    class Centred(nn.Linear):
+        def forward(self, x):
+            self.mean = x.mean(0)
+            return super().forward(x)
+
+    with pytest.raises(ValueError, match="cannot be checked, because its steps fail"):
+        prepared(Centred(5, 2), TensorDataset(*numbers(5, n=24))).check(steps=2, examples=16)
 
 
 def test_check_says_what_it_needs():

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from privet.deep import make_private  # noqa: E402
 from privet.deep.clipping.batch import BatchGradients, batch_gradients  # noqa: E402
 from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
+from privet.deep.clipping.outer_products import squared_norms_by_places  # noqa: E402
 from privet.deep.clipping.summing import SHARE, Summation, full_precision, reserved_share, room  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.networks.norms import lengths  # noqa: E402
@@ -293,6 +294,20 @@ def test_the_reserved_share_covers_every_batch_size():
     assert reserved_share(20, torch.float32) < 5e-4
     assert reserved_share(1e4, torch.float64) == 1e-6
     assert 1 / room(2048, torch.float32) < 1.0101
+    for expected in (32, 100, 150):  # twice as many are added up in one product
+        assert Summation.within(reserved_share(expected, torch.float32) / 2, 2 * expected, torch.float32).is_plain
+
+
+def test_norms_allow_for_the_rounding_of_every_term_that_cancels():
+    """The two outer products cancel exactly, so that only the allowances are left."""
+    places, p, q = 2, 8, 9
+    left, right = torch.ones(1, 1, places, p), torch.ones(1, 1, places, q)
+    right[:, :, 1] = -1
+    sizes = places * math.sqrt(p * q)
+    in_double = math.sqrt((p + q + places**2 + 4) * 2.0**-52) * sizes
+    in_single = (places + 4) * 2.0**-23 * sizes
+    found = squared_norms_by_places(left, right).item()
+    assert found == pytest.approx((in_double + in_single) ** 2, rel=1e-6)
 
 
 def test_the_norm_of_an_example_does_not_depend_on_the_size_of_its_batch():

@@ -3,6 +3,7 @@
 import collections
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -245,6 +246,84 @@ def test_the_state_of_a_loss_is_watched_too():
         train(prepared(nn.Linear(5, 2), loss=Loss()))
 
 
+class _Bound:
+    total = 0.0
+
+    def loss(self, outputs, targets):
+        self.total += float(outputs.sum())
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def _with_state(held, outputs, targets):
+    return held.loss(outputs, targets)
+
+
+@pytest.mark.parametrize("loss", [_Bound().loss, partial(_with_state, _Bound())], ids=["method", "partial"])
+def test_the_state_that_a_loss_is_bound_to_is_watched_too(loss):
+    with pytest.raises(ValueError, match=rf"attribute loss\..*\.total {DEPENDS}"):
+        train(prepared(nn.Linear(5, 2), loss=loss))
+
+
+def late(action):
+    """Return what a forward does if an example is unusual, which happens only in later batches."""
+
+    def also(model, x):
+        if x.abs().max() > 50:
+            action(model, x)
+
+    return also
+
+
+def train_with_a_late_outlier(model):
+    dataset = examples()
+    private = prepared(model, dataset)
+    for number, batch in enumerate(private.batches()):
+        private.step(*batch)
+        if number == 1:
+            dataset.tensors[0][3] *= 1e3
+    return private
+
+
+def test_writing_later_into_a_hidden_module_is_noticed():
+    model = Stateful(late(lambda model, x: model.hidden[0].weight.data.add_(1)), hidden=[nn.Linear(5, 5)])
+    with pytest.raises(ValueError, match=r"changed hidden\[0\]\.weight"):
+        train_with_a_late_outlier(model)
+
+
+@pytest.mark.parametrize("rows", [9, 2000])
+def test_another_order_of_the_same_values_is_noticed(rows):
+    def roll(model, x):
+        model.table.weight.data[1:] = model.table.weight.data[1:].roll(1, 0)
+
+    model = Stateful(late(roll), table=nn.Embedding(rows, 2).requires_grad_(False))
+    with pytest.raises(ValueError, match=r"changed table\.weight"):
+        train_with_a_late_outlier(model)
+
+
+def test_gradients_that_a_forward_sets_do_not_reach_the_optimizer():
+    def set_gradient(model, x):
+        model.table.weight.grad = x.detach()[:1]
+
+    model = Stateful(set_gradient, table=nn.Embedding(1, 5).requires_grad_(False))
+    before = model.table.weight.clone()
+    private = prepared(model)
+    private.optimizer.add_param_group({"params": [model.table.weight]})
+    train(private)
+    assert torch.equal(model.table.weight, before)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.filterwarnings("ignore:Sparse CS")
+def test_sparse_buffers_are_watched_too(layout):
+    def rescale(model, x):
+        model.graph = model.graph * 2
+
+    model = Stateful(late(rescale))
+    model.register_buffer("graph", torch.eye(3).to_sparse(layout=layout))
+    with pytest.raises(ValueError, match="changed graph of Stateful"):
+        train_with_a_late_outlier(model)
+
+
 def test_counters_and_random_values_are_accepted_and_the_check_leaves_no_trace():
     def count(model, x):
         model.calls += 1
@@ -336,6 +415,36 @@ def test_mixing_is_found_if_the_first_examples_are_equal():
     dataset = TensorDataset(torch.ones(24, 5), torch.zeros(24))
     with pytest.raises(ValueError, match=MIXES):
         train(prepared(Centred(), dataset, loss=squares))
+
+
+@pytest.mark.filterwarnings("ignore:There is no gradient rule", r"ignore:std\(\)")
+@pytest.mark.parametrize("kind", [nn.Sequential, nn.Linear])
+def test_a_deviation_over_the_batch_is_found_although_it_is_undefined_for_one_example(kind):
+    class Standardised(kind):
+        def forward(self, x):
+            return super().forward((x - x.mean(0)) / x.std(0))
+
+    with pytest.raises(ValueError, match="changes with the other examples"):
+        train(prepared(Standardised(5, 2) if kind is nn.Linear else Standardised(nn.Linear(5, 2))))
+
+
+def test_mixing_in_place_is_found():
+    def centre(model, x):
+        x.sub_(x.mean(0))
+
+    with pytest.raises(ValueError, match="changes with the other examples"):
+        train(prepared(Stateful(centre)))
+
+
+def test_a_model_that_scales_its_inputs_in_place_is_accepted_and_the_check_does_not_scale_them():
+    dataset = examples()
+    losses = [train(prepared(Stateful(also), dataset))[0] for also in (lambda model, x: x.mul_(2), lambda model, x: x)]
+    assert torch.allclose(losses[0], train(prepared(Stateful(lambda model, x: x), doubled(dataset)))[0])
+    assert not torch.allclose(*losses)
+
+
+def doubled(dataset):
+    return TensorDataset(2 * dataset.tensors[0], dataset.tensors[1])
 
 
 @pytest.mark.filterwarnings("ignore:.*in a batch have a gradient that is not finite")

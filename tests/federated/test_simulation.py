@@ -12,6 +12,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, client_plan, simulate, tail
 from privet.federated.local_training import order_source
 from privet.federated.partition import iid
+from privet.federated.simulation import _check_fit
 from privet.networks import trained_weights
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
 from privet.privacy import Budget
@@ -228,6 +229,18 @@ def test_a_model_that_does_not_fit_the_clients_is_refused_before_they_are_access
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="cannot be applied to the clients'"):
         patch.setattr(Partitioned, "together", untouched)
         run(nn.Linear(7, 3), clients, local, engine=engine)
+
+
+def test_classes_may_be_numbered_from_one(blobs, local):
+    X, y = blobs
+    numbered = Partitioned((X, y + 1), iid(600, 20, np.random.default_rng(1)))
+
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets - 1, reduction="none")
+
+    _check_fit(ClientTrainer(nn.Linear(6, 3), loss, local, 0.5), numbered)
+    with pytest.raises(RuntimeError, match="and examples of ones fail, too"):
+        _check_fit(ClientTrainer(nn.Linear(7, 3), nn.CrossEntropyLoss(), local, 0.5), numbered)
 
 
 def test_the_check_on_zeros_sees_transformed_examples_and_changes_no_random_numbers(blobs, local):

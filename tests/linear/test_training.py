@@ -128,10 +128,10 @@ def test_hidden_iterates_differ_at_one_record_s_visits_only_and_there_by_twice_t
         of_mean, steps = (moved[:1], moved[1:]) if fit_intercept else ([], moved)
         stds = one.stds[-len(steps) :]
         steps = [size / std for size, std in zip(steps, stds, strict=True)]
-        visits = steps[:: len(steps) // 6]  # the first record, in six passes
         multiplier = next(leaf for leaf in first.guarantee_.event.leaves() if isinstance(leaf, LastIterate))
-        assert max(visits) <= 2 / multiplier.noise_multiplier * (1 + 1e-9)
-        assert sum(size > 0 for size in steps) == sum(size > 0 for size in visits)
+        assert max(steps) <= 2 / multiplier.noise_multiplier * (1 + 1e-9)
+        batches = len(steps) // 6  # in each of six passes, in the same order, which is drawn
+        assert len({place % batches for place, size in enumerate(steps) if size > 0}) <= 1
         assert all(size <= 2 * first.feature_norm * (1 + 1e-9) for size in of_mean)
 
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from privet.privacy import Adjacency, Budget, calibrate
-from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.accounting import _Guess, _search, epsilon
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease, PoissonGaussian, PureRelease
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
@@ -171,3 +171,10 @@ def test_calibration_under_one_analysis_is_certified_by_that_analysis(family, ad
 def test_calibration_refuses_a_pure_budget():
     with pytest.raises(ValueError, match=r"no pure epsilon guarantee: set delta > 0[^\n]*$"):
         calibrate(lambda z: PoissonGaussian(z, 0.1, 1), ADD, Budget(1.0))
+
+
+@pytest.mark.parametrize("cliff", [0.02, 1.0, 37.0, 1e6])
+def test_the_search_finds_the_edge_of_a_cliff(cliff):
+    """There no slope leads to the target, and no value is within the window."""
+    found = _search(lambda noise: 1e3 if noise < cliff else 1e-6, 1.0, _Guess(1.0, -1.0), (0.999, 1.0))
+    assert cliff <= found.noise_multiplier <= cliff * (1 + 2e-7)

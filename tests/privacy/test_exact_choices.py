@@ -229,6 +229,22 @@ def test_a_dominating_score_leaves_the_choice_among_the_others_as_it_is():
         assert both.tolist() == [0, *(alone + 1)]
 
 
+@pytest.mark.parametrize(
+    ("size", "number"), [(2, 1), (2, 2), (9, 3), (50, 50), (50, 49), (900, 1), (900, 30), (900, 800)]
+)
+def test_intervals_decide_exactly_what_they_can(size, number):
+    """A candidate wins or loses only if it does so wherever the keys are within their intervals."""
+    random = np.random.default_rng(size)
+    lower = random.integers(0, size, size).astype(float)
+    upper = lower + random.integers(0, size, size) * random.uniform(0, 1, size).round(1)
+    others = ~np.eye(size, dtype=bool)
+    loses = ((lower > upper[:, None]) & others).sum(axis=1) >= number
+    wins = ((upper >= lower[:, None]) & others).sum(axis=1) < number
+    are_winners, are_open = choices._compared(lower, upper, number)
+    np.testing.assert_array_equal(are_winners, wins)
+    np.testing.assert_array_equal(are_open, ~wins & ~loses)
+
+
 def test_one_candidate_ties_and_all_candidates():
     assert race([7.0], 1.0, 1, generated(0)).tolist() == [0]
     assert race(np.zeros(4), 1.0, 4, generated(0)).tolist() == [0, 1, 2, 3]

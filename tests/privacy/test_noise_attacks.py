@@ -147,6 +147,26 @@ def test_bits_that_acceptance_used_stay_with_their_draw(monkeypatch, chunk):
         assert max(abs(approximation - low), abs(approximation - high)) < Fraction(ERROR)
 
 
+@pytest.mark.parametrize(("distance", "is_close"), [(-(2.0**-45), True), (2.0**-45, True), (-(2.0**-30), False)])
+def test_exact_arithmetic_decides_about_proposals_close_to_the_density_and_no_others(monkeypatch, distance, is_close):
+    boxes = np.flatnonzero(TABLE.heights > 2.0**-20)[::4]
+    choices = (TABLE.choices[boxes].astype(np.uint64) - 1) << np.uint64(64 - ziggurat.CHOICE_BITS)
+    places = np.random.default_rng(0).integers(1 << 62, 3 << 62, boxes.size, dtype=np.uint64)
+    x = TABLE.edges[boxes + 1] + TABLE.widths[boxes] * places * 2.0**-64
+    levels = (np.exp(-0.5 * x * x) + distance - TABLE.tops[boxes]) / TABLE.heights[boxes]
+    inside = (levels > 0) & (levels < 0.999)
+    drawn = [choices[inside], places[inside], (levels[inside] * 2.0**64).astype(np.uint64)]
+    scripted = iter([np.concatenate(drawn)])
+    stream, further = NormalStream(Keystream(bytes(32))), Keystream(bytes(32))
+    stream._bits = SimpleNamespace(words=lambda size: next(scripted, None) if size > 1 else further.words(size))
+    decided, exactly = [], normals._decided
+    monkeypatch.setattr(normals, "_decided", lambda box, *uniforms: decided.append(box) or exactly(box, *uniforms))
+    _, accepted, _, _ = stream._trials(int(inside.sum()))
+    assert inside.sum() > 20
+    assert decided == (boxes[inside].tolist() if is_close else [])
+    assert accepted.tolist() == (boxes[inside].tolist() if distance < 0 else [])
+
+
 def test_signs_outside_the_rectangles_do_not_depend_on_the_place_or_the_share():
     drawn = NormalStream(Keystream(bytes(range(1, 33))))._draw(1 << 20)
     outside = drawn._outside

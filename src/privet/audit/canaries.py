@@ -173,6 +173,11 @@ def one_run_linear(
         if claimed is None:
             is_gaussian = gaussian_mu(guarantee.event, guarantee.adjacency) is not None
             form = form or ("gaussian" if is_gaussian else "approximate")
+            if form == "gaussian" and not is_gaussian:
+                raise ValueError(
+                    "form='gaussian' cannot test this guarantee, because it is not one of Gaussian DP: the release may "
+                    "be easier to tell apart at another delta than a Gaussian one. Leave form= out."
+                )
             claimed = guarantee.epsilon if delta is None else guarantee.epsilon_at(delta)
         delta = guarantee.delta if delta is None else delta
     if delta is None:

@@ -239,6 +239,8 @@ def _is_numeric(values: NDArray[Any]) -> bool:
 
 def _filled(unit: Any, value: float) -> Any:
     """Return a unit with all of its floating-point numbers set to a value, as far as their type can hold it."""
+    if isinstance(unit, dict):
+        return {key: _filled(each, value) for key, each in unit.items()}
     if isinstance(unit, tuple | list):
         return type(unit)(_filled(each, value) for each in unit)
     if hasattr(unit, "detach"):

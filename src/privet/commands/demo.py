@@ -71,7 +71,7 @@ def run(*, output: Path, seeds: int, verbose: bool = False, console: Console) ->
     model = TableModel(SCHEMA, PrivateLogisticRegression(epsilon=1.0)).fit(train)
     model.save(output)
     console.print("\nThe saved model was trained once more at epsilon 1, with fresh secure noise. Its guarantee:\n")
-    console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(model.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"\nWritten to {output}. This table is public. On private data, each of the {1 + len(scores) * seeds} "
         "trainings above would count towards the privacy budget.",

@@ -65,12 +65,12 @@ def run(
     frame = read_table(data)
     model.fit(frame, before_training=None if ledger is None else ledger.check)
     if ignored := schema.undeclared(frame):
-        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False)
+        console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False, markup=False)
     if ledger is not None:
         # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
         ledger.spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
-    console.print(model.guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(model.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
     fitted = model.estimator
     steps = "1 step" if fitted.n_iter_ == 1 else f"{fitted.n_iter_} steps"
     console.print(

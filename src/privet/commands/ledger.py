@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from privet.privacy import Ledger
@@ -22,16 +23,16 @@ def run(
         dropped = ledger.drop_cut_line()
         found = "No line is cut off." if dropped is None else f"Removed a line that was cut off: {dropped!r}"
         console.print(found, highlight=False, markup=False, soft_wrap=True)
-    table = Table(title=str(path), title_justify="left")
+    table = Table(title=escape(str(path)), title_justify="left")
     for name in ("time", "label", "epsilon", "delta", "adjacency"):
         table.add_column(name, justify="right" if name in {"epsilon", "delta"} else "left")
     for entry in ledger.entries():
         guarantee = entry.guarantee
         numbers = f"{guarantee.epsilon:.4f}", f"{guarantee.delta:.3g}"
-        table.add_row(entry.time, entry.label, *numbers, str(guarantee.adjacency))
+        table.add_row(escape(entry.time), escape(entry.label), *numbers, str(guarantee.adjacency))
     console.print(table)
     total = ledger.total(delta)
     if total is None:
         console.print("Nothing has been spent.")
         return
-    console.print(total.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(total.statement(verbose), highlight=False, markup=False, soft_wrap=True)

@@ -105,7 +105,7 @@ async def _run(
         signatures = await sign(session, study, result)
         traffic = session.bytes_sent + session.bytes_received
     write_json(output, with_signatures(result, signatures))
-    console.print(release.guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(release.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
         + (f"signed by all {len(signatures)} parties" if signatures else "unsigned, because there were no keys")
@@ -184,7 +184,7 @@ def verify_result(
         *(f"  party {index}: {party.name}" for index, party in enumerate(study.parties)),
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-    console.print(guarantee.statement(verbose), highlight=False, soft_wrap=True)
+    console.print(guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
 
 
 def free_ports(number: int) -> list[int]:

@@ -133,13 +133,25 @@ def _report(found: Mapping[str, Replayed], output: Path | None, console: Console
         lines[_MOST_LINES:] = [f"{further} further problems are listed in the file of --json."]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if not refuted:
+    ended = {name: each.error for name, each in found.items() if each.error is not None and not each.is_violation}
+    if not refuted and not ended:
         console.print(
             f"consistent: over {len(found)} pairs of neighbouring datasets, nothing but the noisy releases depends on "
             "the differing unit, and these move within their bounds.",
             highlight=False,
             soft_wrap=True,
         )
+        if not any(each.moved for each in found.values()):
+            console.print(
+                "No release moved, so these datasets do not show the influence of a unit. Define neighbours that do.",
+                highlight=False,
+                soft_wrap=True,
+            )
     if output is not None:
         write_json(output, {"replays": {name: each.to_dict() for name, each in found.items()}})
+    if ended and not refuted:
+        name, error = next(iter(ended.items()))
+        raise ValueError(
+            f"Both runs end with an error ({name}), so what the training leaves behind is not known. {error}"
+        )
     return bool(refuted)

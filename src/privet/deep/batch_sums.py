@@ -18,8 +18,8 @@ from privet.privacy import assumed
 from privet.privacy.noise.watch import is_watching
 
 ROUNDS_ALONE = assumed(
-    "the forward and backward pass of an example gives numbers that do not depend on the other examples in its batch, "
-    "not even by rounding"
+    "the forward and backward pass of an example gives numbers that do not depend on other examples: not on those in "
+    "its batch, not even by rounding, and on earlier ones only through the weights"
 )
 
 
@@ -82,7 +82,7 @@ class BatchSums:
         """Check the model on a batch, unless it has been checked, and return whether it has been checked now.
 
         If it has not, then no example of the batch has a finite gradient, and the batch contributes zero.
-        ``others()`` returns further examples, in case that the batch has no two different ones.
+        ``others()`` returns further examples, in case the batch has no two different ones.
         """
         if self.checked is None or not self.checked.is_complete:
             self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 from torch import nn
 
 from privet.deep.fingerprint import Fingerprint, batch_checksum
+from privet.deep.state import hidden_modules
 from privet.privacy import Assumption, assumed
 
 BETWEEN_STEPS = assumed("changes that the caller made to the parameters between steps do not depend on the data")
 IN_FORWARD = assumed("values that the model wrote into its own parameters or buffers do not depend on the data")
 COUNTED = assumed(
-    "what the model counts in its forward pass, which shows how many batches were empty, need not be secret"
+    "what the model counts in its forward pass shows how many batches were empty, which need not be secret, and "
+    "nothing else about the data"
 )
 IN_BATCHES = assumed("what the caller changed in a batch before step() treats each example by itself")
 
@@ -22,8 +24,9 @@ class Changes:
 
     Parameters
     ----------
-    model : nn.Module
-        The model. Its parameters, trained or frozen, and its buffers are watched.
+    model, loss : nn.Module, callable
+        The model and its loss. The parameters, trained or frozen, and the buffers of the model are watched, and those
+        of modules in plain attributes of the two.
     assumptions : list of Assumption
         What the guarantee assumes from the beginning.
 
@@ -35,8 +38,8 @@ class Changes:
 
     _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"_batch"})
 
-    def __init__(self, model: nn.Module, assumptions: list[Assumption]) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, loss: object, assumptions: list[Assumption]) -> None:
+        self._model, self._hidden = model, hidden_modules(model, loss)
         self.assumptions = assumptions
         self._counters: frozenset[str] = frozenset()
         self._batch: Hashable = None
@@ -44,7 +47,7 @@ class Changes:
 
     def accept(self) -> None:
         """Accept the parameters and buffers as they are now, for instance after a step of the optimizer."""
-        self._known = Fingerprint.of(self._model)
+        self._known = Fingerprint.of(self._model, self._hidden)
 
     def remember_batch(self, batch: tuple[Any, ...]) -> None:
         """Remember the values of a batch before the caller gets it."""
@@ -86,7 +89,7 @@ class Changes:
 
     def _changed(self) -> list[str]:
         """Return the names of what was changed, and accept it. Counters change without anybody's doing."""
-        before, self._known = self._known, Fingerprint.of(self._model)
+        before, self._known = self._known, Fingerprint.of(self._model, self._hidden)
         return [name for name in before.changed(self._known) if name not in self._counters]
 
     def _assume(self, assumption: Assumption, message: str) -> None:

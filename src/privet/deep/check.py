@@ -57,9 +57,11 @@ def check(
             if found[-1].is_violation:
                 cause = (few.errors or found[-1].problems)[0]
                 raise ValueError(
-                    f"The training does not keep its guarantee. With and without {name}: {cause} This message depends "
-                    "on the examples, and is for the holder of the data only."
+                    f"The training does not keep its guarantee. It was run with and without {name}. {cause} This "
+                    "message depends on the examples, and is for the holder of the data only."
                 )
+            if few.errors:  # With the same error in both runs, there is no violation, but nothing was checked either.
+                raise ValueError(f"The training cannot be checked, because its steps fail. {few.errors[0]}")
     return found
 
 

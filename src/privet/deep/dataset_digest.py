@@ -32,16 +32,16 @@ class DatasetDigest:
         A digest of everything that was read in full: types and lengths, tensors and indices.
     sampled : dict of str to str
         A digest of each part of the examples that were sampled, by the name of the part.
-    random : frozenset of str
-        Parts that differ between two readings of the same example, although all global generators have the same state.
-        They cannot be compared.
+    unknown : frozenset of str
+        Parts that cannot be compared: those that differ between two readings of the same example, although all global
+        generators have the same state, and those of an unknown type.
     is_complete : bool
         Whether all examples were read.
     """
 
     whole: str
     sampled: dict[str, str]
-    random: frozenset[str]
+    unknown: frozenset[str]
     is_complete: bool
 
     @classmethod
@@ -50,7 +50,7 @@ class DatasetDigest:
         reading = _Reading()
         reading.add(dataset, "dataset")
         sampled = {name: found.hexdigest() for name, found in reading.sampled.items()}
-        return cls(reading.whole.hexdigest(), sampled, frozenset(reading.random), reading.is_complete)
+        return cls(reading.whole.hexdigest(), sampled, frozenset(reading.unknown), reading.is_complete)
 
 
 def compared(digests: Sequence[DatasetDigest]) -> bool:
@@ -59,7 +59,7 @@ def compared(digests: Sequence[DatasetDigest]) -> bool:
     Raise if they do not. Return False if no difference was found, but not all examples could be compared.
     """
     first, *others = digests
-    unknown = frozenset[str]().union(*(each.random for each in digests))
+    unknown = frozenset[str]().union(*(each.unknown for each in digests))
     for each in others:
         known = {name for name in first.sampled.keys() | each.sampled.keys() if name not in unknown}
         if each.whole != first.whole or any(first.sampled.get(name) != each.sampled.get(name) for name in known):
@@ -77,7 +77,7 @@ class _Reading:
     def __init__(self) -> None:
         self.whole = hashlib.sha256()
         self.sampled: dict[str, Any] = {}
-        self.random: set[str] = set()
+        self.unknown: set[str] = set()
         self.is_complete = True
 
     def add(self, dataset: Any, name: str) -> None:
@@ -105,9 +105,10 @@ class _Reading:
         for position in np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).round().astype(int)).tolist():
             first, second = (dict(_parts(_read(dataset, position), name)) for _ in range(2))
             for part in first.keys() | second.keys():
-                if first.get(part) != second.get(part):
-                    self.random.add(part)
-                self.sampled.setdefault(part, hashlib.sha256()).update(first.get(part, b""))
+                content = first.get(part)
+                if content is None or content != second.get(part):
+                    self.unknown.add(part)
+                self.sampled.setdefault(part, hashlib.sha256()).update(content or b"")
 
 
 def _checksums(tensor: Tensor) -> Iterator[int]:
@@ -130,8 +131,8 @@ def _read(dataset: Any, position: int) -> Any:
         return dataset[position]
 
 
-def _parts(value: Any, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each tensor, number or text in an example."""
+def _parts(value: Any, name: str) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the name and the content of each tensor, number or text in an example, and None for anything else."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _parts(each, f"{name}[{key!r}]")
@@ -145,4 +146,4 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, bytes]]:
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
         yield name, repr(value).encode()
     else:
-        yield name, type(value).__qualname__.encode()
+        yield name, None

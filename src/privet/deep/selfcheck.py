@@ -75,13 +75,14 @@ def _checked(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[], Ba
     for example in islice(_examples(batch), EXAMPLES):
         trials.forward(example)
     chosen: list[_Alone] = []
+    infinite: list[_Alone] = []
     for example in _examples(batch):
         alone = trials.alone(example)
-        if math.isfinite(alone.norm):
-            chosen.append(alone)
+        (chosen if math.isfinite(alone.norm) else infinite).append(alone)
         if len(chosen) == EXAMPLES:
             break
     if not chosen:
+        trials.check_none_is_finite(infinite[:EXAMPLES])
         return None
     if not are_distinct([each.example for each in chosen]):
         chosen += trials.first_possible(mates_of(chosen[0].example, others))
@@ -93,6 +94,11 @@ def _examples(batch: Batch) -> Iterator[Batch]:
     """Yield each example of a batch as a batch of one."""
     for place in range(len(batch[-1])):
         yield tuple(each[place : place + 1] for each in batch)
+
+
+def _copied(batch: Batch) -> Batch:
+    """Return a copy of a batch, because a model may modify its inputs in place."""
+    return tuple(each.clone() if isinstance(each, Tensor) else each for each in batch)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class _Trials:
 
     def forward(self, example: Batch) -> None:
         """Compute the loss of an example, only to see what that leaves behind."""
-        *inputs, target = example
+        *inputs, target = _copied(example)
         with self._from_start("forward"), torch.no_grad():
             self._loss(self._model(*self._layout(tuple(inputs))), target)
 
@@ -152,6 +158,14 @@ class _Trials:
             if math.isfinite(alone.norm):
                 return [alone]
         return []
+
+    def check_none_is_finite(self, chosen: list[_Alone]) -> None:
+        """Raise if examples without a finite gradient have one together, as by a deviation over the batch."""
+        if len(chosen) > 1:
+            found = self._gradients(joined([each.example for each in chosen]), torch.ones(len(chosen)))
+            _check_losses(found.losses, torch.cat([each.loss for each in chosen]))
+            if bool(found.norms().isfinite().any()):
+                raise _mixes()
 
     def compare(self, chosen: list[_Alone]) -> None:
         """Raise unless each example has, within a batch, the gradient that torch computes for it alone."""
@@ -184,12 +198,12 @@ class _Trials:
     def _gradients(self, batch: Batch, scales: Tensor) -> BatchGradients:
         """Return the gradients of a batch, whose losses are multiplied by ``scales``."""
         with self._from_start("gradients"):
-            *inputs, targets = batch
+            *inputs, targets = _copied(batch)
             return batch_gradients(self._model, self._scaled(scales), self._layout(tuple(inputs)), targets)
 
     def _by_autograd(self, example: Batch, scale: Tensor) -> list[Tensor]:
         """Return the gradient of one example, as autograd computes it."""
-        *inputs, target = example
+        *inputs, target = _copied(example)
         parameters = list(self._parameters.values())
         with self._from_start(), torch.enable_grad():
             value = self._scaled(scale)(self._model(*self._layout(tuple(inputs))), target).sum()
@@ -250,11 +264,15 @@ def _check_losses(found: Tensor, alone: Tensor) -> None:
     is_close = (found - alone).abs() <= _tolerance(found.dtype) * (1 + alone.abs())
     is_same = (found == alone) | (found.isnan() & alone.isnan())  # A loss may be infinite if its gradient is not.
     if not bool((is_close | is_same).all()):
-        raise ValueError(
-            "The loss of an example changes with the other examples of its batch. Either the model or the loss mixes "
-            "examples, for instance by a normalisation over the batch, and clipping cannot bound the influence of one "
-            "example. Or the model is random by other means than nn.Dropout. Use nn.Dropout for random masks."
-        )
+        raise _mixes()
+
+
+def _mixes() -> ValueError:
+    return ValueError(
+        "The loss of an example changes with the other examples of its batch. Either the model or the loss mixes "
+        "examples, for instance by a normalisation over the batch, and clipping cannot bound the influence of one "
+        "example. Or the model is random by other means than nn.Dropout. Use nn.Dropout for random masks."
+    )
 
 
 def _tolerance(dtype: torch.dtype) -> float:

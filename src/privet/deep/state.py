@@ -7,7 +7,7 @@ datasets and optimizers are not.
 import hashlib
 import types
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,6 @@ _OPAQUE = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,
-    types.MethodType,
     types.ModuleType,
     torch.Generator,
     torch.optim.Optimizer,
@@ -57,7 +56,28 @@ class Entry:
 
 def digests(**roots: object) -> dict[str, Entry]:
     """Return the state of named objects, usually a model and its loss, by the path of each value."""
-    found: dict[str, Entry] = {}
+    return {
+        path: Entry("parameter" if isinstance(value, nn.Parameter) else kind, _digest(value))
+        for path, kind, value in _reachable(roots)
+        if not isinstance(value, nn.Module)
+    }
+
+
+def hidden_modules(model: nn.Module, loss: object) -> list[tuple[str, nn.Module]]:
+    """Return modules that a model or its loss holds, but that are not registered in the model, with their paths.
+
+    Of modules that are registered in one another, only the outermost is returned.
+    """
+    known, found = set(model.modules()), []
+    for path, _, value in _reachable({"model": model, "loss": loss}):
+        if isinstance(value, nn.Module) and value not in known:
+            known |= set(value.modules())
+            found.append((path.removeprefix("model."), value))
+    return found
+
+
+def _reachable(roots: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the path of each value that can be reached from named objects, what holds it, and the value itself."""
     entered: dict[int, object] = {}  # Holds the objects, so that no other object gets the same id.
     waiting = deque((name, "attribute", root) for name, root in roots.items())
     while waiting:
@@ -66,10 +86,8 @@ def digests(**roots: object) -> dict[str, Entry]:
             continue
         if not isinstance(value, _PLAIN):
             entered[id(value)] = value
-        if not isinstance(value, nn.Module):
-            found[path] = Entry("parameter" if isinstance(value, nn.Parameter) else kind, _digest(value))
+        yield path, kind, value
         waiting += [(path + step, of_part, part) for step, of_part, part in _parts(value, kind)]
-    return found
 
 
 def _parts(value: Any, kind: str) -> Iterator[tuple[str, str, object]]:
@@ -83,12 +101,22 @@ def _parts(value: Any, kind: str) -> Iterator[tuple[str, str, object]]:
         yield from ((f"[{key!r}]", kind, each) for key, each in value.items())
     elif isinstance(value, list | tuple | deque):
         yield from ((f"[{place}]", kind, each) for place, each in enumerate(value))
-    elif _has_attributes(value):
-        yield from ((f".{name}", kind, each) for name, each in vars(value).items())
+    else:
+        yield from ((step, kind, each) for step, each in _bound(value))
+        if _has_attributes(value):
+            yield from ((f".{name}", kind, each) for name, each in vars(value).items())
+
+
+def _bound(value: Any) -> Iterator[tuple[str, object]]:
+    """Yield what a method or a partial function is bound to. Variables of functions are not entered."""
+    if isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+    elif isinstance(value, partial):
+        yield from ((f".{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
 
 
 def _has_attributes(value: object) -> bool:
-    return hasattr(value, "__dict__") and not isinstance(value, (*_OPAQUE, Tensor, np.ndarray))
+    return hasattr(value, "__dict__") and not isinstance(value, (*_OPAQUE, types.MethodType, Tensor, np.ndarray))
 
 
 def _digest(value: Any) -> Hashable:
@@ -146,8 +174,10 @@ class SavedState:
             self._put_back.append(partial(_refill, value, set(value), value.update))
         elif isinstance(value, tuple):
             inside = list(value)
-        elif _has_attributes(value):
-            inside = [vars(value)]
+        else:
+            inside = [each for _, each in _bound(value)]
+            if _has_attributes(value):
+                inside.append(vars(value))
         return inside
 
     def restore(self) -> None:

@@ -100,7 +100,7 @@ class PrivateTraining:
         self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
         self._last_loss = math.nan
-        self._changes = Changes(self.model, assumptions)
+        self._changes = Changes(self.model, self._loss, assumptions)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
@@ -181,8 +181,8 @@ class PrivateTraining:
             )
         plan = self._estimator.at(self.steps_spent)
         # The step counts as spent from here on, whatever fails, so the next batch gets the noise of the next step.
-        self._files.count(self.steps_spent + 1)
         self.steps_spent += 1
+        self._files.count(self.steps_spent)
         if len(batch[-1]) != self._drawn:
             raise PlanError(
                 f"step() received {len(batch[-1])} examples, but the batch that was drawn has {self._drawn}. Pass the "
@@ -241,18 +241,15 @@ class PrivateTraining:
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""
-        layers = self._split(gradient)
+        layers = list(gradient.split([parameter.numel() for parameter in self._parameters]))
         if self._denoiser is not None:
             layers = self._denoiser(layers, noise_std)
         shrink = shrinking(layers, self.optimizer, self._max_move)
+        self.optimizer.zero_grad(set_to_none=True)  # The forward pass may have set gradients of frozen parameters.
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
         self.optimizer.step()
         self._changes.accept()
-
-    def _split(self, flat: Tensor) -> list[Tensor]:
-        """Return the part of a flat vector that belongs to each parameter."""
-        return list(flat.split([parameter.numel() for parameter in self._parameters]))
 
     def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
         """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.

@@ -75,9 +75,9 @@ class Partitioned:
             columns = [array.index_select(0, rows).split(sizes) for array in self._arrays]  # faster than array[rows]
         return list(zip(*columns, strict=True))
 
-    def blank(self, rows: int) -> Data:
-        """Return examples of zeros, with the shapes and dtypes that all clients have, before the transform."""
-        return tuple(array.new_zeros((rows, *array.shape[1:])) for array in self._arrays)
+    def blank(self, rows: int, value: int = 0) -> Data:
+        """Return examples of one value, with the shapes and dtypes that all clients have, before the transform."""
+        return tuple(array.new_full((rows, *array.shape[1:]), value) for array in self._arrays)
 
     def transformed(self, data: Data) -> Data:
         """Return the data of one client after the transform."""

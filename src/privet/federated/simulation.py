@@ -146,7 +146,7 @@ def simulate(
     The guarantee is that of :class:`Server`, for each client. A sampled client that fails or does not answer counts as
     a zero update, and a warning informs the operator. A round continues even if all its clients fail, because stopping
     would reveal information about them. Whether the model and the loss fit the clients of a :class:`Partitioned` is
-    therefore tested before the first round, on an example of zeros.
+    therefore tested before the first round, on examples of zeros or ones.
 
     A client's update must not depend on other clients. Engines that train one client at a time ensure this. With
     ``engine="batched"`` the rounding of an update can depend on the other clients in the batch. Training that amplifies
@@ -289,20 +289,25 @@ def _round(server: Server, engine: Engine, clients: Clients) -> None:
 def _check_fit(trainer: ClientTrainer, clients: Clients) -> None:
     """Raise if the model or the loss fails on examples like those of the clients.
 
-    The check sees zeros, whose shapes all clients have in common, so its outcome does not depend on their data. For
-    clients of unknown shapes there is no such check.
+    The check sees zeros, or ones if classes are numbered from 1. All clients have these shapes in common, so the
+    outcome does not depend on their data. For clients of unknown shapes there is no such check.
     """
     if type(clients) is not Partitioned:
         return
-    try:
-        example = tensors(clients.transformed(clients.blank(2)), trainer.kind)
-        if example is not None:
-            trainer.check(example)
-    except Exception as error:
-        raise RuntimeError(
-            "The model or the loss cannot be applied to the clients' data: examples of zeros with the same shapes fail "
-            f"with {error!r}. Nothing was released."
-        ) from error
+    errors = []
+    for value in (0, 1):
+        try:
+            example = tensors(clients.transformed(clients.blank(2, value)), trainer.kind)
+            if example is not None:
+                trainer.check(example)
+        except Exception as error:
+            errors.append(error)
+        else:
+            return
+    raise RuntimeError(
+        "The model or the loss cannot be applied to the clients' data: examples of zeros with the same shapes fail "
+        f"with {errors[0]!r}, and examples of ones fail, too. Nothing was released."
+    ) from errors[0]
 
 
 def _without_errors(answers: Iterator[Answer]) -> Iterator[tuple[int, Weights | None]]:

@@ -1,0 +1,16 @@
+"""privet ledger prints what its file says, whatever that is."""
+
+from typer.testing import CliRunner
+
+from privet.cli import app
+from privet.privacy import Adjacency, Guarantee, Ledger
+from privet.privacy.events import GaussianRelease
+
+
+def test_brackets_in_labels_and_guarantees_are_printed(tmp_path):
+    guarantee = Guarantee.of(GaussianRelease(0.1), Adjacency.REPLACE_ONE, 1e-5, released="the sum [of] rows")
+    Ledger(tmp_path / "a.ledger").spend(guarantee, "fit [old] table")
+    found = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["ledger", str(tmp_path / "a.ledger")])
+    assert found.exit_code == 0, found.output
+    assert "fit [old] table" in found.output
+    assert "the sum [of] rows" in found.output
