@@ -47,7 +47,7 @@ TESTS = [
     "federated",
     "multiparty",
     "linear",
-    "commands",
+    "commands/test_party.py",
     "replay",
     "audit",
 ]
@@ -66,7 +66,8 @@ def recorded(copy: Copy, parts: list[str], again: bool) -> Tests:
     """Return all tests; those of files that have changed since the last time are recorded anew."""
     (KEPT / "tests").mkdir(parents=True, exist_ok=True)
     tests: Tests = {}
-    for file in [file for part in parts for file in sorted((copy.folder / "tests" / part).rglob("test_*.py"))]:
+    paths = [copy.folder / "tests" / part for part in parts]
+    for file in [file for path in paths for file in sorted(path.rglob("test_*.py")) or [path]]:
         name = file.relative_to(copy.folder).as_posix()
         kept = KEPT / "tests" / f"{hashed(name, file.read_text(encoding='utf-8'))}.json"
         if again or not kept.exists():
@@ -173,7 +174,7 @@ def run(mutants: list[Mutant], parts: list[str], again: bool) -> list[tuple[Muta
     return verdicts
 
 
-def summary(seed: int, verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[str, Any]:
+def summary(seed: int, parts: list[str], verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[str, Any]:
     """Return what docs/results/mutants.json holds."""
     reasons = {(each["file"], each["before"], each["after"]): each for each in KNOWN["harmless"]}
     counts = {part: collections.Counter[str]() for part in PARTS}
@@ -191,6 +192,7 @@ def summary(seed: int, verdicts: list[tuple[Mutant, dict[str, Any]]]) -> dict[st
     return {
         "seed": seed,
         "mutants": len(verdicts),
+        "tests": parts,
         "noticed": round(total["noticed"] / max(relevant, 1), 4),
         "counts": {"all": dict(total)} | {part: dict(count) for part, count in counts.items()},
         "survivors": survivors,
@@ -203,7 +205,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=17, help="of the sample")
     parser.add_argument("--number", type=int, default=150, help="of mutants")
     parser.add_argument("--only", nargs="+", default=[], help="files of the core whose path below src/privet begins so")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders of tests that may notice")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files of tests, or folders, that may notice")
     parser.add_argument("--known", action="store_true", help="only the mutants that survived once")
     parser.add_argument("--again", action="store_true", help="record anew which tests enter which functions")
     options = parser.parse_args()
@@ -213,7 +215,7 @@ def main() -> None:
     if options.known:
         sys.exit(any(verdict["by"] is None for _, verdict in run(old, options.tests, options.again)))
     verdicts = run(sampled(options.seed, options.number, options.only), options.tests, options.again)
-    result = summary(options.seed, verdicts)
+    result = summary(options.seed, options.tests, verdicts)
     print(json.dumps(result["counts"], indent=1))
     if not options.only:
         RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

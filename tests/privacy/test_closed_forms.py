@@ -505,3 +505,9 @@ def test_bad_arguments_of_a_lemma_are_refused(name):
     with pytest.raises(lemmas.SideConditionError, match="order condition"):
         rdp(2, 1.0, 2.0)  # a rate of one is legal, but nothing is amplified
     assert rdp(np.int64(2), 1e-3, 2.0) == rdp(2, 1e-3, 2.0)
+
+
+def test_orders_are_limited():
+    cf._Run(1, math.log(1e5) / 0.9e12, 1e-5)
+    with pytest.raises(ValueError, match="its order would exceed 1e12"):
+        cf._Run(1, math.log(1e5) / 1.1e12, 1e-5)

@@ -101,6 +101,18 @@ def test_float_intervals_contain_the_ideal_keys(seed):
                 assert ideal is None or lower[i] <= ideal <= upper[i]
 
 
+def test_float_intervals_contain_all_keys_that_unseen_bits_leave_possible():
+    """Of these words only fifteen bits are not zero, so that the unseen bits matter most."""
+    drawn = np.arange((1 << 14) + 1, (1 << 14) + 200, dtype=np.uint64)
+    zeros, ones = np.zeros(drawn.size), np.ones(drawn.size, dtype=np.int64)
+    lower, upper = choices._float_bounds(choices.Candidates(zeros, ones, drawn), 1.0)
+    assert np.isfinite(lower).all()
+    with mpmath.workprec(200):
+        for word, low, high in zip(drawn.tolist(), lower, upper, strict=True):
+            for end in (mpmath.mpf(word), mpmath.mpf(word + 1)):
+                assert low <= key(0.0, 1.0, end / 2**64, 1) <= high
+
+
 @pytest.mark.parametrize("bits", [64, 128, 640])
 def test_decimal_intervals_contain_the_ideal_keys_and_shrink(bits):
     for uniform in (1, 5 << (bits - 60), (1 << (bits - 1)) + 3, (1 << bits) - 2):

@@ -120,6 +120,14 @@ def test_a_very_large_mu_has_its_epsilon_at_half_its_square(delta):
     assert gdp_epsilon(mu, delta) == pytest.approx(mu**2 / 2 - mu * ndtri(delta), rel=1e-7)
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.1])
+@pytest.mark.parametrize("epsilon", [1.1e8, 1e12, 1e100])
+def test_the_mu_of_a_very_large_epsilon_is_rounded_down(epsilon, delta):
+    with mp.workdps(40):
+        mu, log_delta = mp.mpf(gdp_mu(Budget(epsilon, delta))), mp.log(mp.mpf(delta))
+        assert epsilon * (1 - mp.mpf("3e-9")) <= mu**2 / 2 + mu * mp.sqrt(-2 * log_delta) <= epsilon
+
+
 @pytest.mark.parametrize("mu", [1e-20, 1e-17, 1e-16, 1e-15, 1e-12, 1e-9])
 def test_a_vanishing_mu_has_a_vanishing_profile(mu):
     assert gdp_delta(mu, 0.0) == pytest.approx(mu / math.sqrt(2 * math.pi), rel=1e-6 + 1e-14 / mu)

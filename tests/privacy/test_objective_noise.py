@@ -11,6 +11,7 @@ from scipy.stats import norm
 from privet.privacy import Budget
 from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
+    _cross_term,
     least_strong_convexity,
     objective_delta,
     objective_epsilon,
@@ -215,3 +216,10 @@ def test_a_budget_below_the_volume_loss_is_refused(volume):
     if volume > 1:
         with pytest.raises(ValueError, match="volume loss"):
             objective_delta(1.0, 0.3, 0.03, volume=volume, is_one_sided=True)
+
+
+@pytest.mark.parametrize(("room", "mu", "output_mu"), [(0.3, 1.0, 2.0), (1.0, 0.3, 0.4), (0.0, 2.0, 1.0)])
+def test_the_cross_term_by_hand(room, mu, output_mu):
+    by_hand = (2 * norm.cdf(mu / 2) - 1) * math.exp(room) * norm.cdf(-room / output_mu - output_mu / 2)
+    assert _cross_term(room, mu, output_mu) == pytest.approx(by_hand, rel=1e-12)
+    assert _cross_term(room, mu, 0.0) == 0.0
