@@ -147,7 +147,7 @@ def test_the_strategy_works_in_the_loop_of_flower(softmax, grid):
     ("plan", "changed"),
     [
         (GradientPlan(FixedSize(6, 20), 2, CLIP, 1.0, delta=DELTA), lambda data: (1e22 * data[0], data[1])),
-        (GradientPlan(Poisson(0.4), 2, CLIP, 1.0, public_n=20, delta=DELTA), lambda data: None),
+        (GradientPlan(Poisson(0.9), 2, CLIP, 1.0, public_n=20, delta=DELTA), lambda data: None),
     ],
 )
 def test_a_replay_with_another_client_finds_nothing_but_the_noisy_sums(plan, changed, softmax, trainer, clients, grid):
