@@ -279,7 +279,7 @@ def _comparison(
         release: Release = method(parties, budget, source=source, **options)
         return release
 
-    guarantee, runs = run(pair[0], NoiseSource(0)).guarantee, 200 if share else 100
+    guarantee, runs = run(pair[0], NoiseSource(0)).guarantee, 400 if share else 100
     return Scenario((name,), name, lambda data, source: run(data, source).weights, pair, guarantee, share, why, runs)
 
 
