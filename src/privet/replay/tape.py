@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet import global_generators
-from privet.privacy.noise.watch import Claim, Source, Tilted
+from privet.privacy.noise.watch import Claim, Request, Source, Tilted
 from privet.replay.moves import VOLUME_SLACK, Move, distance_of, log_volume, point_range, range_of, shape
 from privet.replay.units import Units
 
@@ -85,7 +85,7 @@ class Recorder:
 
     The unit that only the first dataset has is put into every other batch, so that its influence is seen. This is one
     of the samples that could have been drawn, and the checks hold for each of them. Models and datasets may draw from
-    global generators, and a unit more or less in a batch changes how many numbers they draw. After each release, these
+    global generators, and how many numbers they draw depends on the size of a batch. After each release, these
     generators are therefore seeded alike in both runs.
     """
 
@@ -114,31 +114,22 @@ class Recorder:
         self.draws[stream].append(Draw(kind, n, 0.0, None, _copied(drawn)))
         return drawn  # type: ignore[no-any-return]
 
-    def release(
-        self, source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]
-    ) -> T:
+    def release(self, request: Request, draw: Callable[[], T]) -> T:
         """Keep the values, and what was released."""
-        kept = _copied(values)
+        values, claim = _copied(request.values), _kept_claim(request.claim)
         drawn = draw()
-        self.draws[self._streams.name(source)].append(Draw(kind, kept, scale, _kept_claim(claim), _copied(drawn)))
+        kept = Draw(request.kind, values, request.scale, claim, _copied(drawn))
+        self.draws[self._streams.name(request.source)].append(kept)
         self._releases += 1
         global_generators.seed(self._releases)
         return drawn
 
-    def tilt(
-        self,
-        source: Source,
-        kind: str,
-        scale: float,
-        claim: Claim | None,
-        objective: Tilted | None,
-        draw: Callable[[], T],
-    ) -> T:
+    def tilt(self, request: Request, draw: Callable[[], T]) -> T:
         """Keep the random linear term."""
         drawn = draw()
         self._releases += 1
-        kept = Draw(f"linear term, {kind}", None, scale, claim, _copied(drawn), objective)
-        self.draws[self._streams.name(source)].append(kept)
+        kept = Draw(_tilt(request), None, request.scale, request.claim, _copied(drawn), request.objective)
+        self.draws[self._streams.name(request.source)].append(kept)
         return drawn
 
     def secret(self, draw: Callable[[], bytes]) -> bytes:
@@ -207,11 +198,10 @@ class Player:
             places = np.append(self.units.other, places)
         return places
 
-    def release(
-        self, source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]
-    ) -> T:
+    def release(self, request: Request, draw: Callable[[], T]) -> T:
         """Return what the first run released, and measure how far the values moved."""
-        _, first = self._following(source, kind)
+        kind, values, scale, claim = request.kind, request.values, request.scale, request.claim
+        _, first = self._following(request.source, kind)
         self._releases += 1
         if first.scale != scale:
             raise self._diverged(
@@ -234,17 +224,10 @@ class Player:
         global_generators.seed(self._releases)
         return _copied(first.drawn)  # type: ignore[no-any-return]
 
-    def tilt(
-        self,
-        source: Source,
-        kind: str,
-        scale: float,
-        claim: Claim | None,
-        objective: Tilted | None,
-        draw: Callable[[], T],
-    ) -> T:
+    def tilt(self, request: Request, draw: Callable[[], T]) -> T:
         """Return the linear term with which the second dataset has the same minimiser as the first one."""
-        stream, first = self._following(source, f"linear term, {kind}")
+        claim, objective = request.claim, request.objective
+        stream, first = self._following(request.source, _tilt(request))
         following = self._draws[stream][self._next[stream] :]
         if first.objective is None or objective is None or not following:
             raise self._diverged("a random linear term was drawn without its objective, so it cannot be replayed")
@@ -254,7 +237,7 @@ class Player:
         allowed = math.inf if claim is None else claim.bound
         self._releases += 1
         distance = float(np.linalg.norm(change))
-        self.moves.append(Move(self._releases, kind, distance, allowed, scale))
+        self.moves.append(Move(self._releases, request.kind, distance, allowed, request.scale))
         if minimiser.size <= _MOST_COLUMNS and claim is not None and claim.volume is not None:
             volume = abs(log_volume(objective, minimiser) - log_volume(first.objective, minimiser))
             most = claim.volume * (1 + VOLUME_SLACK)
@@ -301,6 +284,11 @@ class Player:
         """Note a problem, and return the exception that ends the run."""
         self.problem = self.problem or problem
         return Diverged(problem)
+
+
+def _tilt(request: Request) -> str:
+    """Return the kind under which a random linear term is kept."""
+    return f"linear term, {request.kind}"
 
 
 def _may_contain(claim: Claim, place: int | None, n: int) -> bool:

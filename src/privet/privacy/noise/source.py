@@ -26,7 +26,7 @@ from privet.privacy.noise import choices, release, sampling, watch
 from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.lattice import LatticeLaw
 from privet.privacy.noise.normals import ERROR, PIECE, Normals, NormalStream
-from privet.privacy.noise.watch import Claim, Tilted
+from privet.privacy.noise.watch import Claim, Request, Tilted
 
 Indices = NDArray[np.int64]
 
@@ -119,9 +119,8 @@ class NoiseSource:
         D it is therefore (D/std)-GDP, in all of its bits. A float32 result is rounded once more.
         """
         step = release.checked_grid(std, grid, "std")
-        return watch.release(
-            self, "Gaussian noise", values, std, claim, lambda: self._rounded_gaussian(values, std, step, prepared)
-        )
+        request = Request(self, "Gaussian noise", values, std, claim)
+        return watch.release(request, lambda: self._rounded_gaussian(values, std, step, prepared))
 
     def _rounded_gaussian(
         self, values: NDArray[Any], std: float, step: float, prepared: Normals | None
@@ -156,7 +155,8 @@ class NoiseSource:
         (docs/proofs.md, section 26), drawn exactly. The step of the grid depends on scale and d only.
         """
         scale = positive("scale", scale)
-        return watch.release(self, "K-norm noise", values, scale, claim, lambda: self._rounded_k_norm(values, scale))
+        request = Request(self, "K-norm noise", values, scale, claim)
+        return watch.release(request, lambda: self._rounded_k_norm(values, scale))
 
     def _rounded_k_norm(self, values: NDArray[Any], scale: float) -> NDArray[Any]:
         flat, result = _flat_pair(values)
@@ -172,13 +172,15 @@ class NoiseSource:
         Adding them to private numbers would not be private. They are for the linear term of objective perturbation.
         ``claim`` says how far its sum of gradients can move; an audit by replay needs the ``objective`` as well.
         """
-        return watch.tilt(self, "Gaussian noise", std, claim, objective, lambda: self._real_gaussian(shape, std))
+        request = Request(self, "Gaussian noise", None, std, claim, objective)
+        return watch.tilt(request, lambda: self._real_gaussian(shape, std))
 
     def real_k_norm(
         self, shape: tuple[int, ...], scale: float, claim: Claim | None = None, objective: Tilted | None = None
     ) -> tuple[NDArray[np.float64], float]:
         """Return one approximate draw of K-norm noise, and a bound on its l2 distance to the ideal draw."""
-        return watch.tilt(self, "K-norm noise", scale, claim, objective, lambda: self._real_k_norm(shape, scale))
+        request = Request(self, "K-norm noise", None, scale, claim, objective)
+        return watch.tilt(request, lambda: self._real_k_norm(shape, scale))
 
     def _real_gaussian(self, shape: tuple[int, ...], std: float) -> tuple[NDArray[np.float64], float]:
         drawn = self._normals().take(math.prod(shape)).spend_filled()
@@ -202,18 +204,16 @@ class NoiseSource:
 
     def add_lattice(self, values: NDArray[np.int64], law: LatticeLaw, claim: Claim | None = None) -> NDArray[np.int64]:
         """Return integers plus independent noise that is distributed by ``law``."""
-        return watch.release(
-            self, "lattice noise", values, law.std, claim, lambda: values + self.lattice(values.size, law)
-        )
+        request = Request(self, "lattice noise", values, law.std, claim)
+        return watch.release(request, lambda: values + self.lattice(values.size, law))
 
     def top(self, scores: NDArray[Any], scale: float, number: int = 1, claim: Claim | None = None) -> Indices:
         """Return the sorted indices of the largest of scores plus ideal Gumbel noise: the exponential mechanism.
 
         See :func:`privet.privacy.noise.choices.race`.
         """
-        return watch.release(
-            self, "choice", scores, scale, claim, lambda: choices.race(scores, scale, number, self._words())
-        )
+        request = Request(self, "choice", scores, scale, claim)
+        return watch.release(request, lambda: choices.race(scores, scale, number, self._words()))
 
     def top_point(
         self, starts: Indices, scores: NDArray[Any], end: int, scale: float, claim: Claim | None = None
@@ -228,7 +228,7 @@ class NoiseSource:
             run = int(choices.race(scores, scale, 1, self._words(), sizes)[0])
             return int(starts[run]) + int(self._live().integers(sizes[run]))
 
-        return watch.release(self, "choice of a point", (starts, scores), scale, claim, draw)
+        return watch.release(Request(self, "choice of a point", (starts, scores), scale, claim), draw)
 
     def index(self, weights: NDArray[Any]) -> int:
         """Return an index drawn with probability proportional to its weight, for instance of a random stop."""

@@ -58,6 +58,34 @@ class Source(Protocol):
     purpose: str
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request for noise.
+
+    Attributes
+    ----------
+    source : Source
+        Where the noise is drawn.
+    kind : str
+        The law of the noise, or the kind of choice.
+    values : Any
+        What gets the noise: a sum, or scores. None for the random linear term of an objective.
+    scale : float
+        Scale of the noise.
+    claim : Claim or None
+        What the plan says about the values.
+    objective : Tilted or None
+        The objective that gets a random linear term.
+    """
+
+    source: Source
+    kind: str
+    values: Any
+    scale: float
+    claim: Claim | None
+    objective: Tilted | None = None
+
+
 class Watcher(Protocol):
     """Sees all draws of each source, in their order, and returns what the caller gets in their place."""
 
@@ -65,21 +93,11 @@ class Watcher(Protocol):
         """Return a random sample of, or an order of, ``n`` units."""
         ...
 
-    def release(
-        self, source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]
-    ) -> T:
-        """Return the values with their noise, or a choice by noisy scores. ``kind`` names the law of the noise."""
+    def release(self, request: Request, draw: Callable[[], T]) -> T:
+        """Return the values with their noise, or a choice by noisy scores."""
         ...
 
-    def tilt(
-        self,
-        source: Source,
-        kind: str,
-        scale: float,
-        claim: Claim | None,
-        objective: Tilted | None,
-        draw: Callable[[], T],
-    ) -> T:
+    def tilt(self, request: Request, draw: Callable[[], T]) -> T:
         """Return the random linear term of an objective, with a bound on its error."""
         ...
 
@@ -97,25 +115,18 @@ _lock = threading.Lock()
 
 
 def sample(source: Source, kind: str, n: int, draw: Callable[[], T]) -> T:
-    """Draw a sample, before the eyes of the watcher if there is one."""
+    """Draw a sample, and show it to the watcher if there is one."""
     return _watchers[0].sample(source, kind, n, draw) if _watchers else draw()
 
 
-def release(source: Source, kind: str, values: Any, scale: float, claim: Claim | None, draw: Callable[[], T]) -> T:
-    """Draw a noisy release, before the eyes of the watcher if there is one."""
-    return _watchers[0].release(source, kind, values, scale, claim, draw) if _watchers else draw()
+def release(request: Request, draw: Callable[[], T]) -> T:
+    """Draw a noisy release, and show it to the watcher if there is one."""
+    return _watchers[0].release(request, draw) if _watchers else draw()
 
 
-def tilt(
-    source: Source,
-    kind: str,
-    scale: float,
-    claim: Claim | None,
-    objective: Tilted | None,
-    draw: Callable[[], T],
-) -> T:
-    """Draw a random linear term, before the eyes of the watcher if there is one."""
-    return _watchers[0].tilt(source, kind, scale, claim, objective, draw) if _watchers else draw()
+def tilt(request: Request, draw: Callable[[], T]) -> T:
+    """Draw a random linear term, and show it to the watcher if there is one."""
+    return _watchers[0].tilt(request, draw) if _watchers else draw()
 
 
 def secret(draw: Callable[[], bytes]) -> bytes:
