@@ -212,6 +212,17 @@ def test_global_generators_are_in_the_same_state_before_both_runs_and_restored(p
     assert random.getstate() == before
 
 
+def test_releases_that_nothing_bounds_are_not_called_consistent_without_saying_so():
+    def train(data):
+        return NoiseSource().add_gaussian(data[0].sum(axis=0), 1.0)
+
+    found = replay(train, *unbalanced())
+    assert not found.is_violation  # nothing is claimed
+    assert found.verdict == "consistent, but nothing bounds 1 of the releases that moved"
+    one_step = GradientPlan(FullBatch(), 1, 1.0, 1.0, delta=1e-5).guarantee()
+    assert replay(train, *unbalanced(), guarantee=one_step).verdict == "consistent"
+
+
 def test_one_replay_runs_at_a_time(pair):
     with pytest.raises(ValueError, match="refuses the data") as caught:
         replay(lambda data: replay(logistic, *pair), *pair)

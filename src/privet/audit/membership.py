@@ -215,7 +215,7 @@ def rmia(
     source: NoiseSource | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Membership:
-    """Attack a model by how much more likely it finds a row's label than shadow models do on average (RMIA).
+    """Attack a model by comparing its likelihood of each row's label with that of shadow models (RMIA).
 
     The likelihood of each row's label under the model is divided by its mean under shadow models, half of which were
     trained with the row. A row's score is the share of all rows whose ratio is smaller. No distribution is fitted, so

@@ -28,7 +28,7 @@ class ShadowGame:
     scores : array
         For each shadow model, the score of each row.
     is_number : bool
-        Whether the target is a number and the default score is therefore a residual.
+        Whether the target is a number. The default score is then a residual.
     """
 
     member: Bits

@@ -13,7 +13,7 @@ Batch = tuple[Any, ...]
 
 
 def joined(examples: Sequence[Batch]) -> Batch:
-    """Return a batch of examples, each of which is a batch of one."""
+    """Join examples, each of which is given as a batch of one, into one batch."""
     return tuple(
         torch.cat(parts) if isinstance(parts[0], Tensor) else [each for part in parts for each in part]
         for parts in zip(*examples, strict=True)

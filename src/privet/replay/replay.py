@@ -48,6 +48,9 @@ class Replayed:
     name : str
     error : str or None
         The error with which both runs end. What they would have left behind without it is not known.
+    unbounded : int
+        Number of releases that moved although neither a plan nor a guarantee says how far they may. Nothing is known
+        about these.
     """
 
     problems: tuple[str, ...]
@@ -59,6 +62,7 @@ class Replayed:
     delta: float | None = None
     name: str = ""
     error: str | None = None
+    unbounded: int = 0
 
     @property
     def is_violation(self) -> bool:
@@ -69,7 +73,10 @@ class Replayed:
     def verdict(self) -> str:
         """The verdict in one sentence, which names the first problem."""
         if not self.problems:
-            return "consistent" if self.error is None else f"consistent until both runs end with {self.error}"
+            if self.error is not None:
+                return f"consistent until both runs end with {self.error}"
+            unknown = f", but nothing bounds {self.unbounded} of the releases that moved" if self.unbounded else ""
+            return f"consistent{unknown}"
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         return f"VIOLATION: {self.problems[0]}{more}"
 
@@ -179,6 +186,7 @@ def replay(
         delta=None if claim is None else claim.delta,
         name=name,
         error=None if first.error is None else _message(first.error),
+        unbounded=sum(move.allowed == math.inf for move in player.moves) if spent is None else 0,
     )
 
 
