@@ -187,6 +187,7 @@ def billed(folder: Path) -> Path:
         ("--bounds", "cost=0:6000", "--model", "ridge", "--clip-norm", 0.5),
         ("--target-bounds", "0:6000", "--model", "huber"),
         ("--target-bounds", "0:6000", "--model", "huber", "--threshold", 600, "--delta", 0),
+        ("--target-bounds", "0:6000", "--model", "sparse", "--n-nonzero", 2),
         ("--target-bounds", "0:6000", "--model", "huber", "--method", "objective", "--alpha", 0.01),
     ],
 )
@@ -371,9 +372,13 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         (("fit", "data.csv", "--target", "visited", "--bounds", "sex=0:1"), "sex"),
         (("fit", "data.csv", "--target", "visited", "--levels", "sex=female,other"), "male"),
         (("fit", "schema.toml", "--schema", "schema.toml"), "schema.toml"),
-        ((*FIT, "--model", "forest"), "--model must be one of auto, logistic, svm, ridge, huber, got 'forest'"),
+        ((*FIT, "--model", "forest"), "--model must be one of auto, sparse, logistic, svm, "),
         ((*FIT, "--model", "ridge"), "target_bounds is --target-bounds LOW:HIGH"),
         ((*FIT, "--model", "huber"), "PrivateHuberRegressor predicts numbers"),
+        ((*FIT, "--n-nonzero", 2), "--n-nonzero is not a setting of --model logistic"),
+        ((*FIT, "--model", "sparse", "--n-nonzero", 0), "n_nonzero is --n-nonzero"),
+        ((*FIT, "--model", "sparse", "--smoothing", 2), "--smoothing is not a setting of --model sparse_logistic"),
+        ((*FIT, "--model", "sparse", "--method", "knowledge_transfer"), "learns from public rows"),
         ((*FIT, "--threshold", 1), "--threshold requires --model huber, but the model is logistic"),
         (
             (*FIT, "--target-bounds", "0:1", "--threshold", 1),

@@ -88,7 +88,11 @@ def fit(
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
     model: Annotated[
-        str, typer.Option(help="One of auto, {models}. auto chooses logistic for classes and ridge for numbers.")
+        str,
+        typer.Option(
+            help="One of auto, sparse, {models}. auto chooses logistic for classes and ridge for numbers, and sparse "
+            "chooses sparse_logistic or sparse_regression."
+        ),
     ] = "auto",
     schema: Annotated[Path | None, typer.Option(help="TOML file with public bounds and levels.")] = None,
     bounds: Annotated[
@@ -112,6 +116,13 @@ def fit(
     threshold: Annotated[
         float | None,
         typer.Option(help="For --model huber: the error beyond which the loss is linear, in units of the target."),
+    ] = None,
+    n_nonzero: Annotated[
+        int | None,
+        typer.Option(
+            help="For --model sparse: how many encoded columns keep a weight. Default: chosen from n, the number of "
+            "columns and the budget."
+        ),
     ] = None,
     max_iter: Annotated[
         int | None, typer.Option(help="Number of steps. Default: chosen from n, the number of columns and the budget.")
@@ -142,6 +153,7 @@ def fit(
         alpha=alpha,
         smoothing=smoothing,
         clip_norm=clip_norm,
+        n_nonzero=n_nonzero,
         max_iter=max_iter,
         random_state=seed,
         verbose=int(sys.stderr.isatty()),

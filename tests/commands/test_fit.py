@@ -7,7 +7,15 @@ import pytest
 from rich.console import Console
 
 from privet.commands import fit
-from privet.linear import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, TableModel
+from privet.linear import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateSparseLogisticRegression,
+    PrivateSparseRegression,
+    TableModel,
+)
 from privet.privacy import BudgetExceededError, Ledger
 from privet.tables import Numeric, NumericTarget, TableSchema, Target
 
@@ -33,6 +41,20 @@ def test_each_model_name_gives_its_estimator_with_the_given_settings(model, sche
     TableModel(schema, estimator)  # they match
 
 
+@pytest.mark.parametrize(
+    ("schema", "kind"), [(CLASSES, PrivateSparseLogisticRegression), (NUMBERS, PrivateSparseRegression)]
+)
+def test_sparse_models_follow_the_target_and_refuse_settings_of_dense_ones(schema, kind):
+    estimator = fit.make_estimator("sparse", schema, epsilon=3.0, n_nonzero=1, smoothing=0.0, clip_norm=None)
+    assert type(estimator) is kind
+    assert (estimator.epsilon, estimator.n_nonzero) == (3.0, 1)
+    TableModel(schema, estimator)  # they match
+    with pytest.raises(ValueError, match=r"--smoothing is not a setting of --model sparse_.*, or use logistic or svm"):
+        fit.make_estimator("sparse", schema, smoothing=2.0)
+    with pytest.raises(ValueError, match=r"--n-nonzero is not a setting of .*, or use sparse_logistic or sparse_reg"):
+        fit.make_estimator("auto", schema, n_nonzero=3)
+
+
 def test_auto_chooses_a_classifier_if_no_target_is_declared():
     assert type(fit.make_estimator("auto", TableSchema(CLASSES.features))) is PrivateLogisticRegression
 
@@ -45,7 +67,7 @@ def test_the_threshold_is_in_the_units_of_the_target():
 @pytest.mark.parametrize(
     ("model", "threshold", "cause"),
     [
-        ("forest", None, "--model must be one of auto, logistic, svm, ridge, huber, got 'forest'"),
+        ("forest", None, "--model must be one of auto, sparse, logistic, .*, got 'forest'"),
         ("", None, "--model must be"),
         ("ridge", 1.0, "--threshold requires --model huber, but the model is ridge"),
         ("auto", 1.0, "--threshold requires --model huber, but the model is ridge"),

@@ -7,7 +7,15 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from privet import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, TableModel
+from privet import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateSparseLogisticRegression,
+    PrivateSparseRegression,
+    TableModel,
+)
 from privet.tables import Categorical, Numeric, NumericTarget, TableError, TableSchema, Target
 
 FEATURES = (Numeric("age", 0, 100), Categorical("plan", ("basic", "full")))
@@ -55,6 +63,27 @@ def test_three_levels_in_their_declared_order():
     model = model_of(levels=("none", "many", "few")).fit(frame)
     likeliest = np.array(["none", "many", "few"])[model.predict_proba(frame).argmax(axis=1)]
     assert model.predict(frame).tolist() == likeliest.tolist()
+
+
+def test_sparse_models_of_a_table_use_the_largest_entry_that_its_rows_can_have(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"c{place}": rng.uniform(0, 1, 2000) for place in range(50)})
+    frame["cost"], frame["visits"] = 3 * frame["c7"], np.where(frame["c7"] > 0.5, "many", "few")
+    columns = tuple(Numeric(f"c{place}", 0, 1) for place in range(50))
+    regression = TableModel(
+        TableSchema(columns, NumericTarget("cost", 0, 3)), PrivateSparseRegression(2.0, n_nonzero=1, random_state=0)
+    ).fit(frame)
+    assert regression.estimator.entry_bound == pytest.approx(50**-0.5)
+    assert regression.estimator.get_support(indices=True).tolist() == [7]
+    assert np.corrcoef(regression.predict(frame), frame["cost"])[0, 1] > 0.9
+    regression.save(tmp_path / "model.json")
+    assert np.array_equal(TableModel.load(tmp_path / "model.json").predict(frame), regression.predict(frame))
+    classes = TableModel(
+        TableSchema(columns, Target("visits", ("few", "many"))),
+        PrivateSparseLogisticRegression(2.0, n_nonzero=1, random_state=0),
+    ).fit(frame)
+    assert (classes.predict(frame) == frame["visits"]).mean() > 0.8
+    assert "entry_bound = 0.141421 is clipped" in classes.guarantee.statement(verbose=True)
 
 
 def test_a_support_vector_machine_learns_classes_and_has_no_probabilities(tmp_path):

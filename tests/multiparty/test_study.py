@@ -275,6 +275,7 @@ def without(table, *keys):
         ({"table": NUMBERS}, "logistic needs a target with two declared classes"),
         ({"model": "ridge"}, r"model ridge needs a numeric target\. Add target_bounds = \[low, high\]"),
         ({"model": "huber"}, "model huber needs a numeric target"),
+        ({"model": "sparse"}, "got 'sparse'. Parties cannot train other models together"),
         ({"model": "svm"}, "model must be one of logistic, ridge, huber, got 'svm'"),
         ({"method": "objective"}, "method must be one of gradient, output, got 'objective'"),
         ({"model": "ridge", "method": "output", "table": NUMBERS}, "bounded gradients, but the model is ridge"),

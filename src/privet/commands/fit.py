@@ -7,7 +7,7 @@ from rich.console import Console
 
 from privet.checks import positive
 from privet.files import check_writable
-from privet.linear import MODELS, TableModel
+from privet.linear import BY_TARGET, MODELS, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
@@ -21,25 +21,31 @@ def make_estimator(
     Parameters
     ----------
     model : str
-        A name in ``privet.linear.MODELS``, or "auto", which chooses logistic regression for classes and ridge
-        regression for numbers.
+        A name in ``privet.linear.MODELS``, or in ``privet.linear.BY_TARGET``, whose names choose one model for classes
+        and another one for numbers.
     schema : TableSchema
         The description of the table.
     threshold : float or None
         For Huber regression: the error beyond which the loss is linear, in units of the target.
     **settings
-        Further parameters of the estimator.
+        Further parameters of the estimator. One that the estimator does not have must be None or 0.
     """
     number = schema.target if isinstance(schema.target, NumericTarget) else None
-    if model == "auto":
-        model = "ridge" if number else "logistic"
+    if model in BY_TARGET:
+        model = BY_TARGET[model][number is not None]
     if model not in MODELS:
-        raise ValueError(f"--model must be one of auto, {', '.join(MODELS)}, got {model!r}.")
+        raise ValueError(f"--model must be one of {', '.join([*BY_TARGET, *MODELS])}, got {model!r}.")
     if threshold is not None:
         if model != "huber":
             raise ValueError(f"--threshold requires --model huber, but the model is {model}.")
         positive("threshold", threshold)
         settings["threshold"] = number.encode_distance(threshold) if number else threshold
+    known = MODELS[model]().get_params()
+    for name in sorted(settings.keys() - known.keys()):
+        if settings.pop(name):
+            able = [other for other, kind in MODELS.items() if name in kind().get_params()]
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(able)}.")
     return MODELS[model](**settings)
 
 

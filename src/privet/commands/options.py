@@ -24,6 +24,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of th
 
 _HINTS = {
     "clip_norm": "clip_norm is --clip-norm",
+    "n_nonzero": "n_nonzero is --n-nonzero",
     "max_iter": "max_iter is --max-iter",
     "random_state": "random_state is --seed",
     "target_bounds": "target_bounds is --target-bounds LOW:HIGH",

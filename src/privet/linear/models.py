@@ -3,10 +3,18 @@
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateLinearSVC, PrivateLogisticRegression
 from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
+from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 
 MODELS: dict[str, type[PrivateLinearModel]] = {
     "logistic": PrivateLogisticRegression,
     "svm": PrivateLinearSVC,
     "ridge": PrivateRidge,
     "huber": PrivateHuberRegressor,
+    "sparse_logistic": PrivateSparseLogisticRegression,
+    "sparse_regression": PrivateSparseRegression,
 }
+BY_TARGET: dict[str, tuple[str, str]] = {
+    "auto": ("logistic", "ridge"),
+    "sparse": ("sparse_logistic", "sparse_regression"),
+}
+"""Names that stand for one model if the target is a class, and for another one if it is a number."""

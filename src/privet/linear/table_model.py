@@ -1,5 +1,6 @@
 """A model of a table: the public description of its columns, and an estimator trained on its rows."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,7 +35,8 @@ class TableModel:
     estimator : PrivateLinearModel
         The settings of the estimator; a copy of it is trained. Settings are in the units of the mapped table:
         ``feature_norm`` must be 1, the norm to which the schema scales rows, and the ``target_bound`` of a regressor
-        must be 1. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` refers to a target in [-1, 1]: use
+        must be 1. The ``entry_bound`` of a sparse model may be None for the largest entry that an encoded row can
+        have. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` refers to a target in [-1, 1]: use
         ``NumericTarget.encode_distance``.
 
     Attributes
@@ -109,6 +111,8 @@ class TableModel:
         schema = self._declared.with_target_levels(frame)
         rows, encoded, target = schema.encode(frame), schema.encode_target(frame), schema.target
         estimator = clone(self.estimator)
+        if getattr(estimator, "entry_bound", math.nan) is None:
+            estimator.set_params(entry_bound=1 / schema.row_norm)  # no entry of an encoded row is larger
         conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
         if isinstance(target, NumericTarget):
             bounds = f"[{target.low:.12g}, {target.high:.12g}]"

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # "privet study 1".
 _VERSION = 4
 PROTOCOL = f"privet study {_VERSION}"
-MODELS = {name: kind for name, kind in linear.MODELS.items() if name != "svm"}  # all models but the SVM
+MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
 METHODS = ("gradient", "output")
 _LONGEST_NAME = 100
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
@@ -164,7 +164,10 @@ class Study:
         """Raise unless model, method, target and threshold are compatible."""
         target = self.table.target
         if self.model not in MODELS:
-            raise StudyError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+            raise StudyError(
+                f"model must be one of {', '.join(MODELS)}, got {self.model!r}. Parties cannot train other models "
+                "together."
+            )
         if self.method not in METHODS:
             raise StudyError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if target is None:
