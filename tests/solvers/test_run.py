@@ -1,12 +1,16 @@
 """A run of a plan: its steps, its progress, and a guarantee that states the source of the noise."""
 
+import copy
+
+import numpy as np
 import pytest
 
-from privet.plans import AdaptivePlan, FullBatch, GradientPlan
+from privet.objectives import L2, BoundedRows, Logistic
+from privet.plans import AdaptivePlan, CentredPlan, FullBatch, GradientPlan
 from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers import Run
+from privet.solvers import Problem, Run, centred_gradient_descent, noisy_gradient_descent
 
 PLAN = GradientPlan(FullBatch(), 4, 1.0, 2.0, delta=1e-5)
 
@@ -56,3 +60,72 @@ def test_an_infinite_epsilon_is_refused():
 def test_a_plan_without_delta_is_refused():
     with pytest.raises(ValueError, match="has no delta"):
         Run(AdaptivePlan(1.0)).guarantee()
+
+
+# --------------------------------------------------------------------------------------------------------------- tasks
+
+
+def problem(*labels, intercept=0.0):
+    X = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, -1.0]])
+    return Problem(Logistic(), L2(0.1), BoundedRows(X, 1.0, intercept), np.array(labels, dtype=float))
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_plan_is_run_once_per_task_and_never_more_often(tasks):
+    plan = GradientPlan(FullBatch(), 2, 1.0, 2.0, tasks=tasks, delta=1e-5)
+    drawn = []
+    run = Run(plan, NoiseSource(0), lambda *step: drawn.append(step))
+    for _ in range(tasks):
+        noisy_gradient_descent(problem(0, 1, 1), run, step_size=0.5)
+    assert len(drawn) == 2 * tasks
+    with pytest.raises(PlanError, match=f"run {tasks + 1} would be an additional release.*tasks={tasks + 1}"):
+        noisy_gradient_descent(problem(0, 1, 1), run, step_size=0.5)
+    assert len(drawn) == 2 * tasks  # nothing was released
+
+
+def test_the_steps_of_a_run_are_counted_even_if_a_solver_asks_for_no_guarantee():
+    run = Run(PLAN, NoiseSource(0))
+    list(run.steps(3))
+    with pytest.raises(PlanError, match="covers one run"):
+        next(run.steps(3))
+
+
+def test_a_run_that_is_refused_before_it_begins_is_not_counted():
+    run = Run(PLAN, NoiseSource(0))
+    with pytest.raises(ValueError, match="momentum"):
+        noisy_gradient_descent(problem(0, 1, 1), run, step_size=0.5, momentum=2.0)
+    noisy_gradient_descent(problem(0, 1, 1), run, step_size=0.5)
+
+
+def test_a_run_cannot_be_copied_to_get_around_the_count():
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        copy.deepcopy(Run(PLAN, NoiseSource(0)))
+
+
+def test_the_guarantee_of_several_tasks_says_so_and_is_shown_once_before_training():
+    shown = []
+    plan = GradientPlan(FullBatch(), 2, 1.0, 2.0, tasks=2, delta=1e-5)
+    run = Run(plan, NoiseSource(0), before_training=shown.append)
+    first, second = (noisy_gradient_descent(problem(*y), run, step_size=0.5) for y in ((0, 1, 1), (1, 1, 0)))
+    assert first.guarantee == second.guarantee
+    assert first.guarantee.released.startswith("of 2 tasks: ")
+    assert any("runs are counted: 2, one per task" in each.text for each in first.guarantee.assumptions)
+    assert len(shown) == 1
+    assert shown[0].epsilon == first.guarantee.epsilon == GradientPlan(FullBatch(), 4, 1.0, 2.0).guarantee(1e-5).epsilon
+    assert not np.array_equal(first.weights, second.weights)
+
+
+def test_tasks_share_one_noisy_mean_of_the_rows():
+    both = [problem(*y, intercept=0.5) for y in ((0, 1, 1), (1, 1, 0))]
+    fields = {"clip_norm": 1.0, "row_norm": both[0].rows.weight_in_total, "steps": 2, "share": 0.3}
+    plan = CentredPlan.for_budget((1.0, 1e-5), tasks=2, **fields)
+    assert 0.999 < plan.guarantee().epsilon <= 1.0
+    source = NoiseSource(0)
+    released, draw = [], source.add_gaussian
+    source.add_gaussian = lambda *args: released.append(args[1]) or draw(*args)
+    run = Run(plan, source)
+    for each in both:
+        centred_gradient_descent(each, run, step_size=0.5)
+    assert released == [plan.mean.noise_std] + [plan.gradients.noise_std] * 4  # one mean, then two descents
+    with pytest.raises(PlanError, match="run 3"):
+        centred_gradient_descent(both[0], run, step_size=0.5)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
-from privet.checks import positive, quotient_above
+from privet.checks import count, positive, quotient_above
 from privet.plans.gradient import PlanError
+from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Event, GaussianRelease
@@ -29,6 +30,8 @@ class AdaptivePlan:
     ----------
     mu : float
         The total: the whole run is mu-GDP (Gaussian differential privacy with parameter mu).
+    tasks : int
+        How many such runs are made on the same data, each with a total of its own.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
@@ -42,22 +45,26 @@ class AdaptivePlan:
     """
 
     mu: float
+    tasks: int = field(default=1, kw_only=True)
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
     adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        count("tasks", self.tasks)
         object.__setattr__(self, "mu", GaussianRelease(positive("mu", self.mu)).mu)
 
     @classmethod
-    def for_budget(cls, budget: BudgetLike) -> "AdaptivePlan":
+    def for_budget(cls, budget: BudgetLike, tasks: int = 1) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
         budget = as_budget(budget)
-        return cls(gdp_mu(budget), delta=budget.delta)
+        mu = gdp_mu(budget)
+        of_one = mu if tasks == 1 else mu / math.sqrt(count("tasks", tasks)) * (1 - 1e-12)
+        return cls(of_one, tasks=tasks, delta=budget.delta)
 
     @property
     def event(self) -> Event:
-        """What the whole run releases, in the form that composes."""
-        return GaussianRelease(self.mu)
+        """What all runs release together, in the form that composes."""
+        return all_runs(GaussianRelease(self.mu), self.tasks)
 
     def guarantee(
         self,
@@ -83,7 +90,7 @@ class AdaptivePlan:
             self.event,
             self.adjacency,
             stated_delta(delta, self.delta),
-            released=released,
+            released=of_tasks(released, self.tasks),
             assumptions=(bound, spent),
             unit=unit,
         )

@@ -62,6 +62,7 @@ class AggregationPlan:
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
+    tasks = 1
 
     def __post_init__(self) -> None:
         count("dimension", self.dimension)

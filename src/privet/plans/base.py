@@ -30,13 +30,18 @@ class Plan(Protocol):
         ...
 
     @property
+    def tasks(self) -> int:
+        """How many runs on the same data the plan covers: one per task. A :class:`~privet.solvers.Run` counts them."""
+        ...
+
+    @property
     def event(self) -> Event:
-        """What the whole run releases, in the form that composes."""
+        """What all runs of the plan release together, in the form that composes."""
         ...
 
     @property
     def guarantee(self) -> Callable[..., Guarantee]:
-        """Method ``guarantee(delta=None, *, bound=None, released=..., unit=...)``, the guarantee of a whole run.
+        """Method ``guarantee(delta=None, *, bound=None, released=..., unit=...)``, the guarantee of all runs.
 
         ``delta=None`` takes the plan's own delta. A plan cannot see what is summed or released, so by itself it only
         *assumes* the bounds on the data; a solver that enforces them passes ``bound`` to say so.

@@ -24,7 +24,7 @@ class CentredPlan:
     mean : GradientPlan
         One full-batch release of the sum of all rows.
     gradients : GradientPlan
-        The noisy gradients of the centred rows.
+        The noisy gradients of the centred rows. If it has several tasks, they share the mean, which is released once.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
@@ -77,8 +77,9 @@ class CentredPlan:
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
         # The noise multiplier of the mean is `ratio` times that of the gradients. A mu is inversely proportional to its
         # noise multiplier, so this ratio gives the mean the desired share of the sum of both mu^2.
-        of_mean, of_descent = mean.event.unsampled(Adjacency.REPLACE_ONE), draft.event.unsampled(Adjacency.REPLACE_ONE)
-        ratio = math.sqrt((1 - share) / share) * of_mean.mu / of_descent.mu
+        one = replace(draft, tasks=1)
+        of_mean, of_descent = mean.event.unsampled(Adjacency.REPLACE_ONE), one.event.unsampled(Adjacency.REPLACE_ONE)
+        ratio = math.sqrt((1 - share) / share) * of_mean.mu / (of_descent.mu * math.sqrt(draft.tasks))
 
         def event_at(multiplier: float) -> Event:
             return Composition((mean.event_at(multiplier * ratio), draft.event_at(multiplier)))
@@ -94,6 +95,11 @@ class CentredPlan:
     def adjacency(self) -> Adjacency:
         """The adjacency of both parts."""
         return self.mean.adjacency
+
+    @property
+    def tasks(self) -> int:
+        """How many descents on the same rows the plan covers."""
+        return self.gradients.tasks
 
     @property
     def event(self) -> Event:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from privet.checks import count, positive, product_above
 from privet.plans.contraction import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
+from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
-from privet.privacy.events import Composition, Event, LastIterate
+from privet.privacy.events import Event, LastIterate
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.normals import Normals
 from privet.privacy.noise.release import checked_grid, in_words
@@ -47,8 +48,8 @@ class GradientPlan:
     descent : Descent or None
         With ``release="last"``, the sizes of the steps and the constants that make them contract.
     tasks : int
-        How many such runs are made on the same data. The guarantee covers all of them together. The plan does not
-        count runs: running it more than ``tasks`` times is an additional release.
+        How many such runs are made on the same data, one per task. The guarantee covers all of them together. A
+        :class:`~privet.solvers.Run` of the plan counts them, and refuses a further one.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
@@ -154,8 +155,7 @@ class GradientPlan:
     def event_at(self, noise_multiplier: float) -> Event:
         """Return the event at another noise multiplier."""
         if self.descent is None:
-            one = self.sampler.event(noise_multiplier, self.steps, self.adjacency)
-            return one if self.tasks == 1 else Composition((one,) * self.tasks)
+            return all_runs(self.sampler.event(noise_multiplier, self.steps, self.adjacency), self.tasks)
         reach = self.descent.diameter and self.descent.diameter * self._public_divisor() / (2 * self.clip_norm)
         last = self.sampler.last_iterate(noise_multiplier, self.steps, self.descent, reach)
         return replace(last, runs=self.tasks)
@@ -177,7 +177,7 @@ class GradientPlan:
         unit: Unit = Unit.RECORD,
         contracts: Assumption | None = None,
     ) -> Guarantee:
-        """Return the guarantee of a whole run.
+        """Return the guarantee of a whole run, or of all runs for several tasks.
 
         A plan cannot see what is summed, so by itself it only *assumes* the bound. A solver that clips, or whose rows
         are bounded, passes ``bound`` to say that it enforces it; ``contracts`` does the same for a descent's steps.
@@ -190,13 +190,11 @@ class GradientPlan:
             assumptions += (contracts or assumed(self.descent.in_words()),)
             released = released or "the last iterate, and no earlier one"
         assumptions += self.sampler.conditions(unit)
-        if self.tasks > 1:
-            released = f"of {self.tasks} tasks: {released}"
         return Guarantee.of(
             self.event,
             self.adjacency,
             stated_delta(delta, self.delta),
-            released=released,
+            released=of_tasks(released, self.tasks),
             assumptions=assumptions,
             unit=unit,
         )

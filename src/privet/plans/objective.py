@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive
+from privet.plans.tasks import all_runs, black_box_delta, black_box_share, of_tasks
 from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     least_strong_convexity,
@@ -53,12 +54,14 @@ class ObjectivePlan:
         margin (logistic, hinge), but not for losses of an error (Huber). Gaussian noise may then be smaller.
     added_alpha : float
         Further strong convexity that is added for privacy only. It is part of what is minimised.
+    tasks : int
+        How many objectives over the same data are minimised, each with its own noise.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
-    With m = strong_convexity + added_alpha, the release is (epsilon, delta)-DP under replace-one adjacency, where
+    With m = strong_convexity + added_alpha, one release is (epsilon, delta)-DP under replace-one adjacency, where
 
         epsilon = log(1 + beta/(n m)) + 2L/scale + 2 tolerance/(m output_scale)         for K-norm noise, delta = 0,
         epsilon = log(1 + beta/(n m)) + e(delta; mu = 2L/scale, 2 tolerance/(m output_scale))  for Gaussian noise,
@@ -80,12 +83,14 @@ class ObjectivePlan:
     is_pure: bool
     is_one_sided: bool = False
     added_alpha: float = 0.0
+    tasks: int = 1
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
         count("n", self.n)
+        count("tasks", self.tasks)
         for name in ("lipschitz", "scale", "tolerance", "output_scale"):
             positive(name, getattr(self, name))
         for name in ("smoothness", "strong_convexity", "added_alpha"):
@@ -108,6 +113,7 @@ class ObjectivePlan:
         is_one_sided: bool = False,
         added_alpha: float = 0.0,
         tolerance: float | None = None,
+        tasks: int = 1,
     ) -> "ObjectivePlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise.
 
@@ -115,7 +121,8 @@ class ObjectivePlan:
         the volume loss leaves. The default tolerance makes that noise a tenth of the least noise that the linear term
         causes in any direction.
         """
-        budget = as_budget(budget)
+        stated = as_budget(budget)
+        budget = black_box_share(stated, count("tasks", tasks))
         lipschitz, modulus = positive("lipschitz", lipschitz), strong_convexity + added_alpha
         if budget.epsilon < 1 / _MOST_NOISE:
             raise ValueError(
@@ -142,7 +149,8 @@ class ObjectivePlan:
             is_pure=budget.is_pure,
             is_one_sided=is_one_sided,
             added_alpha=added_alpha,
-            delta=budget.delta,
+            tasks=tasks,
+            delta=stated.delta,
         )
         while plan.epsilon_at(budget.delta) > budget.epsilon:  # divisions may have rounded down
             plan = replace(plan, scale=plan.scale * (1 + 1e-15), output_scale=plan.output_scale * (1 + 1e-15))
@@ -169,12 +177,13 @@ class ObjectivePlan:
         return objective_epsilon(delta, ratio, output_ratio, volume=self.volume_loss, is_one_sided=self.is_one_sided)
 
     def event_at(self, delta: float) -> Event:
-        """Return what is released, in the form that composes: a release with a known epsilon at this delta."""
+        """Return what is released, in the form that composes: releases with a known epsilon, together at this delta."""
         if self.is_pure:
-            return PureRelease(self.epsilon_at(0.0))
+            return all_runs(PureRelease(self.epsilon_at(0.0)), self.tasks)
         if delta == 0:
             raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0")
-        return ApproximateRelease(self.epsilon_at(delta), delta)
+        of_one = black_box_delta(delta, self.tasks)
+        return all_runs(ApproximateRelease(self.epsilon_at(of_one), of_one), self.tasks)
 
     @property
     def event(self) -> Event:
@@ -189,7 +198,7 @@ class ObjectivePlan:
         released: str = "the minimiser of the randomly tilted objective, with a little noise",
         unit: Unit = Unit.RECORD,
     ) -> Guarantee:
-        """Return the guarantee of one release.
+        """Return the guarantee of one release, or of all releases for several tasks.
 
         The constants are *assumed* unless ``bound`` says that the solver enforces them.
         """
@@ -205,6 +214,7 @@ class ObjectivePlan:
                 enforced(f"the objective has an additional penalty of {self.added_alpha:.6g}/2 ||w||^2 for privacy")
             )
         bound = bound or assumed(self.in_words())
+        released = of_tasks(released, self.tasks)
         return Guarantee.of(
             self.event_at(delta), self.adjacency, delta, released=released, assumptions=(bound, *words), unit=unit
         )

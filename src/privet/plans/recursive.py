@@ -12,6 +12,7 @@ from functools import cached_property
 from privet.checks import count, nonnegative, positive
 from privet.plans.gradient import GradientPlan, Step
 from privet.plans.samplers import Sampler, common_adjacency
+from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
 from privet.privacy.events import Composition, Event
@@ -54,6 +55,8 @@ class RecursivePlan:
         None takes the first adjacency that both samplers support.
     public_n : int or None
         As in :class:`GradientPlan`: a public guess of the number of units, needed under add-or-remove adjacency.
+    tasks : int
+        As in :class:`GradientPlan`: how many such runs are made on the same data, one per task.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
@@ -76,6 +79,7 @@ class RecursivePlan:
     first: Sampler
     adjacency: Adjacency
     public_n: int | None
+    tasks: int
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __init__(
@@ -90,6 +94,7 @@ class RecursivePlan:
         first: Sampler | None = None,
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
+        tasks: int = 1,
         delta: float | None = None,
     ) -> None:
         first = first or sampler
@@ -105,6 +110,7 @@ class RecursivePlan:
         set_field(self, "first_noise_multiplier", positive("first_noise_multiplier", chosen))
         set_field(self, "adjacency", common_adjacency(adjacency, sampler, first))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
+        set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
 
     @classmethod
@@ -121,6 +127,7 @@ class RecursivePlan:
         first_noise_ratio: float | None = None,
         adjacency: Adjacency | None = None,
         public_n: int | None = None,
+        tasks: int = 1,
     ) -> "RecursivePlan":
         """Return the plan with the least noise that is certified to stay within ``budget``.
 
@@ -128,9 +135,8 @@ class RecursivePlan:
         :func:`balanced_ratio`, which depends on public numbers only.
         """
         budget = as_budget(budget)
-        draft = cls(
-            sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n, budget.delta
-        )
+        fields = (sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n, tasks)
+        draft = cls(*fields, delta=budget.delta)
         ratio = balanced_ratio(draft) if first_noise_ratio is None else positive("first_noise_ratio", first_noise_ratio)
 
         def plan(least: float) -> "RecursivePlan":
@@ -164,8 +170,8 @@ class RecursivePlan:
 
     @property
     def event(self) -> Event:
-        """What the whole run releases, in the form that composes."""
-        return Composition((self.first_plan.event, self.later_plan.event))
+        """What the whole run (or all runs, for several tasks) releases, in the form that composes."""
+        return all_runs(Composition((self.first_plan.event, self.later_plan.event)), self.tasks)
 
     def guarantee(
         self,
@@ -175,7 +181,7 @@ class RecursivePlan:
         released: str = "every noisy sum, and everything computed from them",
         unit: Unit = Unit.RECORD,
     ) -> Guarantee:
-        """Return the guarantee of a whole run; ``bound`` is as in :meth:`GradientPlan.guarantee`."""
+        """Return the guarantee of a whole run, or of all runs; ``bound`` is as in :meth:`GradientPlan.guarantee`."""
         bound = bound or assumed(
             f"each {unit} contributes a vector of l2 norm at most {self.clip_norm:.6g} to the first sum, and at most "
             f"{self.contribution_norm:.6g} to each later one"
@@ -185,7 +191,7 @@ class RecursivePlan:
             self.event,
             self.adjacency,
             stated_delta(delta, self.delta),
-            released=released,
+            released=of_tasks(released, self.tasks),
             assumptions=(bound, *drawn, *dict.fromkeys(self.first.conditions(unit) + self.sampler.conditions(unit))),
             unit=unit,
         )

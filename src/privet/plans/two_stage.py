@@ -34,6 +34,7 @@ class TwoStagePlan:
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     adjacency = Adjacency.REPLACE_ONE
+    tasks = 1
 
     @property
     def event(self) -> Event:

@@ -19,6 +19,7 @@ from privet.denoise import Denoiser
 from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
 from privet.privacy.guarantees.guarantee import enforced
+from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import (
     ALL_ITERATES,
@@ -145,7 +146,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     Formal guarantees
     -----------------
     The guarantee is that of the plan. The centre is part of the release, so the descent may use it like a public
-    vector. Gradients are clipped after centring.
+    vector. Several tasks share the centre, which is released in the first run. Gradients are clipped after centring.
     """
     rows, plan, source = problem.rows, run.plan, run.source
     if plan.mean.clip_norm < rows.weight_in_total:
@@ -164,8 +165,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
     guarantee = run.guarantee(bounds=bounds, contracts=contracts)
-    for step in plan.mean.run(rows.n, source):  # one step
-        centre = _in_ball(step.noisy(rows.total()) / plan.mean.divisor(rows.n), rows.row_norm)
+    centre = run.shared("centre", lambda: _noisy_centre(rows, plan.mean, source))
     row_norm = rows.row_norm if is_last else None
     if options.get("public") is not None:
         public = options["public"]
@@ -181,6 +181,12 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
         trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
     weights = _uncentred(release.weights, rows, centre)
     return Release(weights, guarantee, trace)
+
+
+def _noisy_centre(rows: BoundedRows, plan: GradientPlan, source: NoiseSource) -> NDArray[np.float64]:
+    """Return a noisy mean of the rows, projected onto the ball that contains the mean."""
+    (total,) = (step.noisy(rows.total()) for step in plan.run(rows.n, source))
+    return _in_ball(total / plan.divisor(rows.n), rows.row_norm)
 
 
 def _check_centred(problem: Problem, public: Problem | None, descent: GradientPlan) -> None:

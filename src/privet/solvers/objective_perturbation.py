@@ -59,11 +59,11 @@ class Untilted:
 
 
 def objective_plan(
-    problem: Problem, budget: Budget, *, added_alpha: float = 0.0, tolerance: float | None = None
+    problem: Problem, budget: Budget, *, added_alpha: float = 0.0, tolerance: float | None = None, tasks: int = 1
 ) -> ObjectivePlan:
     """Return the plan with the least noise for ``problem``, computed from its public constants only."""
     _check(problem, added_alpha)
-    fields = _constants(problem) | {"added_alpha": added_alpha}
+    fields = _constants(problem) | {"added_alpha": added_alpha, "tasks": tasks}
     plan = ObjectivePlan.for_budget(budget, **fields, tolerance=tolerance)
     if tolerance is None and plan.tolerance < (least := _least_tolerance(problem, plan)):
         return ObjectivePlan.for_budget(budget, **fields, tolerance=least)

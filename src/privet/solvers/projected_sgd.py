@@ -4,7 +4,7 @@ Algorithms 1 and 2 of "Privacy Amplification by Iteration". The sampler determin
 PNSGD and, with several passes, PNMSGD. ``RandomStop`` and ``RandomSkip`` are Stop-PNSGD and Skip-PNSGD. Public records
 at the end are Corollary 31. ``FullBatch`` is noisy gradient descent, whose privacy loss stops growing on strongly
 convex problems, and ``FixedOrder`` with batches is its cyclic form. Several tasks on one dataset (Theorem 32) are
-several runs of one plan.
+several calls with the same ``Run``.
 """
 
 import math

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from privet.plans.base import Plan
 from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.privacy.analyses.gaussian import shared_budget
 from privet.solvers import Problem, Progress, Release, Run
 from privet.solvers.knowledge_transfer import PublicFeatures
 
@@ -22,6 +25,7 @@ class Task:
     problem : Problem
         Loss, regulariser, bounded rows and targets.
     budget : Budget
+        The budget of all tasks together.
     source : NoiseSource
     scale : float
         Public scale of the scores: 1 for classes, the bound on the target for numbers.
@@ -36,6 +40,8 @@ class Task:
         Rows without targets that need no protection, for sparse models.
     n_nonzero, entry_bound
         Sparse models only: how many features keep a weight, and the bound on the absolute value of an entry.
+    others, other_public : tuple of Problem
+        The same problem with the targets of further tasks, and the public records of these.
     progress : callable or None
     before_training : callable or None
         As in :class:`~privet.solvers.Run`.
@@ -53,11 +59,46 @@ class Task:
     public_rows: PublicFeatures | None = None
     n_nonzero: int = 0
     entry_bound: float = math.inf
+    others: tuple[Problem, ...] = ()
+    other_public: tuple[Problem, ...] = ()
     progress: Progress | None = None
     before_training: Callable[[Guarantee], None] | None = None
 
+    @property
+    def tasks(self) -> int:
+        """Number of tasks on the same rows, for which the plan of the method must be made."""
+        return 1 + len(self.others)
+
+    @property
+    def share(self) -> Budget:
+        """The budget that one of the tasks would have alone, for choosing defaults."""
+        return shared_budget(self.budget, 1 / self.tasks)
+
+    def solve(self, solver: Callable[..., Release], plan: Plan, **options: Any) -> Release:
+        """Run a solver once per task, with public records if there are any. The last axis of weights counts tasks.
+
+        With one task, the weights are those of the solver.
+        """
+        run = self.run(plan)
+        releases = []
+        for done, problem in enumerate((self.problem, *self.others)):
+            if self.public_records is not None:
+                options["public"] = (self.public_records, *self.other_public)[done]
+            of_task = replace(run, progress=self._progress_of(done))
+            releases.append(solver(problem, of_task, **options))
+        if self.tasks == 1:
+            return releases[0]
+        return replace(releases[0], weights=np.stack([release.weights for release in releases], axis=-1))
+
+    def _progress_of(self, done: int) -> Progress | None:
+        """Return what reports the progress of a task after ``done`` tasks."""
+        report, tasks = self.progress, self.tasks
+        if report is None or tasks == 1:
+            return report
+        return lambda step, steps: report(done * steps + step, tasks * steps)
+
     def run(self, plan: P) -> Run[P]:
-        """Return a run of a plan, for the solver of this task."""
+        """Return a run of a plan, for the solver of this task. Most methods call :meth:`solve` instead."""
         return Run(plan, self.source, self.progress, self.before_training)
 
     @property

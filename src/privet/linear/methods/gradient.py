@@ -7,6 +7,7 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
@@ -33,23 +34,22 @@ _FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and 
 def train(task: Task) -> Release:
     """Train with noise in every step. Rows are centred if there is an intercept to absorb the centre."""
     problem, rows = task.problem, task.problem.rows
-    reached = precision(task.budget, rows.n, problem.start().size)
+    reached = precision(task.share, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
     clip_norm = record_clip(problem, task.scale, reached, task.clip_norm)
+    fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm, "tasks": task.tasks}
     plan: CentredPlan | GradientPlan
     if rows.intercept:
-        plan = CentredPlan.for_budget(
-            task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, steps=steps, clip_norm=clip_norm
-        )
+        plan = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         solver: Callable[..., Release] = centred_gradient_descent
         noise_std = plan.gradients.noise_std
     else:
-        plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), steps=steps, clip_norm=clip_norm)
+        plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
         solver, noise_std = noisy_gradient_descent, plan.noise_std
     longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
     step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
-    return solver(problem, task.run(plan), step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
+    return task.solve(solver, plan, step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:

@@ -39,22 +39,20 @@ def train(task: Task) -> Release:
     clip_norm = _clip(task)
     step_size = 2 / (problem.smoothness + problem.strong_convexity)
     passes = task.max_iter or iteration_passes(
-        task.budget, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
+        task.share, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
     )
     n_public = 0 if public is None else public.rows.n
     # The order of a user's table may depend on its content, as in a sorted table. A drawn one does not.
     order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), n_public, shuffled=True)
     descent = descent_of(problem, decaying(step_size, order.implied_steps))
-    fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "release": "last", "descent": descent}
+    fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "tasks": task.tasks}
+    fields |= {"release": "last", "descent": descent}
     if rows.intercept:
         centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
-        release, plan = (
-            centred_gradient_descent(problem, task.run(centred), public=public),
-            centred.gradients,
-        )
+        release, plan = task.solve(centred_gradient_descent, centred), centred.gradients
     else:
         plan = GradientPlan.for_budget(task.budget, **fields)
-        release = projected_sgd(problem, task.run(plan), public=public)
+        release = task.solve(projected_sgd, plan)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
 
@@ -62,7 +60,7 @@ def _clip(task: Task) -> float:
     """Return the clip of a record's gradient. Softmax gradients are not clipped, but bounded by the loss."""
     problem, rows = task.problem, task.problem.rows
     if problem.objective.clips_to_convex:
-        return record_clip(problem, task.scale, precision(task.budget, rows.n, problem.start().size), task.clip_norm)
+        return record_clip(problem, task.scale, precision(task.share, rows.n, problem.start().size), task.clip_norm)
     if task.clip_norm is not None:
         raise ValueError(
             f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}), because "
@@ -74,7 +72,7 @@ def _clip(task: Task) -> float:
 
 def _amplification(plan: GradientPlan, n: int) -> str:
     """Return how much noise hiding the iterates saved, and whether a descent that releases them would do better."""
-    hidden = plan.event.unsampled(plan.adjacency).mu
+    hidden = plan.event.unsampled(plan.adjacency).mu / math.sqrt(plan.tasks)  # of one run
     shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
     # As many full-batch steps with the same noise on the mean: their composition costs the square root of their number.
     full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))

@@ -8,6 +8,7 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 import math
 
 from privet.linear.methods._base import Task, method
+from privet.plans.tasks import black_box_share
 from privet.privacy import Budget, gdp_mu
 from privet.privacy.analyses.objective_noise import least_strong_convexity
 from privet.solvers import Release, objective_perturbation
@@ -30,7 +31,7 @@ def train(task: Task) -> Release:
     """Tilt the objective by noise, then find its minimum. ``alpha`` is raised to the value that the budget requires."""
     problem = task.problem
     wanted = objective_alpha(
-        task.budget,
+        black_box_share(task.budget, task.tasks),
         lipschitz=problem.lipschitz,
         n=problem.rows.n,
         n_weights=problem.start().size,
@@ -38,8 +39,9 @@ def train(task: Task) -> Release:
         row_norm=problem.rows.row_norm,
         smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
-    plan = objective_plan(problem, task.budget, added_alpha=max(wanted - problem.strong_convexity, 0.0))
-    return objective_perturbation(problem, task.run(plan))
+    added = max(wanted - problem.strong_convexity, 0.0)
+    plan = objective_plan(problem, task.budget, added_alpha=added, tasks=task.tasks)
+    return task.solve(objective_perturbation, plan)
 
 
 def objective_alpha(

@@ -32,15 +32,15 @@ def train(task: Task) -> Release:
     step_size = 1.8 / problem.smoothness
     lipschitz = record_clip(problem, task.scale, math.inf, task.clip_norm)
     steps = task.max_iter or output_steps(
-        task.budget,
+        task.share,
         lipschitz=lipschitz,
         n=problem.rows.n,
         n_weights=problem.start().size,
         step_size=step_size,
         scale=task.worth / problem.rows.row_norm,
     )
-    plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, step_size, steps, lipschitz))
-    return output_perturbation(problem, task.run(plan))
+    stability = descent_stability(problem, step_size, steps, lipschitz)
+    return task.solve(output_perturbation, OutputPlan.for_budget(task.budget, stability=stability, tasks=task.tasks))
 
 
 def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float, scale: float) -> int:

@@ -69,6 +69,15 @@ def gdp_mu(budget: Budget) -> float:
     return mu * (1 - 1e-9)
 
 
+def shared_budget(budget: Budget, share: float) -> Budget:
+    """Return a share of a budget: of its squared mu, or of its epsilon if it is pure. Gaussian shares compose to it."""
+    if share == 1:
+        return budget
+    if budget.is_pure:
+        return Budget(budget.epsilon * share)
+    return Budget(gdp_epsilon(gdp_mu(budget) * math.sqrt(share), budget.delta), budget.delta)
+
+
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon for which mu-GDP implies (epsilon, delta)-DP; infinity if ``delta`` is 0."""
     mu, delta = nonnegative("mu", mu), delta_value(delta)

@@ -23,8 +23,10 @@ from privet.plans.samplers import Batch
 from privet.privacy.budget import Adjacency
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, enforced
 from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.tally import Tally
 
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
+T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """Called after each step with the number of steps done and the number planned."""
@@ -96,6 +98,9 @@ class Problem:
 class Run(Generic[P_co]):
     """What every solver is given besides its problem.
 
+    For several tasks on the same rows, the same ``Run`` is given to the solver once per task. It counts these runs, and
+    raises :class:`~privet.plans.PlanError` if there are more than the plan covers.
+
     Parameters
     ----------
     plan : Plan
@@ -106,13 +111,14 @@ class Run(Generic[P_co]):
     progress : callable or None
         Called after each step with the number of steps done and the number planned.
     before_training : callable or None
-        Called with the guarantee before any noise is drawn. An error that it raises stops the run.
+        Called with the guarantee before any noise is drawn, once for all tasks. An error that it raises stops the run.
     """
 
     plan: P_co
     source: NoiseSource = field(default_factory=NoiseSource)
     progress: Progress | None = None
     before_training: Callable[[Guarantee], None] | None = None
+    _tally: Tally = field(default_factory=Tally, repr=False)
 
     def steps(self: "Run[SteppedPlan]", n: int, *, at_most: int | None = None, release: str = "all") -> Iterator[Step]:
         """Yield the plan's steps over ``n`` records, and report progress after each.
@@ -127,6 +133,7 @@ class Run(Generic[P_co]):
             What the solver releases, which must be what the plan accounts for.
         """
         planned = self.plan.steps if at_most is None else count("at_most", at_most)
+        self._tally.count("steps", self.plan.tasks)
         for done, step in enumerate(self.plan.run(n, self.source, release=release), start=1):
             yield step
             if self.progress is not None:
@@ -141,9 +148,10 @@ class Run(Generic[P_co]):
             self.progress(done, planned)
 
     def guarantee(self, **conditions: Any) -> Guarantee:
-        """Return the plan's guarantee, with what the noise source assumes. Raise if epsilon is infinite.
+        """Count a run and return the plan's guarantee, with what the noise source assumes.
 
-        Solvers call this before they draw any noise. ``conditions`` are those of the plan's ``guarantee``: ``bound``
+        Raise if the plan covers no further run, or if epsilon is infinite. Solvers call this before they draw any
+        noise. ``conditions`` are those of the plan's ``guarantee``: ``bound``
         for what the solver enforces, and ``released``.
         """
         guarantee = self.plan.guarantee(**conditions)
@@ -152,9 +160,15 @@ class Run(Generic[P_co]):
                 f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
                 "guarantee: set delta > 0."
             )
-        if self.before_training is not None:
+        if self._tally.count("runs", self.plan.tasks) == 1 and self.before_training is not None:
             self.before_training(guarantee)
+        if self.plan.tasks > 1:
+            guarantee = guarantee.assuming(enforced(f"runs are counted: {self.plan.tasks}, one per task, and no more"))
         return guarantee.assuming(self.source.assumption())
+
+    def shared(self, name: str, release: Callable[[], T]) -> T:
+        """Return what all tasks share, such as a noisy mean of the rows. It is released once, in the first run."""
+        return self._tally.shared(name, release)
 
 
 def gradients_bounded_by(clip_norm: float) -> Assumption:
