@@ -75,11 +75,11 @@ class CentredPlan:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
-        # The noise multiplier of the mean is `ratio` times that of the gradients. A mu is inversely proportional to its
-        # noise multiplier, so this ratio gives the mean the desired share of the sum of both mu^2.
-        one = replace(draft, tasks=1)
-        of_mean, of_descent = mean.event.unsampled(Adjacency.REPLACE_ONE), one.event.unsampled(Adjacency.REPLACE_ONE)
-        ratio = math.sqrt((1 - share) / share) * of_mean.mu / (of_descent.mu * math.sqrt(draft.tasks))
+        # Each part alone would need this much noise. For Gaussian releases, the cost mu^2 is inversely proportional to
+        # the squared noise multiplier, so this ratio of the multipliers gives the mean the desired share. Random batches
+        # are nearly Gaussian where they are cheap.
+        alone = [calibrate(part.event_at, Adjacency.REPLACE_ONE, budget) for part in (mean, draft)]
+        ratio = math.sqrt((1 - share) / share) * alone[0] / alone[1]
 
         def event_at(multiplier: float) -> Event:
             return Composition((mean.event_at(multiplier * ratio), draft.event_at(multiplier)))
