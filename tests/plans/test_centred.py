@@ -175,3 +175,12 @@ def test_a_plan_cannot_be_changed():
     plan = CentredPlan.for_budget(BUDGET, **FIELDS)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.gradients = plan.mean
+
+
+@pytest.mark.parametrize("sampler", [FixedSize(100, 1600), FixedSize(800, 1600)])
+def test_the_mean_takes_its_share_also_beside_random_batches(sampler):
+    alone = GradientPlan.for_budget(BUDGET, sampler=sampler, steps=50, clip_norm=0.4)
+    plan = CentredPlan.for_budget(BUDGET, sampler=sampler, share=0.05, steps=50, clip_norm=0.4, row_norm=1.5)
+    # Without the mean, the gradients would need sqrt(0.95) of their noise.
+    assert plan.gradients.noise_multiplier == pytest.approx(alone.noise_multiplier / math.sqrt(0.95), rel=0.02)
+    assert 0.98 < plan.guarantee(BUDGET.delta).epsilon <= 1.0

@@ -75,9 +75,9 @@ class CentredPlan:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
-        # Each part alone would need this much noise. For Gaussian releases, the cost mu^2 is inversely proportional to
-        # the squared noise multiplier, so this ratio of the multipliers gives the mean the desired share. Random batches
-        # are nearly Gaussian where they are cheap.
+        # Noise that each part alone would need. For Gaussian releases, the cost mu^2 is inversely proportional to the
+        # square of the noise multiplier, so this ratio of multipliers gives the mean the desired share. With random
+        # batches, this holds approximately.
         alone = [calibrate(part.event_at, Adjacency.REPLACE_ONE, budget) for part in (mean, draft)]
         ratio = math.sqrt((1 - share) / share) * alone[0] / alone[1]
 
