@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from privet.plans.prescriptions import output_descent
+from privet.plans.prescriptions import generalisation_penalty, output_descent, random_round, stopping_law
 from privet.privacy import Budget
 
 PROBLEM = {"lipschitz": 1.0, "smoothness": 0.35, "radius": 4.0}
@@ -48,9 +48,9 @@ def test_the_bound_holds_on_a_logistic_problem_and_is_of_the_right_order(penalty
     before_noise = value(weights) - value(best)
     assert 0 <= before_noise <= descent.optimisation_error
     rng, scale = np.random.default_rng(4), descent.plan.scale
-    noise = rng.normal(size=(2000, d))
+    noise = rng.normal(size=(300, d))
     if delta == 0:
-        radii = rng.gamma(d, 1.0, size=(2000, 1))
+        radii = rng.gamma(d, 1.0, size=(300, 1))
         noise *= radii / np.linalg.norm(noise, axis=1, keepdims=True)
     excess = np.mean([value(weights + scale * z) for z in noise]) - value(best)
     assert descent.excess / 30 <= excess <= descent.excess
@@ -92,3 +92,49 @@ def test_a_hopeless_problem_gets_one_step_and_a_bad_step_is_refused():
         type(hopeless)(**{**vars(hopeless), "step_size": 2 / PROBLEM["smoothness"]})
     with pytest.raises(ValueError, match="radius must be positive"):
         output_descent(100, 5, (1.0, 1e-6), lipschitz=1.0, smoothness=1.0, radius=0.0)
+
+
+def test_random_round_converges_below_its_bounds():
+    n, d, rng = 60, 4, np.random.default_rng(5)
+    constants = {"lipschitz": 1.0, "smoothness": 1.0, "gap": 0.5, "most_steps": n**2}
+    taken = random_round(n, d, (1.0, 1e-3), distance=1.0, **constants)
+    centres = rng.normal(size=(n, d))
+    centres -= centres.mean(axis=0)
+    centres *= 0.5 / np.abs(centres).max()
+    squared, excess = [], []
+    for _ in range(3):
+        weights = np.ones(d) / 2
+        draws = centres[rng.integers(n, size=taken.most_steps)] + taken.noise * rng.normal(size=(taken.most_steps, d))
+        for draw in draws:
+            weights = weights - taken.step_size * (weights + draw)
+            squared.append(weights @ weights)
+            excess.append(weights @ weights / 2)
+    assert taken.squared_gradient / 50 <= np.mean(squared) <= taken.squared_gradient
+    assert taken.excess / 50 <= np.mean(excess) <= taken.excess
+    nonconvex = random_round(n, d, (1.0, 1e-3), **constants)
+    assert nonconvex.excess is None
+    start, sigma = 1.0, np.sqrt(4 + d * nonconvex.noise**2)
+    assert nonconvex.squared_gradient <= 1.01 * (start**2 / n**2 + 2 * start * sigma / n)  # Lemma 12 with its beta
+
+
+def test_random_round_takes_the_number_of_steps_of_the_paper_and_less_noise():
+    n, epsilon, delta = 100, 0.5, 1e-4
+    taken = random_round(n, 3, (epsilon, delta), lipschitz=1.0, smoothness=1.0, gap=1.0)
+    printed = 2 * math.sqrt(math.log(3 * n / delta) * math.log(2 / delta)) / epsilon
+    assert taken.most_steps == n**2
+    assert taken.noise < printed
+
+
+def test_the_stopping_law_is_uniform_for_equal_steps_and_favours_longer_ones():
+    assert stopping_law([0.1] * 5, 1.0) == pytest.approx(np.full(5, 0.2))
+    law = stopping_law([1.0, 0.5, 0.1], 1.0)
+    assert law.sum() == pytest.approx(1.0)
+    assert law[0] / law[2] == pytest.approx(1.0 / 0.19)
+    with pytest.raises(ValueError, match="between 0 and 2/smoothness"):
+        stopping_law([0.1, 2.0], 1.0)
+
+
+def test_the_generalisation_penalty_balances_its_two_errors():
+    constants = {"lipschitz": 2.0, "smoothness": 0.5, "radius": 3.0, "failure": 0.1}
+    mu = generalisation_penalty(10_000, 20, 0.5, **constants)
+    assert mu / 2 * 9.0 == pytest.approx(2.0 * math.sqrt(0.5 * 20) / (10_000 * 0.5 * mu * 0.1))

@@ -119,3 +119,162 @@ def condition_number(smoothness: float, strong_convexity: float) -> float:
             "Check the units of both."
         )
     return smoothness / strong_convexity
+
+
+@dataclass(frozen=True)
+class RecursiveMomentum:
+    """Prescription of DP-SRM.
+
+    Attributes
+    ----------
+    n, dimension : int
+    lipschitz, smoothness, gap : float
+        The constants for which the prescription was made.
+    steps, first_batch_size, batch_size : int
+        Numbers T of steps, b_0 of records in the first batch, and b of records in later ones.
+    accuracy : float
+        The norm zeta of the gradient that is aimed at. A step moves the weights by at most zeta/(n_0 L).
+    momentum : float
+        The parameter gamma.
+    shortening : float
+        The parameter n_0. Steps have the size min(zeta/(n_0 L ||v||), 1/(2 n_0 L)).
+    """
+
+    n: int
+    dimension: int
+    lipschitz: float
+    smoothness: float
+    gap: float
+    steps: int
+    first_batch_size: int
+    batch_size: int
+    accuracy: float
+    momentum: float
+    shortening: float
+
+    @property
+    def difference_bound(self) -> float:
+        """Bound zeta/n_0 on how far one record's gradient moves in a step, the C_2 of a plan."""
+        return self.accuracy / self.shortening
+
+    def gradient_norm(self, first_noise: float, noise: float) -> float:
+        """Return the bound on the expected norm of the gradient at a uniformly drawn iterate.
+
+        It is ``4 n_0 L gap/(T zeta) + e/zeta + 2 zeta + sqrt(e)``, where e bounds the mean squared error of the
+        estimators (Section 4.6.2).
+
+        Parameters
+        ----------
+        first_noise, noise : float
+            Standard deviations of the noise on the first and on later estimators, per coordinate.
+        """
+        zeta, share, big = self.accuracy, self.momentum, self.lipschitz**2
+        error = (
+            2 * ((1 - share) * self.difference_bound) ** 2 / (share * self.batch_size)
+            + 2 * share * big / self.batch_size
+            + big / (self.steps * share * self.first_batch_size)
+            + self.dimension * (self.steps * noise**2 + first_noise**2) / (self.steps * share)
+        )
+        start = 4 * self.shortening * self.smoothness * self.gap / (self.steps * zeta)
+        return start + error / zeta + 2 * zeta + math.sqrt(error)
+
+
+def recursive_momentum(
+    n: int,
+    dimension: int,
+    budget: BudgetLike,
+    *,
+    lipschitz: float,
+    smoothness: float,
+    gap: float,
+    shortening: float = 1.0,
+    constant: float = 1.0,
+) -> RecursiveMomentum:
+    """Return the prescription of Theorem 4.5.4 for DP-SRM, which needs no convexity.
+
+    ``zeta = constant sqrt(G) (L gap d log(1/delta))^(1/4)/sqrt(n eps)``, ``T = L gap/zeta^2``,
+    ``gamma = zeta/(n_0 G)``, ``b_0 = G^3/(zeta L gap)`` and ``b = G/(n_0 zeta)``. Batches have at most n records.
+
+    Parameters
+    ----------
+    n, dimension : int
+        Number of records, and number d of weights.
+    budget : Budget, or (epsilon, delta)
+        Delta must be positive.
+    lipschitz, smoothness : float
+        Bounds G on the gradient and L on the curvature of one record's loss.
+    gap : float
+        Bound on how far the objective at the start is above its minimum.
+    shortening : float
+        The parameter n_0, by which all steps are shortened.
+    constant : float
+        C_2 of the theorem; its other constants are 1 here.
+
+    Raises
+    ------
+    ValueError
+        If zeta exceeds G, where the theorem says nothing.
+
+    Notes
+    -----
+    The theorem takes n_0 = L gap/zeta. The first term of its own bound is then 4 L gap, whatever n is, so its rate does
+    not follow. With n_0 = 1 it does, at batches of about G/zeta records instead of a constant number. Its formulas are
+    stated for G = 1; here they have the units that they need for other G.
+    """
+    budget = approximate(budget, "Theorem 4.5.4", n)
+    count("n", n)
+    big, steepness = positive("lipschitz", lipschitz), positive("smoothness", smoothness) * positive("gap", gap)
+    spread = math.sqrt(steepness * count("dimension", dimension) * -math.log(budget.delta))
+    zeta = positive("constant", constant) * math.sqrt(big * spread / (n * budget.epsilon))
+    shortened = positive("shortening", shortening)
+    if zeta > big * min(1.0, shortened):
+        raise ValueError(
+            f"Theorem 4.5.4 aims at a gradient norm of {zeta:.4g}, which every point has, because gradients are "
+            f"bounded by {big:g}. It needs more records, a larger budget, or fewer weights."
+        )
+    return RecursiveMomentum(
+        n,
+        dimension,
+        big,
+        smoothness,
+        gap,
+        steps=at_least_one(steepness / zeta**2),
+        first_batch_size=min(at_least_one(big**3 / (zeta * steepness)), n),
+        batch_size=min(at_least_one(big / (shortened * zeta)), n),
+        accuracy=zeta,
+        momentum=zeta / (shortened * big),
+        shortening=shortened,
+    )
+
+
+def transfer_penalty(
+    n: int, dimension: int, budget: BudgetLike, *, n_true: int, gradient_bound: float, constant: float = 1.0
+) -> float:
+    """Return the l2 penalty of Theorem 3.3.5 for the teacher of DPSL-KT.
+
+    ``lambda^2 = constant gamma sqrt(s* log(d) log(1/delta))/(n eps)``.
+
+    Parameters
+    ----------
+    n, dimension : int
+        Number of records and of features, the latter at least 2.
+    budget : Budget, or (epsilon, delta)
+        Delta must be positive.
+    n_true : int
+        Number s* of features with non-zero true weights.
+    gradient_bound : float
+        Bound gamma on the entries of one record's gradient at the teacher.
+    constant : float
+        C_5 of the theorem.
+
+    Notes
+    -----
+    The paper's privacy proof (Theorem 3.3.3) is wrong, so its noise is not offered. The penalty is useful for
+    ``method="knowledge_transfer"``, whose noise comes from other arguments.
+    """
+    budget = approximate(budget, "Theorem 3.3.5", n)
+    count("n", n)
+    count("n_true", n_true, at_most=count("dimension", dimension, at_least=2))
+    spread = math.sqrt(n_true * math.log(dimension) * -math.log(budget.delta))
+    scale = positive("constant", constant) * positive("gradient_bound", gradient_bound)
+    return math.sqrt(scale * spread / (n * budget.epsilon))

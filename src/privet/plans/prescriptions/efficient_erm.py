@@ -9,9 +9,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from privet.checks import count, nonnegative, positive
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privet.checks import count, nonnegative, positive, probability
+from privet.plans.gradient import GradientPlan
 from privet.plans.output import OutputPlan
-from privet.plans.prescriptions.base import at_least_one
+from privet.plans.prescriptions.base import approximate, at_least_one
+from privet.plans.samplers import OneUniform
 from privet.plans.stabilities import DescentStability
 from privet.privacy.budget import Budget, BudgetLike, as_budget
 
@@ -154,3 +159,126 @@ def output_descent(
     else:
         steps, step_size = constant * (beta**2 * ratio) ** (1 / 3), 1 / beta
     return OutputDescent(n, dimension, budget, lipschitz, beta, mu, radius, at_least_one(steps), step_size)
+
+
+@dataclass(frozen=True)
+class RandomRound:
+    """Prescription of RRPSGD: the size of all steps, the noise, and the law of the number of steps.
+
+    Attributes
+    ----------
+    most_steps : int
+        Largest number of steps, n^2 in the paper. Every number is equally likely, because all steps have one size.
+    step_size, noise : float
+        Size of a step, and standard deviation of the noise on the gradient of the drawn record.
+    squared_gradient : float
+        Bound on the expected squared norm of the gradient at the result.
+    excess : float or None
+        Bound on the expected excess of a convex objective, if ``distance`` was given.
+    """
+
+    most_steps: int
+    step_size: float
+    noise: float
+    squared_gradient: float
+    excess: float | None
+
+
+def random_round(
+    n: int,
+    dimension: int,
+    budget: BudgetLike,
+    *,
+    lipschitz: float,
+    smoothness: float,
+    gap: float,
+    distance: float | None = None,
+    most_steps: int | None = None,
+) -> RandomRound:
+    """Return the prescription of Theorem 5 for RRPSGD, which needs no convexity.
+
+    Steps have the size ``min(1/beta, D_F/(sigma sqrt(N)))`` with ``D_F = sqrt(2 gap/beta)``,
+    ``sigma^2 = 4 L^2 + d noise^2`` and at most N = n^2 steps.
+
+    Parameters
+    ----------
+    n, dimension : int
+        Number of records, and number d of weights.
+    budget : Budget, or (epsilon, delta)
+        Delta must be positive.
+    lipschitz, smoothness : float
+        Bounds L on the gradient and beta on the curvature of one record's loss.
+    gap : float
+        Bound on how far the objective at the start is above its minimum.
+    distance : float or None
+        Bound on the distance from the start to the minimiser. Give it for a convex objective: the step size is then
+        ``min(1/beta, distance/(sigma sqrt(N)))``, and the excess of the objective is bounded as well.
+    most_steps : int or None
+        Another N than n^2. The theorem holds for every N.
+
+    Notes
+    -----
+    The noise is that of an accountant for N single uniform draws, in place of that of Theorem 4, whose proof
+    understates the sensitivity. The theorem averages over w_0, ..., w_(N-1), while the algorithm returns one of
+    w_1, ..., w_N. The bounds here count the additional step.
+    """
+    budget = approximate(budget, "Theorem 5", n)
+    count("n", n)
+    count("dimension", dimension)
+    beta, gap = positive("smoothness", smoothness), positive("gap", gap)
+    most = n**2 if most_steps is None else most_steps
+    plan = GradientPlan.for_budget(budget, sampler=OneUniform(n), steps=count("most_steps", most), clip_norm=lipschitz)
+    sigma = math.sqrt(4 * lipschitz**2 + dimension * plan.noise_std**2)
+    start = math.sqrt(2 * gap / beta) if distance is None else positive("distance", distance)
+    step_size = min(1 / beta, start / (sigma * math.sqrt(most)))
+    spent, gained = sigma**2 * (most + 1) * step_size**2, most * (2 * step_size - beta * step_size**2)
+    excess = None if distance is None else (distance**2 + spent) / gained
+    return RandomRound(most, step_size, plan.noise_std, beta * (2 * gap / beta + spent) / gained, excess)
+
+
+def stopping_law(step_sizes: ArrayLike, smoothness: float) -> NDArray[np.float64]:
+    """Return the law of the number R of steps of RRPSGD (Theorem 5).
+
+    ``Pr(R = k + 1)`` is proportional to ``2 eta_k - beta eta_k^2``.
+
+    Parameters
+    ----------
+    step_sizes : array-like of floats
+        The sizes eta_0, eta_1, ... of all steps that can be taken, all below 2/beta.
+    smoothness : float
+        The constant beta of the objective.
+    """
+    etas = np.asarray(step_sizes, dtype=np.float64)
+    beta = positive("smoothness", smoothness)
+    if etas.ndim != 1 or etas.size == 0 or not (np.all(etas > 0) and np.all(etas < 2 / beta)):
+        raise ValueError(
+            f"step_sizes must be a list of numbers between 0 and 2/smoothness = {2 / beta:g}, because longer steps "
+            "would have a negative probability. Take smaller steps."
+        )
+    shares = etas * (2 - beta * etas)
+    return np.asarray(shares / shares.sum())
+
+
+def generalisation_penalty(
+    n: int, dimension: int, epsilon: float, *, lipschitz: float, smoothness: float, radius: float, failure: float
+) -> float:
+    """Return the l2 penalty mu that the remark after Theorem 3 adds to a convex loss to bound its excess risk.
+
+    ``mu = sqrt(2 L sqrt(beta d)/(n eps failure))/R``, which balances the penalty ``mu R^2/2`` and the excess risk
+    ``L sqrt(beta d)/(n eps mu failure)`` of the strongly convex case, both without the factors that the paper hides.
+    The paper prints mu without the radius R.
+
+    Parameters
+    ----------
+    n, dimension : int
+    epsilon : float
+    lipschitz, smoothness, radius : float
+        Constants L and beta of the loss, and the radius R of a ball around zero that contains the best weights.
+    failure : float
+        Probability with which the bound on the excess risk may fail (the paper's gamma).
+    """
+    error = positive("lipschitz", lipschitz) * math.sqrt(
+        positive("smoothness", smoothness) * count("dimension", dimension)
+    )
+    scale = count("n", n) * positive("epsilon", epsilon) * probability("failure", failure)
+    return math.sqrt(2 * error / scale) / positive("radius", radius)
