@@ -68,6 +68,9 @@ def plan(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Fix the noise instead of epsilon, and show the epsilon of each analysis.")
     ] = None,
+    dimension: Annotated[
+        int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
+    ] = None,
 ) -> None:
     """Show how much noise training needs with each sampling scheme and each privacy analysis."""
     from privet.checks import count, positive
@@ -79,6 +82,10 @@ def plan(
         positive("noise multiplier", noise_multiplier)
     budget = Budget(epsilon, default_delta(count("n", n)) if delta is None else delta)
     command.run(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier, console=Console())
+    if dimension is not None:
+        from privet.commands.plan_papers import print_advice
+
+        print_advice(n, dimension, budget, batch_size, Console())
 
 
 @app.command(cls=DescribedCommand)
