@@ -16,7 +16,9 @@ def test_the_command_prints_the_number_of_steps_of_theorem_3(monkeypatch):
         app, ["plan", "--n", "45000", "--epsilon", "0.5", "--delta", "1e-5", "--dimension", "20"]
     )
     assert shown.exit_code == 0, shown.output
-    steps = output_descent(2000, 20, Budget(0.5, 1e-5), lipschitz=LIPSCHITZ, smoothness=SMOOTHNESS, radius=RADIUS).steps
+    steps = output_descent(
+        45_000, 20, Budget(0.5, 1e-5), lipschitz=LIPSCHITZ, smoothness=SMOOTHNESS, radius=RADIUS
+    ).steps
     line = next(line for line in shown.output.splitlines() if "3: output, convex" in line)
     assert re.search(rf"T = {steps:,}\b", line)
     assert "needs --batch-size" in shown.output

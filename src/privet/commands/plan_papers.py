@@ -36,7 +36,7 @@ def print_advice(n: int, dimension: int, budget: Budget, batch_size: int | None,
     console.print(table)
     console.print(
         f"These are the theorems' values for logistic regression on rows of norm at most 1 with {dimension:,} weights, "
-        f"if the best weights have a norm of at most {RADIUS:g}. Theorem 2 has a penalty of {PENALTY:g}. Constants that "
+        f"if the best weights have norm at most {RADIUS:g}. Theorem 2 has a penalty of {PENALTY:g}. Constants that "
         "a theorem does not state are 1. privet.plans.prescriptions has the same functions for other constants. The "
         "defaults of the estimators are not these.",
         highlight=False,
