@@ -298,11 +298,11 @@ def test_adjacencies_never_mix(sampler, adjacency):
 
 
 @pytest.mark.parametrize(
-    "field", [{"clip_norm": 0.0}, {"clip_norm": math.inf}, {"noise_multiplier": 0}, {"noise_multiplier": math.nan}]
+    "field", [{"clip_norm": 0.0}, {"clip_norm": math.inf}, {"noise_multiplier": -1}, {"noise_multiplier": math.nan}]
 )
 @pytest.mark.parametrize("steps", [5])
 def test_impossible_numbers_are_named(field, steps):
-    with pytest.raises(ValueError, match=f"^{next(iter(field))} must be"):
+    with pytest.raises(ValueError, match=f"^{next(iter(field))} must (not )?be"):
         plan_of(steps=steps, **field)
 
 

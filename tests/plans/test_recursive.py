@@ -262,7 +262,7 @@ def test_a_run_needs_a_number_of_units(n):
         ("refresh", -0.1),
         ("refresh", 1.1),
         ("refresh", math.nan),
-        ("noise_multiplier", 0.0),
+        ("noise_multiplier", -0.5),
         ("first_noise_multiplier", -1.0),
         ("public_n", 0),
     ],

@@ -14,7 +14,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from privet.privacy import Adjacency, Budget, BudgetExceededError, Guarantee, Ledger, Unit, assumed, gdp_epsilon
-from privet.privacy.events import ApproximateRelease, Composition, FixedSizeGaussian, GaussianRelease, PureRelease
+from privet.privacy.events import (
+    ApproximateRelease,
+    Composition,
+    FixedSizeGaussian,
+    GaussianRelease,
+    Noiseless,
+    PureRelease,
+)
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 
@@ -54,6 +61,19 @@ def test_entries_survive_reopening_in_order_with_label_and_time(path):
     assert [entry.guarantee for entry in entries] == [GAUSS, PURE, PURE]
     for entry in entries:
         assert before <= datetime.fromisoformat(entry.time) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("limit", [None, (5.0, 1e-5)])
+def test_a_release_without_noise_is_refused_before_and_after_training(path, limit):
+    ledger = Ledger(path, limit)
+    ledger.spend(GAUSS)
+    for book in (ledger.check, ledger.spend):
+        with pytest.raises(
+            BudgetExceededError, match=r"no noise, and thus no differential privacy.*nothing was recorded"
+        ):
+            book(spent(Composition((GaussianRelease(0.1), Noiseless()))))
+    assert ledger.entries() == Ledger(path).entries()
+    assert len(ledger.entries()) == 1
 
 
 def test_the_file_has_one_json_object_per_line(path):

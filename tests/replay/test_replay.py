@@ -55,12 +55,12 @@ def without(data, place):
 class Leaky:
     """A one-step noisy mean that can leave something else behind."""
 
-    def __init__(self, leak="", bound=1.0):
-        self.leak, self.bound = leak, bound
+    def __init__(self, leak="", bound=1.0, noise_multiplier=1.0):
+        self.leak, self.bound, self.noise_multiplier = leak, bound, noise_multiplier
 
     def __call__(self, data):
         X, _ = data
-        plan = GradientPlan(FullBatch(), 2, self.bound, 1.0, delta=1e-5)
+        plan = GradientPlan(FullBatch(), 2, self.bound, self.noise_multiplier, delta=1e-5)
         result = {"guarantee": plan.guarantee(), "means": []}
         for number, step in enumerate(plan.run(len(X), NoiseSource())):
             if self.leak == "fewer steps" and number == 1 and X.sum() > 0:
@@ -119,6 +119,21 @@ def test_a_guarantee_that_accounts_for_less_is_refuted():
     one_step = GradientPlan(FullBatch(), 1, 1.0, 1.0, delta=1e-5).guarantee()
     found = replay(Leaky(), *unbalanced(), guarantee=one_step)
     assert found.problems == ("All releases together move by 2 times what the guarantee accounts for.",)
+
+
+def test_without_noise_nothing_is_claimed_but_the_bounds_are_still_checked():
+    found = replay(Leaky(noise_multiplier=0.0), *unbalanced())
+    assert (found.is_violation, found.releases, found.moved) == (False, 2, 2)
+    assert (found.epsilon, found.spent, found.to_dict()["epsilon"]) == (np.inf, None, None)
+    assert "claimed: no differential privacy" in str(found)
+    wrong = replay(Leaky("wrong sum", noise_multiplier=0.0), *unbalanced())
+    assert "Release 1 (no noise) moved by 1.5 times the bound of 2." in wrong.problems
+
+
+def test_a_release_without_noise_refutes_every_guarantee():
+    generous = GradientPlan(FullBatch(), 2, 1.0, 0.01, delta=1e-5).guarantee()
+    found = replay(Leaky(noise_multiplier=0.0), *unbalanced(), guarantee=generous)
+    assert found.problems == ("All releases together move by inf times what the guarantee accounts for.",)
 
 
 def test_estimators_pipelines_and_solvers_can_be_replayed(pair):

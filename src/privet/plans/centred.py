@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privet.checks import positive
-from privet.plans.gradient import GradientPlan
+from privet.plans.gradient import GradientPlan, check_noise
 from privet.plans.samplers import FullBatch, Sampler
-from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
+from privet.privacy.analyses.accounting import calibrate, epsilon
+from privet.privacy.budget import Adjacency, Budget, BudgetLike, NoiseMultiplier, as_budget_or_noise, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
 _LEAST_SHARE = 1e-3
+_USUAL_DELTA = 1e-6  # where none is given. The ratio of the two noises hardly depends on it.
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class CentredPlan:
             raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
         if self.mean.adjacency is not self.gradients.adjacency:
             raise ValueError("the mean and the descent must be accounted for under the same adjacency")
+        check_noise(self.mean, self.gradients)
 
     @classmethod
     def for_budget(
@@ -55,12 +57,13 @@ class CentredPlan:
         sampler: Sampler | None = None,
         **options: Any,
     ) -> "CentredPlan":
-        """Return the plan with the least noise for ``budget``, under replace-one.
+        """Return the plan with the least noise for ``budget``, or with the given noise, under replace-one.
 
         Parameters
         ----------
-        budget : Budget
-            Budget of the mean and the descent together.
+        budget : Budget or NoiseMultiplier
+            Budget of the mean and the descent together; or the noise multiplier of the **gradients**, from which that
+            of the mean follows by ``share``.
         steps, clip_norm, sampler, **options
             Fields of the descent, as for :class:`GradientPlan`. Without a sampler, batches are full.
         row_norm : float
@@ -69,16 +72,17 @@ class CentredPlan:
             Fraction of the privacy cost that the mean may spend, between 0 and 1. The cost is measured by mu^2, where
             mu is the parameter of Gaussian differential privacy.
         """
-        budget = as_budget(budget)
+        budget = as_budget_or_noise(budget)
         positive("row_norm", row_norm)
         if not _LEAST_SHARE <= positive("share", share) <= 1 - _LEAST_SHARE:
             raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
-        # Noise that each part alone would need. For Gaussian releases, the cost mu^2 is inversely proportional to the
-        # square of the noise multiplier, so this ratio of multipliers gives the mean the desired share. With random
-        # batches, this holds approximately.
-        alone = [calibrate(part.event_at, Adjacency.REPLACE_ONE, budget) for part in (mean, draft)]
+        # Noise that each part alone would need, for the budget or for what the given gradients cost. For Gaussian
+        # releases, the cost mu^2 is inversely proportional to the square of the noise multiplier, so this ratio of
+        # multipliers gives the mean the desired share. With random batches, this holds approximately.
+        cost = _cost(draft, budget) if isinstance(budget, NoiseMultiplier) else budget
+        alone = [calibrate(part.event_at, Adjacency.REPLACE_ONE, cost) for part in (mean, draft)]
         ratio = math.sqrt((1 - share) / share) * alone[0] / alone[1]
 
         def event_at(multiplier: float) -> Event:
@@ -120,3 +124,9 @@ class CentredPlan:
         released = "all noisy gradients, all iterates" if self.gradients.release == "all" else None
         descent = self.gradients.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
         return compose([mean, descent], delta=delta)
+
+
+def _cost(descent: GradientPlan, noise: NoiseMultiplier) -> Budget:
+    """Return what the descent alone costs with this noise; without noise, where it does not matter, with some."""
+    delta = noise.delta or _USUAL_DELTA
+    return Budget(epsilon(descent.event_at(noise.multiplier or 1.0), descent.adjacency, delta), delta)

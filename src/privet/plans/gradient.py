@@ -7,13 +7,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.checks import count, positive, product_above
+from privet.checks import count, nonnegative, positive, product_above
 from privet.plans.contraction import Descent
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
-from privet.privacy.events import Event, LastIterate
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget_or_noise, stated_delta
+from privet.privacy.events import Event, LastIterate, Noiseless
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.normals import Normals
 from privet.privacy.noise.release import checked_grid, in_words
@@ -36,7 +36,8 @@ class GradientPlan:
     clip_norm : float
         Bound C on the l2 norm of one unit's contribution to a sum.
     noise_multiplier : float
-        Standard deviation of the noise on the **sum**, divided by ``clip_norm``.
+        Standard deviation of the noise on the **sum**, divided by ``clip_norm``. 0 adds no noise, for comparisons: the
+        guarantee then says that there is no privacy.
     adjacency : Adjacency or None
         None takes the sampler's own.
     public_n : int or None
@@ -91,14 +92,15 @@ class GradientPlan:
         set_field(self, "sampler", sampler)
         set_field(self, "steps", sampler.checked_steps(steps))
         set_field(self, "clip_norm", positive("clip_norm", clip_norm))
-        set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
+        set_field(self, "noise_multiplier", nonnegative("noise_multiplier", noise_multiplier))
         set_field(self, "adjacency", common_adjacency(adjacency, sampler))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
         set_field(self, "release", release)
         set_field(self, "descent", descent)
         set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
-        checked_grid(self.noise_std)  # raises if the noise is out of range
+        if self.has_noise:
+            checked_grid(self.noise_std)  # raises if the noise is out of range
         if release not in ("all", "last"):
             raise ValueError(f'release must be "all" or "last", got {release!r}')
         if (release == "last") != (descent is not None):
@@ -110,7 +112,7 @@ class GradientPlan:
         if release == "last":
             if self.adjacency is not Adjacency.REPLACE_ONE:
                 raise ValueError("amplification by iteration is accounted for under replace-one adjacency")
-            _ = self.event  # raises if the sampler has no such event
+            self.event_at(self.noise_multiplier or 1.0)  # raises if the sampler has no such event
 
     @classmethod
     def for_budget(
@@ -126,18 +128,23 @@ class GradientPlan:
         descent: Descent | None = None,
         tasks: int = 1,
     ) -> "GradientPlan":
-        """Return the plan with the least noise that is certified to stay within ``budget``.
+        """Return the plan with the least noise that is certified to stay within ``budget``, or with the given noise.
 
         Its epsilon never exceeds that of the budget: it is equal for full batches, and above 99 % of it otherwise.
         """
-        budget = as_budget(budget)
+        budget = as_budget_or_noise(budget)
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft.event_at, draft.adjacency, budget)
         return replace(draft, noise_multiplier=multiplier, delta=budget.delta)
 
     @property
+    def has_noise(self) -> bool:
+        """Whether noise is added. Without noise there is no privacy."""
+        return self.noise_multiplier > 0
+
+    @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on the sum, per coordinate, rounded up."""
+        """Standard deviation of the noise on the sum, per coordinate, rounded up. It is 0 only without noise."""
         return product_above(self.noise_multiplier, self.clip_norm)
 
     @property
@@ -154,6 +161,8 @@ class GradientPlan:
 
     def event_at(self, noise_multiplier: float) -> Event:
         """Return the event at another noise multiplier."""
+        if noise_multiplier == 0:
+            return Noiseless()
         if self.descent is None:
             return all_runs(self.sampler.event(noise_multiplier, self.steps, self.adjacency), self.tasks)
         reach = self.descent.diameter and self.descent.diameter * self._public_divisor() / (2 * self.clip_norm)
@@ -201,6 +210,8 @@ class GradientPlan:
 
     def drawn(self, prefix: str = "") -> Assumption:
         """Return the condition that says how batches and noise are drawn."""
+        if not self.has_noise:
+            return enforced(f"{prefix}{self.sampler.in_words()}; no noise is added", detail=True)
         sums = "the sum" if self.steps == 1 else f"each of {self.steps} sums"
         exactly = in_words(self.noise_std) if self.descent is None else "drawn exactly, on a public grid"
         return enforced(
@@ -234,6 +245,16 @@ class GradientPlan:
             step.close()
 
 
+def check_noise(*parts: GradientPlan) -> None:
+    """Raise ValueError if some parts of a plan have noise and others have none."""
+    if len({part.has_noise for part in parts}) > 1:
+        found = " and ".join(f"{part.noise_multiplier:g}" for part in parts)
+        raise ValueError(
+            f"the parts of a plan have the noise multipliers {found}. Add noise to all of them or to none, because a "
+            "part without noise leaves the whole run without privacy"
+        )
+
+
 class Step:
     """One step of a run: a batch, the bound of one unit's contribution, and noise for one sum over the batch.
 
@@ -259,11 +280,13 @@ class Step:
         The noise does not depend on the sum. If the numbers are few, they are drawn later instead, because starting a
         thread would take longer.
         """
-        if self._is_open and self._noise is None and size > _FEW:
+        if self._is_open and self._noise is None and size > _FEW and self._noise_std > 0:
             self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
 
     def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
         """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
+
+        Without noise, the sum itself is returned.
 
         Parameters
         ----------
@@ -280,8 +303,10 @@ class Step:
                 "per step."
             )
         self._is_open = False
-        prepared = None if self._noise is None else self._noise.result()
         claim = self._claim if scale == 1 else replace(self._claim, bound=self._claim.bound * scale)
+        if self._noise_std == 0:
+            return self._source.without_noise(total, claim)
+        prepared = None if self._noise is None else self._noise.result()
         return self._source.add_gaussian(total, self._noise_std * scale, grid, prepared, claim)
 
     def close(self) -> None:

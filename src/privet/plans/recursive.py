@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from privet.checks import count, nonnegative, positive
-from privet.plans.gradient import GradientPlan, Step
+from privet.plans.gradient import GradientPlan, Step, check_noise
 from privet.plans.samplers import Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.accounting import calibrate
-from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget_or_noise, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed
 from privet.privacy.noise.source import NoiseSource
@@ -46,7 +46,8 @@ class RecursivePlan:
         Weight g in [0, 1] of fresh gradients, gamma in the paper. At 1 nothing is remembered, which is noisy gradient
         descent. At 0 only the first release measures gradients, and all others measure their changes.
     noise_multiplier : float
-        Standard deviation of the noise on a later **sum**, divided by :attr:`contribution_norm`.
+        Standard deviation of the noise on a later **sum**, divided by :attr:`contribution_norm`. 0 adds no noise, to
+        any sum.
     first_noise_multiplier : float or None
         Standard deviation of the noise on the first sum, divided by ``clip_norm``. None takes ``noise_multiplier``.
     first : Sampler or None
@@ -105,13 +106,14 @@ class RecursivePlan:
         set_field(self, "clip_norm", positive("clip_norm", clip_norm))
         set_field(self, "difference_norm", positive("difference_norm", difference_norm))
         set_field(self, "refresh", _share("refresh", refresh))
-        set_field(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
+        set_field(self, "noise_multiplier", nonnegative("noise_multiplier", noise_multiplier))
         chosen = noise_multiplier if first_noise_multiplier is None else first_noise_multiplier
-        set_field(self, "first_noise_multiplier", positive("first_noise_multiplier", chosen))
+        set_field(self, "first_noise_multiplier", nonnegative("first_noise_multiplier", chosen))
         set_field(self, "adjacency", common_adjacency(adjacency, sampler, first))
         set_field(self, "public_n", None if public_n is None else count("public_n", public_n))
         set_field(self, "tasks", count("tasks", tasks))
         set_field(self, "delta", delta)
+        check_noise(self.first_plan, self.later_plan)
 
     @classmethod
     def for_budget(
@@ -129,22 +131,22 @@ class RecursivePlan:
         public_n: int | None = None,
         tasks: int = 1,
     ) -> "RecursivePlan":
-        """Return the plan with the least noise that is certified to stay within ``budget``.
+        """Return the plan with the least noise that is certified to stay within ``budget``, or with the given noise.
+
+        A noise multiplier in place of a budget is that of the sums after the first.
 
         ``first_noise_ratio`` is the first noise multiplier divided by that of the later releases. None takes
         :func:`balanced_ratio`, which depends on public numbers only.
         """
-        budget = as_budget(budget)
+        budget = as_budget_or_noise(budget)
         fields = (sampler, steps, clip_norm, difference_norm, refresh, 1.0, None, first, adjacency, public_n, tasks)
         draft = cls(*fields, delta=budget.delta)
         ratio = balanced_ratio(draft) if first_noise_ratio is None else positive("first_noise_ratio", first_noise_ratio)
 
-        def plan(least: float) -> "RecursivePlan":
-            # Search for the smaller of the two multipliers, so that both stay in the range of the accountants.
-            multiplier = least / min(ratio, 1.0)
+        def plan(multiplier: float) -> "RecursivePlan":
             return replace(draft, noise_multiplier=multiplier, first_noise_multiplier=multiplier * ratio)
 
-        return plan(calibrate(lambda z: plan(z).event, draft.adjacency, budget))
+        return plan(calibrate(lambda z: plan(z).event, draft.adjacency, budget, smallest=min(ratio, 1.0)))
 
     @property
     def contribution_norm(self) -> float:

@@ -12,7 +12,7 @@ from privet.privacy.analyses.gaussian import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privet.privacy.budget import Adjacency, Budget, as_budget
+from privet.privacy.budget import Adjacency, Budget, NoiseMultiplier, as_budget
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, compose, enforced
 from privet.privacy.guarantees.ledger import BudgetExceededError, Entry, Ledger
 from privet.privacy.noise.source import NoiseSource
@@ -25,6 +25,7 @@ __all__ = [
     "Entry",
     "Guarantee",
     "Ledger",
+    "NoiseMultiplier",
     "NoiseSource",
     "Unit",
     "as_budget",

@@ -1,12 +1,12 @@
 """Privacy budgets, and the two notions of neighbouring datasets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 from typing import TypeAlias
 
-from privet.checks import delta_value, positive
+from privet.checks import delta_value, nonnegative, positive
 
 
 class Adjacency(StrEnum):
@@ -50,6 +50,28 @@ class Budget:
         return self.delta == 0.0
 
 
+@dataclass(frozen=True)
+class NoiseMultiplier:
+    """Noise that is given instead of a budget. The guarantee then states the epsilon that results.
+
+    Parameters
+    ----------
+    multiplier : float
+        Standard deviation of the noise on a **sum**, divided by the bound on the norm of one unit's contribution. 0
+        adds no noise, for comparisons: the guarantee then says that there is no privacy.
+    delta : float or None
+        The delta at which the guarantee is stated. None takes ``default_delta(n)`` where the number of units is known,
+        and otherwise leaves the plan without a delta.
+    """
+
+    multiplier: float
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "multiplier", nonnegative("noise_multiplier", self.multiplier) + 0.0)  # no -0.0
+        object.__setattr__(self, "delta", None if self.delta is None else delta_value(self.delta))
+
+
 def default_delta(n: int) -> float:
     """Return min(1e-6, 0.01/n), the delta of a budget for which none is given.
 
@@ -77,7 +99,45 @@ def stated_delta(delta: float | None, own: float | None) -> float:
     return delta
 
 
-BudgetLike: TypeAlias = Budget | float | tuple[float, float]
+BudgetOrNoise: TypeAlias = Budget | NoiseMultiplier
+BudgetLike: TypeAlias = BudgetOrNoise | float | tuple[float, float]
+
+
+def given_budget(
+    budget: BudgetLike | None, epsilon: float | None, delta: float | None, noise_multiplier: float | None, n: int
+) -> BudgetOrNoise:
+    """Return what a caller gave: a budget, an epsilon or a noise multiplier. The latter two may come with a delta.
+
+    Parameters
+    ----------
+    budget, epsilon, noise_multiplier
+        Exactly one of them must be given. The others are None.
+    delta : float or None
+        None takes ``default_delta(n)``. A budget has its own delta.
+    n : int
+        The public number of protected units.
+    """
+    choices = {"budget": budget, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    if sum(value is not None for value in choices.values()) != 1:
+        got = ", ".join(f"{name}={value!r}" for name, value in choices.items())
+        raise ValueError(f"Give one of budget, epsilon and noise_multiplier, got {got}.")
+    if budget is not None:
+        if delta is not None:
+            raise ValueError(
+                f"budget and delta cannot be given together, got delta={delta!r}. Give budget=(epsilon, delta)."
+            )
+        return as_budget_or_noise(budget, n)
+    if noise_multiplier is not None:
+        return as_budget_or_noise(NoiseMultiplier(noise_multiplier, delta), n)
+    assert epsilon is not None
+    return as_budget(epsilon if delta is None else (epsilon, delta), n)
+
+
+def as_budget_or_noise(value: BudgetLike, n: int | None = None) -> BudgetOrNoise:
+    """Return a noise multiplier as it is, with ``default_delta(n)`` if it has no delta, and all else as a budget."""
+    if not isinstance(value, NoiseMultiplier):
+        return as_budget(value, n)
+    return value if value.delta is not None or n is None else replace(value, delta=default_delta(n))
 
 
 def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
@@ -86,11 +146,17 @@ def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
     Parameters
     ----------
     value : Budget, float, or tuple of two floats
+        A :class:`NoiseMultiplier` raises an error.
     n : int or None
         The public number of protected units. An epsilon without a delta gets ``default_delta(n)``.
     """
     if isinstance(value, Budget):
         return value
+    if isinstance(value, NoiseMultiplier):
+        raise ValueError(
+            f"{value!r} cannot be used here, because a noise multiplier does not determine this noise. Give a "
+            "Budget(epsilon, delta)."
+        )
     if isinstance(value, Real) and not isinstance(value, bool):
         if n is None:
             raise ValueError(

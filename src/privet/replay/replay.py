@@ -37,7 +37,7 @@ class Replayed:
     problems : tuple of str
         What refutes the guarantee, in whole sentences. Empty if nothing was found.
     releases, moved : int
-        Number of noisy releases of a run, and how many of them moved.
+        Number of releases of a run, and how many of them moved.
     largest : float
         The largest distance of a release, in units of its bound.
     spent : float or None
@@ -88,6 +88,7 @@ class Replayed:
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
         claim = "nothing" if self.epsilon is None else f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g}"
+        claim = "no differential privacy" if self.epsilon == math.inf else claim
         share = "" if self.spent is None else f", at {self.spent:.4g} of the cost that the guarantee allows"
         return (
             f"{name}{self.verdict}\n  claimed: {claim}\n"
@@ -160,7 +161,7 @@ def replay(
         if first.error is not None and not recorder.draws:
             cause = str(first.error).strip() or type(first.error).__name__
             raise ValueError(f"The training refuses the data before it draws anything. {cause}") from first.error
-        sources = sum(any(draw.scale > 0 for draw in each) for each in recorder.draws.values())
+        sources = sum(any(draw.is_release for draw in each) for each in recorder.draws.values())
         claim = guarantee or _common(first.guarantees, sources)
         if claim is not None:
             units.check_neighbours(claim.adjacency)
@@ -178,7 +179,7 @@ def replay(
         problems.append(f"all releases together move by {spent:.6g} times what the guarantee accounts for")
     return Replayed(
         problems=tuple(each[0].upper() + each[1:] + "." for each in problems),
-        releases=sum(draw.scale > 0 for draw in recorder.all_draws),
+        releases=sum(draw.is_release for draw in recorder.all_draws),
         moved=len({move.place for move in player.moves}),
         largest=max((_share(move) for move in player.moves), default=0.0),
         spent=spent,
@@ -246,10 +247,11 @@ def spent_share(moves: Sequence[Move], claim: Guarantee) -> float | None:
     """Return the cost of all moves together, in units of what the guarantee accounts for if nothing is sampled.
 
     Gaussian releases cost mu^2 = (distance/noise)^2 each, and pure releases their epsilon. Hidden iterates are counted
-    as if they were visible: a unit is visited once per pass. None if the claim cannot be taken apart like this.
+    as if they were visible: a unit is visited once per pass. None if the claim cannot be taken apart like this, or
+    promises nothing.
     """
     leaves = claim.event.leaves()
-    if any(isinstance(leaf, ApproximateRelease) for leaf in leaves):
+    if not claim.is_private or any(isinstance(leaf, ApproximateRelease) for leaf in leaves):
         return None
     squares = epsilon = 0.0
     for leaf in leaves:
@@ -271,10 +273,10 @@ def _visible(leaf: LastIterate, adjacency: Adjacency) -> float:
 
 def _cost(move: Move, *, is_pure: bool) -> tuple[float, float]:
     """Return the squared mu and the epsilon that a move costs. One of them is 0."""
-    ratio = move.distance / move.scale
+    ratio = move.distance / move.scale if move.scale else math.inf
     if ratio == 0:  # a subnormal distance
         return 0.0, 0.0
-    if move.kind in ("Gaussian noise", "lattice noise"):
+    if move.kind in ("Gaussian noise", "lattice noise", "no noise"):
         return ratio**2, 0.0
     if move.kind.startswith("choice") and not is_pure:
         return move.choices * selection_mu(ratio) ** 2, 0.0

@@ -41,8 +41,8 @@ class Draw:
         What was drawn.
     values : Any
         For a release, the values before their noise. For a sample, the number of units.
-    scale : float
-        Scale of the noise.
+    scale : float or None
+        Scale of the noise. None for a sample.
     claim : Claim or None
         What the plan said about the values.
     drawn : Any
@@ -53,10 +53,15 @@ class Draw:
 
     kind: str
     values: Any
-    scale: float
+    scale: float | None
     claim: Claim | None
     drawn: Any
     objective: Tilted | None = None
+
+    @property
+    def is_release(self) -> bool:
+        """Whether values were released, rather than units sampled."""
+        return self.scale is not None
 
 
 class Streams:
@@ -111,7 +116,7 @@ class Recorder:
             if self._batches[stream] % 2 and mine not in drawn:
                 kept = drawn if kind == "Poisson batch" else drawn[1:]
                 drawn = np.sort(np.append(kept, mine))
-        self.draws[stream].append(Draw(kind, n, 0.0, None, _copied(drawn)))
+        self.draws[stream].append(Draw(kind, n, None, None, _copied(drawn)))
         return drawn  # type: ignore[no-any-return]
 
     def release(self, request: Request, draw: Callable[[], T]) -> T:

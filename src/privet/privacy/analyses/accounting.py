@@ -9,7 +9,8 @@ Which analysis is used
   order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
 * Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
   ran and what is analysed costs t (1 + e^epsilon) of delta.
-* In all cases the bound that ignores sampling is computed too, and the smallest epsilon is returned.
+* A release without noise: epsilon is infinite, also in composition with others.
+* In all other cases the bound that ignores sampling is computed too, and the smallest epsilon is returned.
 
 The analyses ask the events for everything they need (:class:`~privet.privacy.events.base.Event`), so a new event needs
 no change here.
@@ -40,7 +41,7 @@ from privet.privacy.analyses.loss_distribution import (
     loss_distribution_epsilon,
 )
 from privet.privacy.analyses.renyi import renyi_epsilon
-from privet.privacy.budget import Adjacency, Budget
+from privet.privacy.budget import Adjacency, Budget, BudgetOrNoise, NoiseMultiplier
 from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event, GaussianRelease, NearlyGaussian
 
 _SENSIBLE_EPSILON = 100.0
@@ -118,6 +119,8 @@ def merged_epsilon(
     """
     if analysis not in _ANALYSES:
         raise ValueError(f"unknown analysis {analysis!r}: use {', '.join(_ANALYSES)}")
+    if not all(part.has_noise for part in parts):
+        return math.inf
     bound = _ANALYSES[analysis]
     exact: list[Event] = []
     error = 0.0
@@ -177,9 +180,16 @@ _ANALYSES: dict[str, Bound] = {
 
 
 def calibrate(
-    family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, *, analysis: str = "tightest"
+    family: Callable[[float], Event],
+    adjacency: Adjacency,
+    budget: BudgetOrNoise,
+    *,
+    analysis: str = "tightest",
+    smallest: float = 1.0,
 ) -> float:
     """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
+
+    If a :class:`~privet.privacy.NoiseMultiplier` is given in place of a budget, return its multiplier.
 
     The one exception: where the certified epsilon jumps between analyses, the safe side of the jump is returned.
 
@@ -191,6 +201,8 @@ def calibrate(
         The target. A pure budget raises an error, because Gaussian noise cannot meet it.
     analysis : str
         As for :func:`~privet.privacy.analyses.accounting.epsilon`.
+    smallest : float
+        The smallest noise multiplier of the event, divided by z. It stays in the range of the accountants.
 
     Notes
     -----
@@ -198,8 +210,17 @@ def calibrate(
     accountants of increasing precision, and the returned multiplier has been certified by the function that
     :func:`~privet.privacy.analyses.accounting.epsilon` calls.
     """
-    if budget.is_pure:
+    if budget.delta == 0:
         raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
+    if isinstance(budget, NoiseMultiplier):
+        return budget.multiplier
+    if smallest != 1:
+        return _calibrated(lambda z: family(z / smallest), adjacency, budget, analysis) / smallest
+    return _calibrated(family, adjacency, budget, analysis)
+
+
+def _calibrated(family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, analysis: str) -> float:
+    """Return the noise multiplier for a budget, above 0."""
     one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
     if analysis in {"tightest", "unsampled"} and one and two == one / 2:
         multiplier = one / gdp_mu(budget)

@@ -7,6 +7,7 @@ and import it here. ``tests/privacy/events/test_answers.py`` checks that it answ
 from privet.privacy.events.base import Composition, Event, GaussianRelease, NearlyGaussian, Unsampled, event_from_dict
 from privet.privacy.events.fixed_size import FixedSizeGaussian
 from privet.privacy.events.last_iterate import LastIterate, Secret
+from privet.privacy.events.noiseless import Noiseless
 from privet.privacy.events.poisson import PoissonGaussian
 from privet.privacy.events.pure import ApproximateRelease, PureRelease
 
@@ -18,6 +19,7 @@ __all__ = [
     "GaussianRelease",
     "LastIterate",
     "NearlyGaussian",
+    "Noiseless",
     "PoissonGaussian",
     "PureRelease",
     "Secret",

@@ -48,6 +48,8 @@ class Event:
         Whether :meth:`repeated` works, so that equal events are merged into one.
     is_black_box : bool
         Whether nothing but an (epsilon, delta) is known. The privacy losses of such events are rounded up.
+    has_noise : bool
+        Whether the release has noise. Without it, epsilon is infinite.
     kinds : dict
         All events by name. A subclass whose name begins with an underscore is a base class and not registered.
     """
@@ -55,6 +57,7 @@ class Event:
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset(Adjacency)
     is_repeatable: ClassVar[bool] = False
     is_black_box: ClassVar[bool] = False
+    has_noise: ClassVar[bool] = True
     kinds: ClassVar[dict[str, type["Event"]]] = {}
 
     def __init_subclass__(cls) -> None:

@@ -65,7 +65,7 @@ class Guarantee:
     Parameters
     ----------
     epsilon, delta : float
-        The certified privacy loss, rounded up.
+        The certified privacy loss, rounded up. Epsilon is infinite if a release has no noise.
     adjacency : Adjacency
         Which datasets count as neighbours.
     event : Event
@@ -112,6 +112,11 @@ class Guarantee:
         """Whether any condition is assumed rather than enforced."""
         return any(not assumption.is_enforced for assumption in self.assumptions)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether all releases have noise. If one has none, nothing is promised and epsilon is infinite."""
+        return all(leaf.has_noise for leaf in self.event.leaves())
+
     def epsilon_at(self, delta: float) -> float:
         """Return the epsilon of the same release at another delta."""
         return accounting.epsilon(self.event, self.adjacency, delta)
@@ -151,8 +156,12 @@ class Guarantee:
         The first line says whether anything is merely assumed. By default, lines are wrapped and enforced conditions
         are left out if they are details. If the rest does not fit into 12 lines, the longest are left out, too. A last
         line counts them. Assumed conditions are never left out. With ``verbose=True`` all conditions are listed, one
-        per line.
+        per line. If there is no privacy, the first line says so, and no conditions follow.
         """
+        if not self.is_private:
+            lines = [f"No differential privacy: the noise multiplier is 0, so no {self.unit} is protected."]
+            lines += _paragraph("Meaning:", f"what is released may reveal everything about any {self.unit}", verbose)
+            return "\n".join(lines + _paragraph("Released:", self.released, verbose))
         held: list[Assumption] = []
         vouched: list[Assumption] = []
         for condition in self.assumptions:

@@ -108,6 +108,11 @@ class Ledger:
     def _check(self, earlier: list[Entry], guarantee: Guarantee) -> None:
         together = [*(entry.guarantee for entry in earlier), guarantee]
         check_composable(together)  # otherwise the ledger would have no total
+        if not guarantee.is_private:
+            raise BudgetExceededError(
+                f"{self.path.name}: this release has no noise, and thus no differential privacy and no finite cost; "
+                "nothing was recorded. Add noise, or leave the ledger out and do not publish the result."
+            )
         if self.limit is None:
             return
         total = compose(together, self.limit.delta)

@@ -128,7 +128,7 @@ def _add_rounded(
         total -= nearest
         open_cases: list[int] = []
         if not abs(total[blas.idamax(total)]) < limit:  # also if a value is NaN, because the limit is then NaN, too
-            _check_finite(given)
+            check_finite(given)
             open_cases = np.flatnonzero(~(np.abs(total) < limit)).tolist()
         nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
         np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
@@ -148,6 +148,7 @@ def _in_steps(value: Any, grid: float) -> Fraction:
     return Fraction(float(value)) / Fraction(grid)
 
 
-def _check_finite(values: NDArray[Any]) -> None:
+def check_finite(values: NDArray[Any]) -> None:
+    """Raise ValueError if a value is NaN or infinite."""
     if not np.isfinite(values).all():
         raise ValueError("noise can be added to finite numbers only, but a value is NaN or infinite")

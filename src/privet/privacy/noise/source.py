@@ -122,6 +122,14 @@ class NoiseSource:
         request = Request(self, "Gaussian noise", values, std, claim)
         return watch.release(request, lambda: self._rounded_gaussian(values, std, step, prepared))
 
+    def without_noise(self, values: NDArray[Any], claim: Claim | None = None) -> NDArray[Any]:
+        """Return a copy of the values, without noise and without privacy, for a plan whose noise multiplier is 0.
+
+        Audits see it like any other release.
+        """
+        release.check_finite(_flat_pair(values)[0])
+        return watch.release(Request(self, "no noise", values, 0.0, claim), values.copy)
+
     def _rounded_gaussian(
         self, values: NDArray[Any], std: float, step: float, prepared: Normals | None
     ) -> NDArray[Any]:

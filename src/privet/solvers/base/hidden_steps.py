@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.plans import GradientPlan
+from privet.plans import Descent, GradientPlan
 from privet.privacy.events import LastIterate
 from privet.privacy.iteration import last_iterate_mu
 from privet.solvers.base.interface import Problem
@@ -58,7 +58,10 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
     ValueError if that is not certain, before any noise is drawn.
     """
     event, descent = plan.event, plan.descent
-    assert isinstance(event, LastIterate) and descent is not None
+    assert descent is not None
+    if not plan.has_noise:  # Nothing is charged. Iterates are not rounded, so the grids have no effect.
+        return Rounding((1.0,) * len(descent.step_sizes), _radius(descent))
+    assert isinstance(event, LastIterate)
     charge, dimension = event.rounding_mu(), problems[0].start().size
     sizes, divisor = np.asarray(descent.step_sizes), plan.divisor(n)
     noise = sizes * (plan.noise_std / divisor)
@@ -73,7 +76,7 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
     fixed, slope, still = (max(error[part] for error in errors) for part in range(3))
     per_step = per_noise * divisor / plan.noise_std
     room = (_FLOAT_SHARE * charge - fixed * per_step) / (slope * per_step + still * per_length)
-    radius = _LARGEST_RADIUS if descent.diameter is None else descent.diameter / 2
+    radius = _radius(descent)
     needed = min(radius, _LEAST_STEPS * float(sizes.max()) * min(plan.clip_norm, problems[0].lipschitz))
     if share < _FINEST or room < needed:
         raise ValueError(
@@ -84,6 +87,11 @@ def rounding_of(problems: Sequence[Problem], plan: GradientPlan, n: int) -> Roun
         )
     following = np.append(noise[1:], noise[-1])
     return Rounding(tuple(_power_of_two(max(share * std, least)) for std in following.tolist()), min(radius, room))
+
+
+def _radius(descent: Descent) -> float:
+    """Return the radius of the ball onto which the descent projects, or a large one if it does not project."""
+    return _LARGEST_RADIUS if descent.diameter is None else descent.diameter / 2
 
 
 def step_error(problem: Problem, clip_norm: float, batch: int) -> tuple[float, float, float]:

@@ -150,12 +150,12 @@ class Run(Generic[P_co]):
     def guarantee(self, **conditions: Any) -> Guarantee:
         """Count a run and return the plan's guarantee, with what the noise source assumes.
 
-        Raise if the plan covers no further run, or if epsilon is infinite. Solvers call this before they draw any
-        noise. ``conditions`` are those of the plan's ``guarantee``: ``bound``
-        for what the solver enforces, and ``released``.
+        Raise if the plan covers no further run, or if its noise gives no finite epsilon. Solvers call this before
+        they draw any noise. ``conditions`` are those of the plan's ``guarantee``: ``bound`` for what the solver
+        enforces, and ``released``.
         """
         guarantee = self.plan.guarantee(**conditions)
-        if not math.isfinite(guarantee.epsilon):
+        if guarantee.is_private and not math.isfinite(guarantee.epsilon):
             raise ValueError(
                 f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
                 "guarantee: set delta > 0."
