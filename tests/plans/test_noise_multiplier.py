@@ -181,7 +181,7 @@ def test_a_plan_that_hides_iterates_may_have_no_noise():
 def test_tiny_noise_never_becomes_no_noise(tiny):
     with pytest.raises(ValueError, match="scale"):
         GradientPlan(FullBatch(), 1, 0.1, tiny)
-    with pytest.raises(ValueError, match="^mu must be"):
+    with pytest.raises(ValueError, match=r"^mu must be"):
         CentredPlan.for_budget(NoiseMultiplier(tiny, DELTA), steps=400, clip_norm=0.1, row_norm=0.1, share=0.9)
 
 
