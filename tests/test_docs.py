@@ -11,7 +11,12 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md")
     for path in ROOT.glob(pattern)
 )
-NEEDS = {"docs/deep.md": "torch", "docs/federated.md": "torch", "docs/multiparty.md": "mpyc"}
+NEEDS = {
+    "docs/algorithms.md": "torch",
+    "docs/deep.md": "torch",
+    "docs/federated.md": "torch",
+    "docs/multiparty.md": "mpyc",
+}
 
 
 def text(path: str) -> str:
