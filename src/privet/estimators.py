@@ -145,7 +145,7 @@ def to_plain(value: Any) -> Any:
 def from_plain(value: Any) -> Any:
     """Return the value that :func:`to_plain` was given. Sequences come back as lists, and a Series as a dictionary."""
     if not isinstance(value, dict):
-        return value
+        return [from_plain(item) for item in value] if isinstance(value, list) else value
     if "__guarantee__" in value:
         return Guarantee.from_dict(value["__guarantee__"])
     if "__array__" in value:

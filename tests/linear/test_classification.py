@@ -89,7 +89,7 @@ def test_a_single_record_is_enough(kind, method):
         (np.array([0, 1, np.nan, 1, 0, 1], dtype=object), "NaN|label"),
         (np.array(["a", "b", None, "a", "b", "a"], dtype=object), "label"),
         (np.array(["a", 1, "a", 1, "a", 1], dtype=object), "label"),
-        (np.eye(6, dtype=int)[:, :2], "1d array|dimensions|multilabel"),
+        (np.stack([np.eye(6, dtype=int)[:, 0], np.zeros(6, int)], axis=1), "Column 1 of y: y has only one class"),
     ],
     ids=["one", "one word", "numbers", "nan", "nan among objects", "missing", "mixed", "two columns"],
 )

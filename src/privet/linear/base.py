@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from privet.checks import count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.linear.methods import METHODS, Method, Task, named
+from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
@@ -58,6 +59,8 @@ class Targets:
     conditions : tuple of Assumption
     scale, worth : float
         As for :class:`~privet.linear.methods.Task`.
+    others : tuple of arrays
+        Encoded targets of further tasks, with the same loss.
     """
 
     values: NDArray[Any]
@@ -65,9 +68,10 @@ class Targets:
     conditions: tuple[Assumption, ...] = ()
     scale: float = 1.0
     worth: float = 1.0
+    others: tuple[NDArray[Any], ...] = ()
 
 
-class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
+class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEstimator):
     """Base of the linear estimators. Subclasses declare their parameters and their loss, and encode targets.
 
     In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers.
@@ -105,13 +109,14 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     # ------------------------------------------------------------------------------------------------ training
 
     def fit(self, X: Any, y: Any, X_public: Any = None, y_public: Any = None, **refused: Any) -> Self:
-        """Fit the model. Each call spends the budget once.
+        """Fit the model, or one model per column of a two-dimensional y. Each call spends the budget once.
 
         Parameters
         ----------
         X : array, DataFrame or sparse matrix of shape (n, n_features)
-        y : array of shape (n,)
-            Labels for a classifier, numbers for a regressor.
+        y : array of shape (n,), or array or DataFrame of shape (n, n_outputs)
+            Labels for a classifier, numbers for a regressor. Several columns are several tasks on the same rows: each
+            has its own model, and ``guarantee_`` covers all of them together.
         X_public, y_public
             Records that need no protection, for methods that can learn from them.
 
@@ -129,6 +134,9 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
                 )
         with self._fitting():
             self._check_settings()
+            if has_several_columns(y):
+                self._fit_columns(X, y, X_public, y_public)
+                return self
             X, y = self._validated(X, y, reset=True)
             targets = self._targets(y)
             public = self._checked_public(X_public, y_public)
@@ -207,14 +215,14 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
             remedy = f"Use {named(users)}, or leave the public data out." if users else "Leave it out."
             raise ValueError(f"method={self.method!r} does not learn from public data. {remedy}")
 
-    def _train(self, X: Any, targets: Targets, public_records: tuple[Any, NDArray[Any]] | None) -> Release:
+    def _train(self, X: Any, targets: Targets, public_records: tuple[Any, ...] | None) -> Release:
         """Choose a method and run it. Keep the guarantee, and return the weights, features first."""
         rows = self._bounded_rows(X, self._intercept_column())
         budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
         problem = Problem(targets.objective, L2(self.alpha), rows, targets.values)
         method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
-        purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}"
+        purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}{self._purpose}"
         with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
@@ -222,6 +230,7 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
                 NoiseSource(self.random_state, purpose=purpose),
                 scale=targets.scale,
                 worth=targets.worth,
+                others=tuple(replace(problem, targets=values) for values in targets.others),
                 max_iter=self.max_iter,
                 progress=progress,
                 before_training=self.before_training,
@@ -236,14 +245,17 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
         return release
 
     def _task_settings(
-        self, problem: Problem, budget: Budget, public_records: tuple[Any, NDArray[Any]] | None
+        self, problem: Problem, budget: Budget, public_records: tuple[Any, ...] | None
     ) -> dict[str, Any]:
         """Return the fields of the task that come from settings of this kind of estimator."""
-        public = None
+        public: Problem | None = None
+        other_public: tuple[Problem, ...] = ()
         if public_records is not None:
-            X, targets = public_records
+            X, targets, *others = public_records
             public = replace(problem, rows=self._bounded_rows(X, self._intercept_column()), targets=targets)
-        return {"clip_norm": self.clip_norm, "smoothing": self.smoothing, "public_records": public}
+            other_public = tuple(replace(public, targets=values) for values in others)
+        records = {"public_records": public, "other_public": other_public}
+        return {"clip_norm": self.clip_norm, "smoothing": self.smoothing, **records}
 
     def _bounded_rows(self, X: Any, intercept: float = 0.0) -> BoundedRows:
         """Return the rows as training and prediction see them, scaled down to ``feature_norm``."""
@@ -296,9 +308,11 @@ class PrivateLinearModel(EstimatorChecks, SavedEstimator, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.target_tags.multi_output = not self._is_sparse
         tags.non_deterministic = True  # privacy noise, unless random_state is set
         return tags
 
+    @per_target(list)
     def _check_learned(self) -> None:
         super()._check_learned()
         if not isinstance(self.guarantee_, Guarantee):

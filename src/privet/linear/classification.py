@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from privet.linear.base import PrivateLinearModel, Targets
+from privet.linear.several_targets import beside_each_other, per_target
 from privet.objectives import GeneralisedLinear, Logistic, Multinomial, SmoothedHinge
 from privet.privacy import assumed, enforced
 
@@ -29,16 +30,27 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             )
         return self._loss()
 
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return the scores of rows: that of the second class for two classes, else one column per class."""
+    @per_target(list)
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores of rows: that of the second class for two classes, else one column per class.
+
+        With several targets, return a list of such arrays, one per target.
+        """
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @per_target(beside_each_other)
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most likely label of each row."""
+        """Return the most likely label of each row, with one column per target if there are several."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label, or all of whose labels, are predicted correctly."""
+        if not self.models_by_target():
+            return float(super().score(X, y, sample_weight))
+        return float(np.average((np.asarray(y) == self.predict(X)).all(axis=1), weights=sample_weight))
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         found, codes = _distinct("y", y)
@@ -70,6 +82,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
         return np.asarray(np.searchsorted(self.classes_, labels))
 
+    @per_target(list)
     def _check_learned(self) -> None:
         super()._check_learned()
         n_classes = max(len(self._coefficients()), 2)  # two classes share one row of weights
@@ -86,14 +99,19 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 class ProbabilisticClassifier(PrivateClassifier):
     """Base of the classifiers whose scores are log-odds, or logarithms of probabilities up to a constant."""
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Return class probabilities, one column per class in the order of ``classes_``."""
+    @per_target(list)
+    def predict_proba(self, X: Any) -> Any:
+        """Return class probabilities, one column per class in the order of ``classes_``.
+
+        With several targets, return a list of such arrays, one per target.
+        """
         scores = self.decision_function(X)
         if scores.ndim == 2:
             return np.asarray(softmax(scores, axis=1))
         return np.column_stack([expit(-scores), expit(scores)])
 
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    @per_target(list)
+    def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of :meth:`predict_proba`, which is finite even for probabilities close to 0."""
         scores = self.decision_function(X)
         if scores.ndim == 2:
@@ -137,8 +155,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``). None chooses it from n, the
         number of weights and the budget.
     classes : sequence or None, default=None
-        The class labels, known in advance. None reads them from ``y``; the guarantee then assumes that the set of
-        labels is public.
+        The class labels, known in advance; for a two-dimensional ``y``, those of all columns, or one sequence per
+        column. None reads them from ``y``; the guarantee then assumes that the set of labels is public.
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         then holds only while the integer is secret.
@@ -150,6 +168,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     coef_ : array of shape (1, n_features) or (n_classes, n_features)
     intercept_ : array of shape (1,) or (n_classes,)
     classes_ : array
+        With several targets, ``coef_``, ``intercept_`` and ``classes_`` are lists with one array per target,
+        ``n_outputs_`` is their number, and ``target_names_`` has their names if ``y`` was a DataFrame.
     guarantee_ : Guarantee
         The privacy guarantee of the fitted model, computed from the plan that ran. ``print(model.guarantee_)`` shows
         it.

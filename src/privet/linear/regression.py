@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
 from privet.linear.base import PrivateLinearModel, Targets
+from privet.linear.several_targets import beside_each_other, per_target
 from privet.objectives import GeneralisedLinear, Huber, Squared
 from privet.privacy import enforced
 
@@ -20,8 +21,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return the loss."""
         return self._loss()
 
+    @per_target(beside_each_other)
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the predicted number of each row, clipped to the bounds of the target."""
+        """Return the predicted number of each row, clipped to the bounds of the target.
+
+        With several targets, return one column per target.
+        """
         bound = float(self.target_bound)
         return np.asarray(np.clip(self._scores(X)[:, 0], -bound, bound))
 
@@ -73,8 +78,10 @@ class PrivateRidge(PrivateRegressor):
 
     Attributes
     ----------
-    coef_ : array of shape (n_features,)
-    intercept_ : array of shape (1,)
+    coef_ : array of shape (n_features,) or (n_outputs, n_features)
+    intercept_ : array of shape (1,) or (n_outputs,)
+        With several targets, ``n_outputs_`` is their number, and ``target_names_`` has their names if ``y`` was a
+        DataFrame.
     guarantee_, method_, method_reason_, n_iter_
         As for :class:`~privet.linear.PrivateLogisticRegression`.
 
