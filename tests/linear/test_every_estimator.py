@@ -376,7 +376,7 @@ BAD_DATA = {
     "one dimension": (GOOD[:, 0], Y, "1D array|2D array"),
     "other lengths": (GOOD, Y[:4], "inconsistent numbers"),
     "no target": (GOOD, None, "requires y"),
-    "targets of three dimensions": (GOOD, np.stack([Y, Y])[None].T, "1d array|dimensions"),
+    "targets of three dimensions": (GOOD, np.stack([Y, Y])[None].T, "dim 3"),
     "target not a number": (GOOD, [0, 1, np.nan, 1, 0, 1], "NaN"),
     "target infinite": (GOOD, [0, 1, np.inf, 1, 0, 1], "infinity"),
     "target missing": (GOOD, np.array([0.0, 1.0, None, 1.0, 0.0, 1.0], dtype=object), "y|target|label"),

@@ -308,7 +308,6 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.multi_output = not self._is_sparse
         tags.non_deterministic = True  # privacy noise, unless random_state is set
         return tags
 

@@ -50,6 +50,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # Classifiers do not set it: scikit-learn's check of the tag expects one array of probabilities, while
+        # MultiOutputClassifier, whose conventions they follow, returns a list.
+        tags.target_tags.multi_output = not self._is_sparse
         tags.regressor_tags.poor_score = True  # on the few dozen rows of scikit-learn's checks, noise dominates
         return tags
 
