@@ -1,7 +1,7 @@
 """Checks of arguments, which raise before any budget is spent. Their messages name the argument and its value."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Integral, Real
@@ -51,6 +51,13 @@ def count(name: str, value: int, at_least: int = 1, at_most: float = LARGEST_COU
     if value > at_most:
         raise ValueError(f"{name} must be at most {at_most:g}, got {_shown(value)}")
     return int(value)
+
+
+def choice(name: str, value: str, choices: Collection[str]) -> str:
+    """Return ``value`` if it is one of ``choices``, else raise ValueError."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {_shown(value)}")
+    return value
 
 
 def whole(name: str, value: int, at_least: int = 0) -> int:

@@ -120,6 +120,10 @@ def fit(
         float | None,
         typer.Option(help="Bound on the norm of a record's gradient, for rows of norm 1 and targets in [-1, 1]."),
     ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(help="For --method iteration: what else stays secret, one of order, stop, skip."),
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="For --model huber: the error beyond which the loss is linear, in units of the target."),
@@ -161,6 +165,7 @@ def fit(
         smoothing=smoothing,
         clip_norm=clip_norm,
         n_nonzero=n_nonzero,
+        secret=secret,
         max_iter=max_iter,
         random_state=seed,
         verbose=int(sys.stderr.isatty()),

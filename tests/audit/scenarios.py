@@ -20,6 +20,7 @@ import privet
 from privet import preprocessing, solvers
 from privet.audit import pairs
 from privet.linear.base import PrivateLinearModel
+from privet.linear.methods.iteration import SECRETS
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import (
     AdaptivePlan,
@@ -442,6 +443,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "gradient": {"max_iter": 1, "clip_norm": CLIP},
     "iteration": {"max_iter": 1, "clip_norm": CLIP, "alpha": 20.0},
     "output": {"max_iter": 3, "clip_norm": CLIP},
+    "random_round": {"max_iter": 1, "clip_norm": CLIP},
     "minimiser": {"alpha": 2.0},
     "objective": {"alpha": 2.0},
 }
@@ -461,13 +463,14 @@ def _estimators() -> list[Scenario]:
         is_loose = name == "PrivateLogisticRegression"
         share, why = {
             "iteration": (0.29, "the place of the record is random, and the claim is that of the worst place"),
+            "random_round": (0.6, ""),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))
         parts = _estimator(
             kind, method, pair, epsilon=budget.epsilon, delta=budget.delta, fit_intercept=False, **settings
         )
-        runs = 800 if method == "iteration" else 400
+        runs = {"iteration": 800, "random_round": 200}.get(method, 400)
         found.append(Scenario(about, " ".join(about), *parts, share, why, runs))
     return found
 
@@ -514,6 +517,19 @@ def _several_tasks() -> list[Scenario]:
         parts = _estimator(kind, method, pair, **settings)
         why = "the sum of two K-norm noises is less telling than the worst case" if budget.is_pure else ""
         found.append(Scenario(about, f"{' '.join(about)}, two tasks", *parts, share, why, runs=400))
+    return found
+
+
+def _secrets() -> list[Scenario]:
+    """Return audits of what ``method="iteration"`` may keep secret besides its iterates."""
+    kind, flip = privet.PrivateLogisticRegression, pairs.label_flip(3, 1)
+    name = kind.__name__
+    common = {"epsilon": 1.5, "delta": LAX, "classes": (0, 1), "fit_intercept": False, "clip_norm": CLIP}
+    why = "the claim averages over the secret, and it is compared with Clopper-Pearson limits at one delta only"
+    found = []
+    for secret in SECRETS:
+        parts = _estimator(kind, "iteration", flip, secret=secret, max_iter=3, alpha=1.0, **common)
+        found.append(Scenario((name, "iteration"), f"{name} iteration, secret {secret}", *parts, 0.1, why, runs=40))
     return found
 
 
@@ -584,6 +600,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _estimators,
         _with_intercepts,
         _several_tasks,
+        _secrets,
         _scalers,
         _sparse,
         _networks,

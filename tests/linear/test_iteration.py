@@ -16,8 +16,8 @@ from privet import (
     PrivateRidge,
     load,
 )
-from privet.linear.methods.iteration import BATCHES, decaying, iteration_passes
-from privet.privacy import Budget, NoiseSource
+from privet.linear.methods.iteration import BATCHES, decaying, iteration_passes, one_pass_batches
+from privet.privacy import Budget, NoiseSource, gdp_mu
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,69 @@ def test_reaches_at_least_the_accuracy_of_composed_steps_on_a9a(alpha, monkeypat
     assert means["iteration"] > 0.848
 
 
+# ------------------------------------------------------------------------------------------------------------ secrets
+
+
+@pytest.mark.parametrize("secret", ["order", "stop", "skip"])
+def test_every_secret_learns_within_the_budget_and_is_named_in_the_guarantee(table, secret, tmp_path):
+    for fit_intercept in (True, False):
+        model = logistic(epsilon=2.0, secret=secret, fit_intercept=fit_intercept, random_state=3).fit(*table)
+        assert model.score(*table) > 0.7
+        assert 1.98 < model.guarantee_.epsilon <= 2.0
+        words = {"order": "one uniformly random order", "stop": "up to a random step", "skip": "from a random step"}
+        assert words[secret] in model.guarantee_.statement(verbose=True)
+    model.save(tmp_path / "m.json")
+    assert load(tmp_path / "m.json").secret == secret
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_secret_order_needs_less_noise_than_the_worst_place_of_a_known_one(table, fit_intercept):
+    models = [logistic(secret=secret, fit_intercept=fit_intercept, max_iter=5) for secret in (None, "order")]
+    texts = [model.fit(*table).guarantee_.statement(verbose=True) for model in models]
+    known, secret = (float(text.split("standard deviation ")[-1].split()[0]) for text in texts)
+    assert 0.6 * known < secret < 0.95 * known
+    epsilons = models[1].guarantee_.per_record.epsilons
+    assert epsilons == pytest.approx(np.full(4000, models[1].guarantee_.epsilon), rel=1e-3)
+
+
+def test_a_secret_stop_or_skip_makes_one_pass_over_as_many_batches_as_asked_for(table):
+    for secret in ("stop", "skip"):
+        assert logistic(secret=secret, max_iter=40).fit(*table).n_iter_ == 40
+        assert logistic(secret=secret, max_iter=10**6).fit(*(part[:30] for part in table)).n_iter_ == 30
+    assert logistic(secret="order", max_iter=3).fit(*table).n_iter_ == 3 * BATCHES
+
+
+def test_batches_of_one_pass_grow_with_data_and_budget_within_limits():
+    assert one_pass_batches(1.0, scale=1.0) == BATCHES
+    assert BATCHES < one_pass_batches(1e-3, scale=1.0) < one_pass_batches(1e-4, scale=1.0)
+    assert one_pass_batches(1e-9, scale=1.0) == one_pass_batches(1e-12, scale=1.0)
+
+
+def test_secrets_that_do_not_exist_or_do_not_fit_are_refused_before_any_noise(table, monkeypatch):
+    monkeypatch.setattr(NoiseSource, "add_gaussian", None)
+    monkeypatch.setattr(NoiseSource, "permutation", None)
+    for wrong in ("nothing", "", 3, True):
+        with pytest.raises(ValueError, match=r"secret must be one of 'order', 'stop', 'skip', got"):
+            logistic(secret=wrong).fit(*table)
+    for method in ("auto", "gradient", "output", "minimiser", "objective"):
+        with pytest.raises(ValueError, match=r"does not use secret \(got 'stop'\)\. .* or use method='iteration'"):
+            logistic(method=method, secret="stop").fit(*table)
+    with pytest.raises(ValueError, match=r"secret='stop' cannot learn from public records.* Use secret='skip'"):
+        logistic(secret="stop").fit(*table, X_public=table[0], y_public=table[1])
+
+
+def test_public_records_help_a_secret_skip_and_a_secret_order(table):
+    X, y = table
+    public = {"X_public": X[1000:3000], "y_public": y[1000:3000]}
+    for secret in ("skip", "order"):
+        texts = []
+        for extra in ({}, public):
+            model = logistic(secret=secret, max_iter=8).fit(X[:800], y[:800], **extra)
+            texts.append(model.guarantee_.statement(verbose=True))
+        alone, helped = (float(text.split("standard deviation ")[-1].split()[0]) for text in texts)
+        assert helped < 0.8 * alone
+
+
 # ------------------------------------------------------------------------------------------------------ public records
 
 
@@ -229,7 +292,7 @@ def test_tiny_tables_give_finite_models(kind, n):
 
 def test_passes_grow_with_data_and_budget_within_limits():
     def passes(epsilon, n):
-        return iteration_passes(Budget(epsilon, 1e-6), clip_norm=0.4, n=n, step_size=7.0, row_norm=1.0, scale=1.0)
+        return iteration_passes(7.0 * 2 * 0.4 / (n * gdp_mu(Budget(epsilon, 1e-6))), scale=1.0)
 
     assert passes(0.01, 100) == 5
     assert 5 < passes(0.5, 20_000) < passes(1.0, 20_000) <= passes(1.0, 10**6) == 150

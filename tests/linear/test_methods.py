@@ -87,7 +87,7 @@ def test_a_registered_method_is_offered_by_every_estimator_that_is_not_sparse(no
 
 
 def test_a_setting_that_a_new_method_does_not_use_is_refused_for_that_reason(novel):
-    novel(smooths=False, clips=False)
+    novel(uses=())
     with pytest.raises(ValueError, match=r"'novel' does not use smoothing \(got 2\)\. .* or use method='gradient'\."):
         PrivateLogisticRegression(method="novel", smoothing=2.0).fit(X, Y)
     with pytest.raises(ValueError, match=r"'novel' does not use clip_norm \(got 0\.1\)"):

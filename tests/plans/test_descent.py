@@ -21,7 +21,9 @@ from privet.plans import (
 )
 from privet.plans.contraction import ROUNDING
 from privet.privacy import Adjacency, Budget, NoiseSource, gdp_epsilon, gdp_mu
-from privet.privacy.events import LastIterate, Secret
+from privet.privacy.analyses.accounting import epsilon as accounted
+from privet.privacy.analyses.gaussian import gdp_delta
+from privet.privacy.events import Composition, GaussianRelease, LastIterate, Secret
 from privet.privacy.iteration import last_iterate_mu
 
 DELTA = 1e-5
@@ -292,10 +294,33 @@ def test_there_must_be_a_step_size_for_each_planned_step():
     assert last(FixedOrder(9), Descent((0.1,) * 9, 1.0)).steps == 9
 
 
-@pytest.mark.parametrize("sampler", [RandomStop(3), RandomSkip(3), SecretOrder(3)], ids=repr)
-def test_secrets_require_steps_of_one_size(sampler):
+@pytest.mark.parametrize("sampler", [RandomStop(3), RandomSkip(3)], ids=repr)
+def test_a_secret_stop_or_skip_requires_steps_of_one_size(sampler):
     with pytest.raises(ValueError, match="steps of one size only"):
         last(sampler, Descent((0.1, 0.2, 0.3), 1.0))
+
+
+def test_a_secret_order_averages_over_the_places_of_a_schedule_of_step_sizes():
+    sizes = (0.9, 0.8, 0.5, 0.4, 0.3, 0.1)
+    event = last(SecretOrder(5, 2, 2), Descent(sizes, 1.0, 0.2), noise=1.5).event
+    deltas = []
+    for place, share in enumerate((2 / 5, 2 / 5, 1 / 5)):
+        shifts = np.array([2 * size * (step % 3 == place) for step, size in enumerate(sizes)])
+        factors = [max(1 - 0.2 * size, 1 - size) for size in sizes]
+        mu = last_iterate_mu(shifts, 1.5 * np.array(sizes), factors) + event.rounding_mu()
+        deltas.append(share * gdp_delta(mu, 1.0))
+    assert accounted(event, Adjacency.REPLACE_ONE, sum(deltas)) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_secret_order_and_a_gaussian_release_compose_as_the_average_of_their_compositions():
+    order = last(SecretOrder(20, 3, 4), noise=2.0).event
+    both = Composition((GaussianRelease(0.4), order))
+    found = accounted(both, Adjacency.REPLACE_ONE, 1e-5)
+    by_losses = accounted(both, Adjacency.REPLACE_ONE, 1e-5, analysis="pld")
+    assert found <= by_losses <= found * 1.01
+    mus, chances = order.mixture()
+    deltas = [gdp_delta(math.hypot(mu, 0.4), found) for mu in mus]
+    assert chances @ deltas == pytest.approx(1e-5, rel=1e-6)
 
 
 def test_a_last_iterate_is_refused_for_a_pure_budget():

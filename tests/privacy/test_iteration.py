@@ -788,7 +788,7 @@ def test_a_diameter_of_zero_and_schedules_of_other_shapes_are_refused():
         ({"secret": Secret.STOP, "passes": 2}, "analysed for one pass"),
         ({"secret": Secret.SKIP, "passes": 2}, "analysed for one pass"),
         ({"secret": Secret.STOP, "public": 1}, "secret stop"),
-        ({"secret": Secret.ORDER, "step_size": (1.0,) * 5}, "steps of one size only"),
+        ({"secret": Secret.SKIP, "step_size": (1.0,) * 5}, "steps of one size only"),
         ({"secret": Secret.STOP, "contraction": (1.0,) * 5}, "steps of one size only"),
     ],
     ids=str,

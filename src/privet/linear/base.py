@@ -13,9 +13,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from privet.checks import count, delta_value, nonnegative, positive, whole, within
+from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
-from privet.linear.methods import METHODS, Method, Task, named
+from privet.linear.methods import METHODS, Method, Task, method_settings, named
+from privet.linear.methods.iteration import SECRETS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
@@ -40,12 +41,15 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "clip_norm": _size,
     "threshold": _size,
     "hinge_width": positive,
+    "secret": partial(choice, choices=SECRETS),
     "n_nonzero": count,
     "max_iter": count,
     "random_state": whole,
 }
 # Parameters that may be None, which leaves the choice to the estimator.
-OPTIONAL = frozenset({"delta", "entry_bound", "clip_norm", "threshold", "n_nonzero", "max_iter", "random_state"})
+OPTIONAL = frozenset(
+    {"delta", "entry_bound", "clip_norm", "threshold", "secret", "n_nonzero", "max_iter", "random_state"}
+)
 
 
 @dataclass(frozen=True)
@@ -165,17 +169,17 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
         method = best if is_auto else able.get(self.method) if isinstance(self.method, str) else None
         if method is None:
             raise ValueError(self._why_not_offered(list(able.values()), is_pure))
-        for setting, is_used in (("smoothing", method.smooths), ("clip_norm", method.clips)):
-            if getattr(self, setting, None) and not is_used:
+        for setting in method_settings():
+            if getattr(self, setting, None) and setting not in method.uses:
                 raise ValueError(self._why_unused(method, setting, list(able.values())))
         return method, method.auto_reason if is_auto else "asked for"
 
     def _why_unused(self, method: Method, setting: str, able: list[Method]) -> str:
         """Return that a method does not use a setting, and which of the applicable methods do."""
-        users = [each for each in able if (each.smooths if setting == "smoothing" else each.clips)]
-        remedy = "Set smoothing=0" if setting == "smoothing" else f"Leave {setting} out"
+        users, value = [each for each in able if setting in each.uses], getattr(self, setting)
         others = f", or use {named(users)}" if users else ""
-        return f"method={method.name!r} does not use {setting} (got {getattr(self, setting):g}). {remedy}{others}."
+        got = repr(value) if isinstance(value, str) else f"{value:g}"
+        return f"method={method.name!r} does not use {setting} (got {got}). Leave {setting} out{others}."
 
     def _why_not_offered(self, able: list[Method], is_pure: bool) -> str:
         """Return why ``self.method`` cannot be used, and which methods can."""
@@ -254,8 +258,8 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
             X, targets, *others = public_records
             public = replace(problem, rows=self._bounded_rows(X, self._intercept_column()), targets=targets)
             other_public = tuple(replace(public, targets=values) for values in others)
-        records = {"public_records": public, "other_public": other_public}
-        return {"clip_norm": self.clip_norm, "smoothing": self.smoothing, **records}
+        settings = {name: getattr(self, name) for name in ("clip_norm", "smoothing", "secret")}
+        return settings | {"public_records": public, "other_public": other_public}
 
     def _bounded_rows(self, X: Any, intercept: float = 0.0) -> BoundedRows:
         """Return the rows as training and prediction see them, scaled down to ``feature_norm``."""

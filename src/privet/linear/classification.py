@@ -151,9 +151,14 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped (methods ``gradient``, ``iteration`` and ``output``). None
         chooses ``0.4 * feature_norm``, or no clipping if data and budget are so large that noise hardly matters.
+    secret : {"order", "stop", "skip"} or None, default=None
+        What ``iteration`` keeps secret besides all iterates but the last, and what its accounting makes use of: the
+        order of the records; after how many of the steps it stops; or how many it skips. See docs/last_iterate.md for
+        when each of them is worth it.
     max_iter : int or None, default=None
-        Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``). None chooses it from n, the
-        number of weights and the budget.
+        Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``; with a secret stop or skip
+        there is one pass, and this is its number of batches). None chooses it from n, the number of weights and the
+        budget.
     classes : sequence or None, default=None
         The class labels, known in advance; for a two-dimensional ``y``, those of all columns, or one sequence per
         column. None reads them from ``y``; the guarantee then assumes that the set of labels is public.
@@ -201,6 +206,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         intercept_scaling: float = 0.2,
         smoothing: float = 0.0,
         clip_norm: float | None = None,
+        secret: str | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
@@ -215,6 +221,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.intercept_scaling = intercept_scaling
         self.smoothing = smoothing
         self.clip_norm = clip_norm
+        self.secret = secret
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
@@ -231,8 +238,8 @@ class PrivateLinearSVC(PrivateClassifier):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, max_iter, classes, \
-random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, max_iter, \
+classes, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -273,6 +280,7 @@ random_state, verbose
         intercept_scaling: float = 0.2,
         smoothing: float = 0.0,
         clip_norm: float | None = None,
+        secret: str | None = None,
         hinge_width: float = 0.5,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
@@ -288,6 +296,7 @@ random_state, verbose
         self.intercept_scaling = intercept_scaling
         self.smoothing = smoothing
         self.clip_norm = clip_norm
+        self.secret = secret
         self.hinge_width = hinge_width
         self.max_iter = max_iter
         self.classes = classes

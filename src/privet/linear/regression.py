@@ -65,7 +65,7 @@ class PrivateRidge(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -113,6 +113,7 @@ class PrivateRidge(PrivateRegressor):
         intercept_scaling: float = 0.5,
         smoothing: float = 0.0,
         clip_norm: float | None = None,
+        secret: str | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         verbose: int = 0,
@@ -127,6 +128,7 @@ class PrivateRidge(PrivateRegressor):
         self.intercept_scaling = intercept_scaling
         self.smoothing = smoothing
         self.clip_norm = clip_norm
+        self.secret = secret
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
@@ -140,7 +142,7 @@ class PrivateHuberRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -183,6 +185,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         intercept_scaling: float = 0.5,
         smoothing: float = 0.0,
         clip_norm: float | None = None,
+        secret: str | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         verbose: int = 0,
@@ -198,6 +201,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         self.intercept_scaling = intercept_scaling
         self.smoothing = smoothing
         self.clip_norm = clip_norm
+        self.secret = secret
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose

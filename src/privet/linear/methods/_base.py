@@ -32,7 +32,7 @@ class Task:
     worth : float
         The deviation of a score that matters: the whole scale for classes, where only the order of scores counts, and a
         fifth of it for numbers.
-    max_iter, clip_norm, smoothing
+    max_iter, clip_norm, smoothing, secret
         Settings of the estimator.
     public_records : Problem or None
         The same problem over records that need no protection.
@@ -55,6 +55,7 @@ class Task:
     max_iter: int | None = None
     clip_norm: float | None = None
     smoothing: float = 0.0
+    secret: str | None = None
     public_records: Problem | None = None
     public_rows: PublicFeatures | None = None
     n_nonzero: int = 0
@@ -127,8 +128,9 @@ class Method:
         One phrase for docstrings and for the table in docs/: what the noise is added to.
     is_pure : bool
         Whether the method offers pure epsilon (delta = 0).
-    clips, smooths : bool
-        Whether the method uses ``clip_norm``, and ``smoothing``.
+    uses : tuple of str
+        Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``.
+        Estimators refuse the others.
     needs_bound : bool
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool
@@ -145,8 +147,7 @@ class Method:
     train: Callable[[Task], Release]
     summary: str
     is_pure: bool = False
-    clips: bool = False
-    smooths: bool = False
+    uses: tuple[str, ...] = ()
     needs_bound: bool = False
     needs_one_score: bool = False
     uses_public: bool = False
@@ -157,6 +158,11 @@ class Method:
 
 
 METHODS: dict[str, Method] = {}
+
+
+def method_settings() -> list[str]:
+    """Return the settings of estimators that only some methods use."""
+    return sorted({setting for each in METHODS.values() for setting in each.uses})
 
 
 def method(name: str, **fields: Any) -> Callable[[Callable[[Task], Release]], Callable[[Task], Release]]:

@@ -26,8 +26,7 @@ _FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and 
 @method(
     "gradient",
     summary="the gradient in every step, on rows centred at a noisy mean",
-    clips=True,
-    smooths=True,
+    uses=("clip_norm", "smoothing"),
     auto_rank=1,
     auto_reason="delta > 0, and noise in early steps is corrected by later steps, unlike noise on the result",
 )

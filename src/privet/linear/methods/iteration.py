@@ -12,12 +12,17 @@ from typing import Any
 
 from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, precision, record_clip
-from privet.plans import CentredPlan, FixedOrder, GradientPlan
-from privet.privacy import Budget, gdp_mu
+from privet.plans import CentredPlan, FixedOrder, GradientPlan, RandomSkip, RandomStop, SecretOrder
+from privet.privacy import gdp_mu
 from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
+
+SECRETS: dict[str, type[FixedOrder]] = {str(kind.secret): kind for kind in (SecretOrder, RandomStop, RandomSkip)}
+"""The samplers by the values of the parameter ``secret``: what a run keeps secret, besides its iterates."""
 
 BATCHES = 8  # one pass of this many steps costs as much as one full-batch step
 _FEWEST_PASSES, _MOST_PASSES = 5, 150
+_MOST_BATCHES = 2000  # of one pass
+_ONE_PASS_NOISE = 0.5  # tolerated in the scores after one pass, whose steps do not become shorter towards the end
 _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall to zero, which averages the iterates
 
 
@@ -25,7 +30,7 @@ _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall t
     "iteration",
     summary="the gradient of each batch; records are shuffled into batches once, and only the weights after the last "
     "step are released",
-    clips=True,
+    uses=("clip_norm", "secret"),
     uses_public=True,
 )
 def train(task: Task) -> Release:
@@ -38,13 +43,10 @@ def train(task: Task) -> Release:
     problem, rows, public = task.problem, task.problem.rows, task.public_records
     clip_norm = _clip(task)
     step_size = 2 / (problem.smoothness + problem.strong_convexity)
-    passes = task.max_iter or iteration_passes(
-        task.share, clip_norm=clip_norm, n=rows.n, step_size=step_size, row_norm=rows.row_norm, scale=task.worth
-    )
-    n_public = 0 if public is None else public.rows.n
-    # The order of a user's table may depend on its content, as in a sorted table. A drawn one does not.
-    order = FixedOrder(rows.n, passes, -(-rows.n // BATCHES), n_public, shuffled=True)
-    descent = descent_of(problem, decaying(step_size, order.implied_steps))
+    order = _order(task, step_size * 2 * clip_norm * rows.row_norm / (rows.n * gdp_mu(task.share)))
+    # A secret stop or skip is analysed for steps of one size.
+    is_one_pass = isinstance(order, RandomStop | RandomSkip)
+    descent = descent_of(problem, step_size if is_one_pass else decaying(step_size, order.implied_steps))
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "tasks": task.tasks}
     fields |= {"release": "last", "descent": descent}
     if rows.intercept:
@@ -85,17 +87,45 @@ def _amplification(plan: GradientPlan, n: int) -> str:
     return f"{saved}, and {1 - hidden / full_batch:.1%} of the noise of as many full-batch steps"
 
 
-def iteration_passes(
-    budget: Budget, *, clip_norm: float, n: int, step_size: float, row_norm: float, scale: float
-) -> int:
+def _order(task: Task, noise_per_step: float) -> FixedOrder:
+    """Return how records are visited: several passes over a few batches, or one pass with a secret stop or skip.
+
+    The order is drawn, because that of a user's table may depend on its content, as in a sorted table.
+    """
+    n, n_public = task.problem.rows.n, 0 if task.public_records is None else task.public_records.rows.n
+    if task.secret not in (RandomStop.secret, RandomSkip.secret):
+        passes = task.max_iter or iteration_passes(noise_per_step, task.worth)
+        size = -(-n // BATCHES)
+        if task.secret == SecretOrder.secret:
+            return SecretOrder(n, passes, size, n_public)
+        return FixedOrder(n, passes, size, n_public, shuffled=True)
+    if task.secret == RandomStop.secret and n_public:
+        raise ValueError(
+            "secret='stop' cannot learn from public records, because it may stop before it reaches them. Use "
+            "secret='skip' or 'order', or leave the public records out."
+        )
+    batches = min(task.max_iter or one_pass_batches(noise_per_step, task.worth), n)
+    return SECRETS[task.secret](n, size=-(-n // batches), public=n_public, shuffled=True)
+
+
+def iteration_passes(noise_per_step: float, scale: float) -> int:
     """Return the number of passes that keeps the noise of all steps together at a tolerated size in the scores.
 
-    The noise of T steps adds up to about T * step_size * 2 * clip_norm / (n mu) per coordinate, as in a descent that
-    releases all iterates. Steps are short, at most 2/smoothness, so many of them are needed.
+    ``noise_per_step`` is step_size * 2 * clip_norm * row_norm / (n mu). The noise of T steps adds up to about T times
+    that, as in a descent that releases all iterates. Steps are short, at most 2/smoothness, so many of them are needed.
     """
-    noise_per_step = step_size * 2 * clip_norm * row_norm / (n * gdp_mu(budget))
     steps = TOLERATED_SCORE_NOISE * scale / noise_per_step
     return int(min(max(steps / BATCHES, _FEWEST_PASSES), _MOST_PASSES))
+
+
+def one_pass_batches(noise_per_step: float, scale: float) -> int:
+    """Return the number of batches of a single pass that keeps the noise of its steps at a tolerated size.
+
+    A batch of one in T records gets T times the noise of a full batch, and the noises of T steps add up to sqrt(T)
+    times that: T^(3/2) times ``noise_per_step``.
+    """
+    batches = (_ONE_PASS_NOISE * scale / noise_per_step) ** (2 / 3)
+    return int(min(max(batches, BATCHES), _MOST_BATCHES))
 
 
 def decaying(step_size: float, steps: int) -> tuple[float, ...]:

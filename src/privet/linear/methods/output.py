@@ -22,7 +22,7 @@ _FEWEST_STEPS, _MOST_STEPS = 3, 400
     "output",
     summary="the result of a short descent",
     is_pure=True,
-    clips=True,
+    uses=("clip_norm",),
     auto_rank=3,
     auto_reason="delta = 0: noise on the result has a pure form for every loss",
 )

@@ -6,7 +6,8 @@ Which analysis is used
 * Poisson batches under add-or-remove, and batches of fixed size under replace-one: privacy loss distributions, or Renyi
   divergences if delta is so small that the rounding errors of a Fourier transform would matter.
 * Last iterates: Gaussian, by the taut string of :mod:`~privet.privacy.analyses.taut_string`; with a secret stop or
-  order an average of Gaussian profiles, exactly for one run and by loss distributions for several.
+  order an average of Gaussian profiles, exactly for one run (also together with Gaussian releases) and by loss
+  distributions for several.
 * Nearly Gaussian releases: as the Gaussian releases that they are close to. A total variation distance t between what
   ran and what is analysed costs t (1 + e^epsilon) of delta.
 * A release without noise: epsilon is infinite, also in composition with others.
@@ -163,12 +164,19 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
         return plain
     if delta >= -math.expm1(sum(part.log_chance_of_no_contact() for part in parts)):
         return 0.0  # The differing unit is used with probability at most delta.
-    if len(parts) == 1 and (alone := parts[0].closed_form_epsilon(delta)) is not None:
-        return min(plain, alone)
+    if (exact := _closed_form_epsilon(parts, adjacency, delta)) is not None:
+        return min(plain, exact)
     if delta < fourier_floor(parts) or largest_loss(parts) > LARGEST_LOSS:
         return min(plain, renyi_epsilon(parts, adjacency, delta))
     by_losses = loss_distribution_epsilon(parts, adjacency, delta, precision)
     return min(plain, by_losses if math.isfinite(by_losses) else renyi_epsilon(parts, adjacency, delta))
+
+
+def _closed_form_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) -> float | None:
+    """Return the epsilon of one event, alone or together with Gaussian releases, by its own formula, or None."""
+    mus = [part.gaussian_mu(adjacency) for part in parts]
+    others = [part for part, mu in zip(parts, mus, strict=True) if mu is None]
+    return others[0].closed_form_epsilon(delta, math.hypot(*filter(None, mus), 0.0)) if len(others) == 1 else None
 
 
 _ANALYSES: dict[str, Bound] = {

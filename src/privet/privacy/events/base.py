@@ -94,8 +94,11 @@ class Event:
         """Return the logarithm of the probability that a given unit is never used. By default every unit is used."""
         return -np.inf
 
-    def closed_form_epsilon(self, delta: float) -> float | None:
-        """Return the epsilon of this event alone by a formula that is tighter than the analyses, or None."""
+    def closed_form_epsilon(self, delta: float, other_mu: float = 0.0) -> float | None:
+        """Return the epsilon of this event by a formula that is tighter than the analyses, or None.
+
+        ``other_mu`` is the mu of all Gaussian releases that were made in addition to this event.
+        """
         return None
 
     def renyi(self, adjacency: Adjacency, orders: Floats) -> Floats:

@@ -107,8 +107,8 @@ class LastIterate(Event):
 
     def _check_secret(self) -> None:
         is_uniform = not isinstance(self.contraction, tuple) and not isinstance(self.step_size, tuple)
-        if self.secret is not Secret.NOTHING and not is_uniform:
-            raise ValueError("a secret stop, skip or order is analysed for steps of one size only")
+        if self.secret in (Secret.STOP, Secret.SKIP) and not is_uniform:
+            raise ValueError(f"a secret {self.secret} is analysed for steps of one size only")
         if self.secret in (Secret.STOP, Secret.SKIP) and self.passes > 1:
             raise ValueError(f"a secret {self.secret} is analysed for one pass only, got passes = {self.passes}")
         if self.secret is Secret.STOP and self.public:
@@ -144,9 +144,10 @@ class LastIterate(Event):
         """Return a mu for which all runs together are mu-GDP, even if their secrets are known."""
         return Unsampled(mu=self._worst_mu() * math.sqrt(self.runs))
 
-    def closed_form_epsilon(self, delta: float) -> float | None:
+    def closed_form_epsilon(self, delta: float, other_mu: float = 0.0) -> float | None:
         """Return the epsilon of the averaged Gaussian profile of one run, None for several runs."""
-        return averaged_epsilon(*self.mixture(), delta) if self.runs == 1 else None
+        mus, chances = self.mixture()
+        return averaged_epsilon(np.hypot(mus, other_mu), chances, delta) if self.runs == 1 else None
 
     def renyi(self, adjacency: Adjacency, orders: Floats) -> Floats:
         """Average the moments over the secret: "Privacy Amplification by Iteration", Lemma 25, without its slack."""
@@ -190,10 +191,11 @@ class LastIterate(Event):
         if self.secret is Secret.NOTHING:
             epsilons = gdp_epsilons(np.hypot(mus * math.sqrt(self.runs), other_mu), delta)
             return np.repeat(epsilons, self.size)[: self.n]
+        if self.secret is Secret.ORDER:  # Every unit may have any place.
+            epsilon = self.closed_form_epsilon(delta, other_mu)
+            return None if epsilon is None else np.full(self.n, epsilon)
         if self.runs > 1 or other_mu > 0:
             return None
-        if self.secret is Secret.ORDER:  # Every unit may have any place.
-            return np.full(self.n, averaged_epsilon(mus, self._place_chances(), delta))
         if self.secret is Secret.STOP:
             return np.repeat(_stopped_epsilons(mus, delta), self.size)[: self.n]
         # A unit is skipped with some probability, and is otherwise as exposed as without skips.
