@@ -40,7 +40,7 @@ def train(task: Task) -> Release:
 
     Public records are visited at the end of each pass, and the descent starts from the model that they alone give.
     """
-    problem, rows, public = task.problem, task.problem.rows, task.public_records
+    problem, rows = task.problem, task.problem.rows
     clip_norm = _clip(task)
     step_size = 2 / (problem.smoothness + problem.strong_convexity)
     order = _order(task, step_size * 2 * clip_norm * rows.row_norm / (rows.n * gdp_mu(task.share)))

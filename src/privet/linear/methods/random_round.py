@@ -43,9 +43,11 @@ def train(task: Task) -> Release:
         task.budget, sampler=FixedSize(size, rows.n), steps=steps, clip_norm=clip_norm, tasks=task.tasks
     )
     release = task.solve(random_round, plan, step_size=late_stop(problem.smoothness, steps))
+    remark = f"at most {steps} steps on batches of {size}"
+    if task.tasks > 1:  # each task has stopped after another number of steps
+        return replace(release, trace={**release.trace, "remark": remark})
     rounds = release.trace["rounds"]
-    remark = f"stopped after {rounds} of at most {steps} steps, on batches of {size}"
-    return replace(release, trace={**release.trace, "steps": rounds, "remark": remark})
+    return replace(release, trace={**release.trace, "steps": rounds, "remark": f"{remark}, stopped after {rounds}"})
 
 
 def random_round_steps(noise_per_step: float, scale: float) -> int:
