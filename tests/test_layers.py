@@ -192,7 +192,7 @@ def test_only_plans_request_noise_and_only_the_noise_that_they_account_for():
 def test_nobody_reaches_behind_the_noise_source():
     inside = {name for name in FILES if name.startswith("privacy/noise/")}
     found = violations(lambda name, tree: noise_internals(tree), exempt=inside)
-    assert found == {"plans/gradient.py": {"privet.privacy.noise.normals.Normals"}}  # draws made in advance
+    assert found == {"plans/prepared.py": {"privet.privacy.noise.normals.Normals"}}  # draws made in advance
 
 
 def test_dp_accounting_is_used_only_by_the_two_analyses_built_on_it():

@@ -262,7 +262,7 @@ def test_a_truncated_order_makes_the_first_steps_and_pays_for_the_passes_it_bega
 
 def test_the_plan_of_a_truncated_order_states_a_guarantee():
     plan = GradientPlan(FixedOrder(8, passes=4), None, 1.0, 2.0, delta=1e-5)
-    first = dataclasses.replace(plan, sampler=plan.sampler.truncated(1), steps=1)
+    first = plan.truncated(1)
     assert first.guarantee().epsilon == GradientPlan(FixedOrder(8), None, 1.0, 2.0, delta=1e-5).guarantee().epsilon
     assert first.guarantee().epsilon < plan.guarantee().epsilon
     assert "on the sum" in first.guarantee().statement(verbose=True)

@@ -134,7 +134,7 @@ class Fresh(GradientEstimator):
 
     def so_far(self, spent: int) -> GradientPlan:
         """Return the plan of the first ``spent`` steps alone; with ``spent=0``, the plan of all steps."""
-        return _first_steps(self.plan, spent) if spent else self.plan
+        return self.plan.truncated(spent) if spent else self.plan
 
     @property
     def bound_in_words(self) -> str:
@@ -203,11 +203,7 @@ class Recursive(GradientEstimator):
 
     def so_far(self, spent: int) -> GradientPlan | RecursivePlan:
         """Return the plan of the first ``spent`` steps alone; with ``spent=0``, the plan of all steps."""
-        if spent == 1:
-            return self.plan.first_plan
-        if spent == 0:
-            return self.plan
-        return replace(self.plan, sampler=self.plan.sampler.truncated(spent - 1), steps=spent)
+        return self.plan.truncated(spent) if spent else self.plan
 
     @property
     def bound_in_words(self) -> str:
@@ -263,11 +259,6 @@ class SpentEpsilon:
         if steps not in self._found:
             self._found[steps] = self._estimator.guarantee(steps).epsilon
         return self._found[steps]
-
-
-def _first_steps(plan: GradientPlan, steps: int) -> GradientPlan:
-    """Return the plan of the first ``steps`` steps alone."""
-    return replace(plan, sampler=plan.sampler.truncated(steps), steps=steps)
 
 
 def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:

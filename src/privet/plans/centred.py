@@ -100,6 +100,10 @@ class CentredPlan:
         """The adjacency of both parts."""
         return self.mean.adjacency
 
+    def truncated(self, steps: int) -> "CentredPlan":
+        """Return the plan of the mean and the first ``steps`` steps of the descent: :meth:`GradientPlan.truncated`."""
+        return replace(self, gradients=self.gradients.truncated(steps))
+
     @property
     def tasks(self) -> int:
         """How many descents on the same rows the plan covers."""

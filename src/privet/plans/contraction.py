@@ -1,7 +1,7 @@
 """Gradient steps that contract, as amplification by iteration requires."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from privet.checks import finite, nonnegative, positive
@@ -64,6 +64,10 @@ class Descent:
     def step_sizes(self) -> tuple[float, ...]:
         """The step sizes as a tuple, of length 1 if all steps have the same size."""
         return self.step_size if isinstance(self.step_size, tuple) else (self.step_size,)
+
+    def truncated(self, steps: int) -> "Descent":
+        """Return the first ``steps`` steps alone."""
+        return replace(self, step_size=self.step_size[:steps]) if isinstance(self.step_size, tuple) else self
 
     @cached_property
     def contraction(self) -> float | tuple[float, ...]:

@@ -1,7 +1,6 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,13 +8,13 @@ from numpy.typing import NDArray
 
 from privet.checks import count, nonnegative, positive, product_above
 from privet.plans.contraction import Descent
+from privet.plans.prepared import Drawn
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.accounting import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget_or_noise, stated_delta
 from privet.privacy.events import Event, LastIterate, Noiseless
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
-from privet.privacy.noise.normals import Normals
 from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 from privet.privacy.noise.watch import Claim
@@ -136,6 +135,17 @@ class GradientPlan:
         draft = cls(sampler, steps, clip_norm, 1.0, adjacency, public_n, release, descent, tasks)
         multiplier = calibrate(draft.event_at, draft.adjacency, budget)
         return replace(draft, noise_multiplier=multiplier, delta=budget.delta)
+
+    def truncated(self, steps: int) -> "GradientPlan":
+        """Return the plan of the first ``steps`` steps alone.
+
+        Its guarantee is that of everything released up to then: "what holds after t of T steps", Corollary 6.3.5 of L.
+        Wang's dissertation, but computed from the event. With ``release="last"`` it is that of ending the run there and
+        releasing that iterate in place of the last one, and a fixed order must have completed its pass.
+        """
+        count("steps", steps, at_most=self.steps)
+        descent = self.descent and self.descent.truncated(steps)
+        return replace(self, sampler=self.sampler.truncated(steps), steps=steps, descent=descent)
 
     @property
     def has_noise(self) -> bool:
@@ -272,7 +282,7 @@ class Step:
         self.clip_norm = clip_norm
         self._noise_std, self._claim, self._source = noise_std, claim, source
         self._is_open = True
-        self._noise: _Drawn | None = None
+        self._noise: Drawn | None = None
 
     def prepare(self, size: int) -> None:
         """Start to draw the noise of ``size`` numbers in another thread, while their sum is computed.
@@ -281,7 +291,7 @@ class Step:
         thread would take longer.
         """
         if self._is_open and self._noise is None and size > _FEW and self._noise_std > 0:
-            self._noise = _Drawn(lambda: self._source.normals(size, self._noise_std))
+            self._noise = Drawn(lambda: self._source.normals(size, self._noise_std))
 
     def noisy(self, total: NDArray[Any], *, scale: float = 1.0, grid: float | None = None) -> NDArray[Any]:
         """Return the sum over the batch with its noise. Raise on a second call, which the plan does not account for.
@@ -314,34 +324,6 @@ class Step:
         self._is_open = False
         if self._noise is not None:
             self._noise.wait()  # the next batch is drawn from the same source
-
-
-class _Drawn:
-    """Noise that is being drawn in a separate thread."""
-
-    def __init__(self, draw: Callable[[], Normals]) -> None:
-        self._outcome: Normals | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(draw,), daemon=True)
-        self._thread.start()
-
-    def _run(self, draw: Callable[[], Normals]) -> None:
-        try:
-            self._outcome = draw()
-        except BaseException as error:
-            self._outcome = error
-
-    def wait(self) -> None:
-        """Wait until the noise is drawn."""
-        self._thread.join()
-
-    def result(self) -> Normals:
-        """Return the noise, once. Raise here what was raised in the thread."""
-        self.wait()
-        outcome, self._outcome = self._outcome, None
-        if isinstance(outcome, BaseException):
-            raise outcome
-        assert outcome is not None
-        return outcome
 
 
 class PlanError(RuntimeError):

@@ -148,6 +148,15 @@ class RecursivePlan:
 
         return plan(calibrate(lambda z: plan(z).event, draft.adjacency, budget, smallest=min(ratio, 1.0)))
 
+    def truncated(self, steps: int) -> "GradientPlan | RecursivePlan":
+        """Return the plan of the first ``steps`` steps alone, as :meth:`GradientPlan.truncated` does.
+
+        The first step alone is that of a :class:`GradientPlan`.
+        """
+        if count("steps", steps, at_most=self.steps) == 1:
+            return replace(self.first_plan, tasks=self.tasks, delta=self.delta)
+        return replace(self, sampler=self.sampler.truncated(steps - 1), steps=steps)
+
     @property
     def contribution_norm(self) -> float:
         """Bound g C1 + (1 - g) C2 on one unit's contribution to a sum after the first."""

@@ -78,8 +78,7 @@ class Sampler(ABC):
     def truncated(self, steps: int) -> "Sampler":
         """Return the sampler of the first ``steps`` steps alone.
 
-        The guarantee of a run that ended early is that of ``replace(plan, sampler=plan.sampler.truncated(steps),
-        steps=steps)``.
+        The guarantee of a run that ended early is that of ``plan.truncated(steps)``.
         """
         return self
 

@@ -86,7 +86,9 @@ class FixedOrder(Sampler):
 
     def truncated(self, steps: int) -> "FixedOrder":
         """Return the same order, ending after ``steps`` batches."""
-        return replace(self, stop=None if steps == self.passes * self.batches_per_pass else steps)
+        passes, remainder = divmod(steps, self.batches_per_pass)
+        is_whole = remainder == 0 and 1 <= passes <= self.passes
+        return replace(self, passes=passes, stop=None) if is_whole else replace(self, stop=steps)
 
     def batches(self, n: int, steps: int, source: NoiseSource) -> Iterator[Batch]:
         """Yield slices of the data, or of the drawn order as arrays, pass after pass. Public units are not shuffled."""
