@@ -39,7 +39,7 @@ from privet.plans.prescriptions.iteration import (
     skipping_pass,
     smoothing_width,
 )
-from privet.plans.prescriptions.parties import JointDescent, epsilon_after, joint_descent, joint_output_excess
+from privet.plans.prescriptions.parties import JointDescent, joint_descent, joint_output_excess
 
 __all__ = [
     "FederatedProblem",
@@ -51,7 +51,6 @@ __all__ = [
     "RandomRound",
     "RecursiveMomentum",
     "SmoothedDescent",
-    "epsilon_after",
     "federated_nonconvex_steps",
     "federated_steps",
     "generalisation_penalty",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from privet.checks import count, nonnegative, positive
 from privet.plans.prescriptions.base import approximate, at_least_one
 from privet.plans.prescriptions.dissertation import condition_number
-from privet.privacy.analyses.gaussian import gaussian_sigma, gdp_epsilon, gdp_mu
+from privet.privacy.analyses.gaussian import gaussian_sigma, gdp_mu
 from privet.privacy.budget import BudgetLike, as_budget
 
 
@@ -131,23 +131,6 @@ def joint_output_excess(
     else:
         squared_noise = d * gaussian_sigma(sensitivity, budget) ** 2
     return smoothness / 2 * (apart**2 + squared_noise)
-
-
-def epsilon_after(taken: int, steps: int, budget: BudgetLike) -> float:
-    """Return the epsilon of the first ``taken`` of ``steps`` noisy steps on full batches (Corollary 6.3.5, exact).
-
-    The corollary states ``sqrt(t/T) epsilon``, which is an upper bound.
-
-    Parameters
-    ----------
-    taken, steps : int
-        Numbers t of steps that were taken and T of steps that were planned.
-    budget : Budget, or (epsilon, delta)
-        The budget for which all T steps were calibrated. Delta must be positive, and stays the same.
-    """
-    budget = approximate(budget, "Corollary 6.3.5")
-    share = count("taken", taken, at_most=count("steps", steps)) / steps
-    return min(gdp_epsilon(gdp_mu(budget) * math.sqrt(share), budget.delta), budget.epsilon)
 
 
 def _smallest(sizes: Sequence[int]) -> int:
