@@ -134,6 +134,13 @@ class Event:
         """
         return None
 
+    def local(self) -> "Event | None":
+        """Return what is revealed to whoever sees the state after every step, if each person makes their own step.
+
+        None if the event does not consist of such steps, each of which uses the record of one person.
+        """
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""
         return {"kind": type(self).__name__, **asdict(self)}

@@ -15,7 +15,7 @@ from privet.privacy.analyses.gaussian import averaged_epsilon, gdp_epsilon, gdp_
 from privet.privacy.analyses.loss_distribution import repeated_distribution
 from privet.privacy.analyses.loss_masses import coarser, mixture_losses
 from privet.privacy.budget import Adjacency
-from privet.privacy.events.base import Event, Floats, Unsampled, checked_noise_multiplier
+from privet.privacy.events.base import Event, Floats, GaussianRelease, Unsampled, checked_noise_multiplier
 
 # Steps that contract strongly leave hardly any mu, even at the last place, but their rounding errors remain.
 _LEAST_SHARE = 2.0**-13
@@ -202,6 +202,21 @@ class LastIterate(Event):
         taken = np.minimum(np.arange(1, self.places + 1) / (self.steps // 2 + 1), 1.0)
         seen = [gdp_epsilon(mu, min(delta / share, 1 - 1e-16)) for mu, share in zip(mus, taken, strict=True)]
         return np.repeat(seen, self.size)[: self.n]
+
+    def local(self) -> GaussianRelease | None:
+        """Return the Gaussian releases of a person's own steps, one per pass and run, if a step uses one record.
+
+        "Privacy Amplification by Iteration", Lemma 27: given the state before it, a step releases the person's gradient
+        with noise. The steps of others do not use the person's record, so that nothing they make of a state that is
+        seen reveals more. A secret stop or skip may leave the person out, which depends on no record. (``n = 1`` stands
+        for full batches, whose steps use the records of all persons.)
+        """
+        if self.size > 1 or self.n == 1:
+            return None
+        # Rounding errors are charged relative to the last step. In a step with less noise they count for more.
+        sizes = self.step_size if isinstance(self.step_size, tuple) else (self.step_size,)
+        mu = 2 / self.noise_multiplier + self.rounding_mu() * sizes[-1] / min(sizes)
+        return GaussianRelease(mu * math.sqrt(self.passes * self.runs))
 
     def place_mus(self) -> Floats:
         """Return the mu of the units of each place in the order, for one run whose order and length are known."""

@@ -146,6 +146,26 @@ class Guarantee:
         """
         return per_record(self.event, self.adjacency, self.delta)
 
+    @property
+    def local(self) -> "Guarantee | None":
+        """The guarantee against whoever sees the state right after a person's step, None where it does not apply.
+
+        It applies to a descent that takes one record per step, in a fixed order, and it holds if each person makes
+        their own step and adds its noise: "Privacy Amplification by Iteration", Lemma 27, with exact Gaussian
+        accounting. It is computed from the event, so that it is saved with it.
+        """
+        parts = [part.local() for part in self.event.leaves()]
+        if None in parts or not parts or self.delta == 0:
+            return None
+        return Guarantee.of(
+            Composition(tuple(part for part in parts if part is not None)),
+            self.adjacency,
+            self.delta,
+            released="the state after every step",
+            assumptions=(*self.assumptions, assumed("each person makes their own step and adds its noise")),
+            unit=self.unit,
+        )
+
     def assuming(self, *assumptions: Assumption) -> "Guarantee":
         """Return the same guarantee with further conditions."""
         return replace(self, assumptions=self.assumptions + assumptions)
@@ -175,6 +195,10 @@ class Guarantee:
         slack = f", plus at most {_upwards(self.delta, 3)}" if self.delta > 0 else ""
         lines += _paragraph("Meaning:", f"{change} of at most e^{_upwards(self.epsilon, 4)}{slack}", verbose)
         lines += _paragraph("Released:", self.released, verbose)
+        if (local := self.local) is not None:
+            numbers = f"({_upwards(local.epsilon, 4)}, {_upwards(self.delta, 3)})"
+            seen = "against whoever sees every state, if each person adds their own noise"
+            lines += _paragraph("Local:", f"{numbers} {seen}", verbose)
         for condition in vouched:
             lines += _paragraph("Assumed:", condition.text, verbose)
         paragraphs = [_paragraph("Enforced:", condition.text, verbose) for condition in held]
