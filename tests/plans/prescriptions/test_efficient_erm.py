@@ -111,6 +111,10 @@ def test_random_round_converges_below_its_bounds():
             excess.append(weights @ weights / 2)
     assert taken.squared_gradient / 50 <= np.mean(squared) <= taken.squared_gradient
     assert taken.excess / 50 <= np.mean(excess) <= taken.excess
+    for one_run in np.split(np.array(squared), 3):
+        assert one_run.mean() <= taken.likely_squared_gradient(0.01)
+    assert taken.squared_gradient <= taken.likely_squared_gradient(1.0) <= taken.likely_squared_gradient(0.01)
+    assert taken.likely_squared_gradient(0.01) <= 5 * taken.squared_gradient
     nonconvex = random_round(n, d, (1.0, 1e-3), **constants)
     assert nonconvex.excess is None
     start, sigma = 1.0, np.sqrt(4 + d * nonconvex.noise**2)

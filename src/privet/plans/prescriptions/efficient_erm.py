@@ -175,6 +175,8 @@ class RandomRound:
         Bound on the expected squared norm of the gradient at the result.
     excess : float or None
         Bound on the expected excess of a convex objective, if ``distance`` was given.
+    dimension, lipschitz, smoothness, gap
+        The constants for which the prescription was made.
     """
 
     most_steps: int
@@ -182,6 +184,31 @@ class RandomRound:
     noise: float
     squared_gradient: float
     excess: float | None
+    dimension: int
+    lipschitz: float
+    smoothness: float
+    gap: float
+
+    def likely_squared_gradient(self, failure: float) -> float:
+        """Return a bound on the squared gradient that holds except with probability ``failure`` (Theorem 6).
+
+        The probability is over noise and sampled records, and the squared norm is averaged over the number of steps.
+        The bound adds up inequalities (1) to (5) of the proof, with Azuma's inequality for (3). The noise in (4) is
+        multiplied by a vector that is known before, so this sum needs no factor of the dimension as in the paper.
+
+        Parameters
+        ----------
+        failure : float
+            The probability gamma, in (0, 1].
+        """
+        n, eta, beta, big = self.most_steps + 1, self.step_size, self.smoothness, self.lipschitz
+        log = math.log(3 / probability("failure", failure))
+        deviation = math.sqrt(2 * n * log)
+        sampling = 2 * (eta - beta * eta**2) * big**2 * deviation + 2 * beta * eta**2 * n * big**2
+        cross = (eta + beta * eta**2) * big * self.noise * deviation
+        d = self.dimension * n
+        chi = beta / 2 * (self.noise * eta) ** 2 * (d + 2 * math.sqrt(d * log) + 2 * log)
+        return (self.gap + sampling + cross + chi) / (self.most_steps * (eta - beta / 2 * eta**2))
 
 
 def random_round(
@@ -233,7 +260,9 @@ def random_round(
     step_size = min(1 / beta, start / (sigma * math.sqrt(most)))
     spent, gained = sigma**2 * (most + 1) * step_size**2, most * (2 * step_size - beta * step_size**2)
     excess = None if distance is None else (distance**2 + spent) / gained
-    return RandomRound(most, step_size, plan.noise_std, beta * (2 * gap / beta + spent) / gained, excess)
+    squared_gradient = beta * (2 * gap / beta + spent) / gained
+    constants = (dimension, lipschitz, beta, gap)
+    return RandomRound(most, step_size, plan.noise_std, squared_gradient, excess, *constants)
 
 
 def stopping_law(step_sizes: ArrayLike, smoothness: float) -> NDArray[np.float64]:
