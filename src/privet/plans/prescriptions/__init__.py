@@ -6,6 +6,12 @@ constant in its O or Theta notation, the constant is a parameter with default 1.
 and rests on assumptions about the data, while a guarantee never does.
 """
 
+from privet.plans.prescriptions.corollaries import (
+    PlainTransfer,
+    RecursiveBatches,
+    recursive_batches,
+    transfer_without_penalty,
+)
 from privet.plans.prescriptions.dissertation import (
     HardThresholdDescent,
     RecursiveMomentum,
@@ -48,7 +54,9 @@ __all__ = [
     "JointDescent",
     "NoisyPass",
     "OutputDescent",
+    "PlainTransfer",
     "RandomRound",
+    "RecursiveBatches",
     "RecursiveMomentum",
     "SmoothedDescent",
     "federated_nonconvex_steps",
@@ -62,6 +70,7 @@ __all__ = [
     "many_passes_noise",
     "output_descent",
     "random_round",
+    "recursive_batches",
     "recursive_momentum",
     "rounds_within",
     "several_tasks",
@@ -72,4 +81,5 @@ __all__ = [
     "smoothing_width",
     "stopping_law",
     "transfer_penalty",
+    "transfer_without_penalty",
 ]
