@@ -1,7 +1,7 @@
 import pytest
 
 from privet.commands.plan import Row, compare
-from privet.plans import FullBatch, GradientPlan
+from privet.plans import FullBatch, GradientPlan, RecursivePlan
 from privet.privacy import Adjacency, Budget
 
 BUDGET = Budget(1.0, 1e-5)
@@ -36,6 +36,33 @@ def test_tighter_analyses_need_less_noise(rows: list[Row]) -> None:
     assert pld.noise_multiplier < rdp.noise_multiplier < plain.noise_multiplier
 
 
+def test_recursive_momentum_is_the_plan_a_solver_would_run(rows: list[Row]) -> None:
+    plan = RecursivePlan.for_budget(
+        BUDGET, sampler=FullBatch(), steps=20, clip_norm=1.0, difference_norm=0.1, refresh=0.3
+    )
+    row = find(rows, "full batch", "DP-SRM †", Adjacency.REPLACE_ONE)
+    assert row.noise_multiplier == pytest.approx(plan.later_plan.noise_std, rel=1e-6)
+    for sampling, adjacency in (("fixed size", Adjacency.REPLACE_ONE), ("Poisson", Adjacency.ADD_OR_REMOVE)):
+        descent, recursive = find(rows, sampling, "PLD", adjacency), find(rows, sampling, "DP-SRM †", adjacency)
+        assert 0.97 < recursive.epsilon <= 1.0
+        # Contributions of 0.37 C need about 0.37 times the noise.
+        assert 0.3 < recursive.noise_multiplier / descent.noise_multiplier < 0.5
+
+
+def test_recursive_momentum_with_a_given_noise_has_the_epsilon_of_its_plan() -> None:
+    row = find(list(compare(1000, BUDGET, epochs=8, noise_multiplier=2.0)), "full batch", "DP-SRM †", "replace-one")
+    fields = {"clip_norm": 1.0, "difference_norm": 0.1, "refresh": 0.3}
+    own = 2.0 / 0.37
+    plan = RecursivePlan(
+        FullBatch(), 8, **fields, noise_multiplier=own, first_noise_multiplier=own * 0.37**0.5, delta=1e-5
+    )
+    assert row.epsilon == pytest.approx(plan.guarantee().epsilon, rel=1e-9)
+
+
+def test_one_step_has_no_momentum() -> None:
+    assert {row.analysis for row in compare(1000, BUDGET, epochs=1)} == {"exact"}
+
+
 def test_closed_forms_that_do_not_hold_say_which_condition_fails(rows: list[Row]) -> None:
     row = find(rows, "fixed size", "DP-LSSGD Thm 2", Adjacency.REPLACE_ONE)
     assert row.noise_multiplier is None
@@ -48,6 +75,7 @@ def test_closed_forms_that_hold_need_more_noise_than_accountants() -> None:
         (Adjacency.ADD_OR_REMOVE, "Poisson", "DP-Fed-LS Thm 2", "PLD"),
         (Adjacency.REPLACE_ONE, "fixed size", "DP-Fed-LS Thm 1", "RDP"),
         (Adjacency.REPLACE_ONE, "fixed size", "DP-LSSGD Thm 2", "RDP"),
+        (Adjacency.REPLACE_ONE, "fixed size", "DP-SRM Thm 4.5.1", "DP-SRM †"),
     ):
         closed, accountant = find(rows, sampling, form, adjacency), find(rows, sampling, best, adjacency)
         assert closed.noise_multiplier > accountant.noise_multiplier

@@ -9,7 +9,18 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.checks import count
-from privet.plans import Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson, SecretOrder
+from privet.plans import (
+    Descent,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    GradientPlan,
+    Poisson,
+    RecursivePlan,
+    Sampler,
+    SecretOrder,
+)
+from privet.plans.recursive import balanced_ratio
 from privet.privacy import Adjacency, Budget, calibrate
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.closed_forms import (
@@ -17,9 +28,13 @@ from privet.privacy.analyses.closed_forms import (
     dp_fed_ls_noise_poisson,
     dp_fed_ls_noise_uniform,
     dp_lssgd_noise,
+    dp_srm_noise,
 )
 from privet.privacy.analyses.subsampling_lemmas import SideConditionError
 from privet.privacy.events import Event
+
+# Recursive momentum: the weight of fresh gradients, and the bound on their changes relative to that on gradients.
+REFRESH, CHANGE = 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,15 @@ def run(
         highlight=False,
         soft_wrap=True,
     )
+    console.print(
+        f"† DP-SRM: each step after the first measures {REFRESH:.0%} of the gradients and {1 - REFRESH:.0%} of their "
+        f"changes, which are clipped to {CHANGE:g} C. The noise is that of these steps; the first one has "
+        f"{_first_noise_ratio():.1f} times as much. The momentum "
+        f"keeps noise of earlier steps, so that its noise is up to {1 / math.sqrt(1 - (1 - REFRESH) ** 2):.1f} times "
+        "that of a step.",
+        highlight=False,
+        soft_wrap=True,
+    )
     if batch_size:
         console.print(
             "* Amplification by iteration, for the worst record. It requires that only the last iterate is released, "
@@ -95,6 +119,7 @@ def compare(
         yield _row(
             GradientPlan(FullBatch(), epochs, 1.0, 1.0, adjacency), n, "exact", "tightest", budget, noise_multiplier
         )
+        yield from _recursive(FullBatch(), epochs, n, budget, noise_multiplier, adjacency)
     if batch_size is None:
         return
     if count("batch size", batch_size) > n:
@@ -105,6 +130,7 @@ def compare(
     for sampler in (poisson, fixed):
         for label, analysis in analyses:
             yield _row(GradientPlan(sampler, steps, 1.0, 1.0), n, label, analysis, budget, noise_multiplier)
+        yield from _recursive(sampler, steps, n, budget, noise_multiplier)
     order, secret = FixedOrder(n, epochs, batch_size), SecretOrder(n, epochs, batch_size)
     yield _row(GradientPlan(order, None, 1.0, 1.0), n, "composition", "tightest", budget, noise_multiplier)
     for hidden_order in (order, secret):
@@ -132,6 +158,42 @@ def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, 
     return Row(name, plan.adjacency, label, plan.steps, batch, multiplier, certified)
 
 
+def _recursive(
+    sampler: Sampler,
+    steps: int,
+    n: int,
+    budget: Budget,
+    noise_multiplier: float | None,
+    adjacency: Adjacency | None = None,
+) -> Iterator[Row]:
+    """Yield the row of recursive momentum, whose noise is that of the steps after the first. It needs two steps."""
+    if steps < 2:
+        return
+    draft = _recursive_draft(sampler, steps, adjacency)
+    ratio = balanced_ratio(draft)
+
+    def plan_of(multiplier: float) -> RecursivePlan:
+        # Multipliers of the table are relative to C, those of the plan to what a record adds to a later sum.
+        own = multiplier / draft.contribution_norm
+        return replace(draft, noise_multiplier=own, first_noise_multiplier=own * ratio)
+
+    if noise_multiplier is None:
+        noise_multiplier = calibrate(lambda z: plan_of(z).event, draft.adjacency, budget)
+    certified = epsilon_of(plan_of(noise_multiplier).event, draft.adjacency, budget.delta)
+    batch = sampler.nominal_size(n)
+    yield Row(sampler.name, draft.adjacency, "DP-SRM †", steps, batch, noise_multiplier, certified)
+
+
+def _recursive_draft(sampler: Sampler, steps: int, adjacency: Adjacency | None = None) -> RecursivePlan:
+    return RecursivePlan(sampler, steps, 1.0, CHANGE, REFRESH, 1.0, adjacency=adjacency)
+
+
+def _first_noise_ratio() -> float:
+    """Return the noise of the first sum of recursive momentum divided by that of later ones, for equal batches."""
+    draft = _recursive_draft(FullBatch(), 2)
+    return balanced_ratio(draft) / draft.contribution_norm
+
+
 def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget: Budget) -> Iterator[Row]:
     """Yield one row per closed form of the papers, with its noise or with the side condition that fails."""
     target = {"epsilon": budget.epsilon, "delta": budget.delta}
@@ -141,6 +203,7 @@ def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget
         # Theorem 2 of DP-LSSGD states the noise on the mean. A Lipschitz constant of b gives the noise on the sum.
         (fixed, "DP-LSSGD Thm 2", partial(dp_lssgd_noise, n, fixed.size, steps, lipschitz=float(fixed.size))),
     )
+    yield _recursive_closed_form(fixed, n, steps, budget)
     for sampler, label, form in forms:
         adjacency, batch = sampler.adjacencies[0], sampler.nominal_size(n)
         try:
@@ -150,6 +213,30 @@ def _closed_forms(poisson: Poisson, fixed: FixedSize, n: int, steps: int, budget
             continue
         certified = epsilon_of(sampler.event(noise.std, steps, adjacency), adjacency, budget.delta)
         yield Row(sampler.name, adjacency, label, steps, batch, noise.std, certified)
+
+
+def _recursive_closed_form(fixed: FixedSize, n: int, steps: int, budget: Budget) -> Row:
+    """Return the row of the closed form for DP-SRM, with the settings of the row of the accountant."""
+    fields = (fixed.name, Adjacency.REPLACE_ONE, "DP-SRM Thm 4.5.1", steps, fixed.nominal_size(n))
+    size = float(fixed.size)  # The theorem states the noise on the mean. Bounds times b give the noise on the sum.
+    try:
+        noise = dp_srm_noise(
+            n,
+            fixed.size,
+            fixed.size,
+            steps,
+            gradient_bound=size,
+            difference_bound=CHANGE * size,
+            momentum=REFRESH,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+        )
+    except SideConditionError as error:
+        return Row(*fields, None, None, f"{error.condition} fails")
+    draft = _recursive_draft(fixed, max(steps, 2))
+    own = noise.later.std / draft.contribution_norm
+    plan = replace(draft, noise_multiplier=own, first_noise_multiplier=noise.first.std)
+    return Row(*fields, noise.later.std, epsilon_of(plan.event, plan.adjacency, budget.delta))
 
 
 def _numbers(row: Row) -> tuple[str, str, str]:
