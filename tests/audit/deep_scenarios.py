@@ -24,7 +24,7 @@ from privet import deep
 from privet.deep import PrivateTraining, RecursiveMomentum, processes, selfcheck
 from privet.deep.gradient_estimators import GradientEstimator, Recursive
 from privet.denoise import LaplacianSmoothing
-from privet.plans import GradientPlan, Poisson, RecursivePlan
+from privet.plans import FixedSize, GradientPlan, Poisson, RecursivePlan
 from privet.privacy import Guarantee, NoiseSource
 
 STILL = 1e-3  # A step so short that gradients keep their direction.
@@ -88,6 +88,14 @@ def one_more(others: int = 2, *, width: int = 1, value: float = 1.0, pull: float
     y = torch.full((others + 1,), pull, dtype=torch.float64)
     y[-1] = FAR
     return TensorDataset(X[:-1], y[:-1]), TensorDataset(X, y)
+
+
+def replaced() -> Pair:
+    """Return four examples that pull in the same direction, and the same with the last one turned round."""
+    X, y = torch.ones((4, 1), dtype=torch.float64), torch.full((4,), -FAR, dtype=torch.float64)
+    turned = y.clone()
+    turned[-1] = FAR
+    return TensorDataset(X, y), TensorDataset(X, turned)
 
 
 def linear(width: int = 1, *, bias: bool = False) -> nn.Module:
@@ -369,6 +377,7 @@ def scenarios() -> list[Scenario]:
     smooth = {"denoiser": LaplacianSmoothing(1.0)}
     one, few, wide, plain = one_more(), one_more(1), one_more(width=4), Training(linear)
     sampled = GradientPlan(Poisson(0.5), 1, CLIP, 0.5, public_n=2)
+    three_of_four = GradientPlan(FixedSize(3, 4), 1, CLIP, 0.8)
     recursive = recursive_training()
     in_parts = RecursivePlan(Poisson(0.5), 2, CLIP, CLIP / 2, REFRESH, 0.6, public_n=2)
 
@@ -385,6 +394,9 @@ def scenarios() -> list[Scenario]:
         ),
         _scenario("two processes", plain, few, share=0.7, run=in_two_processes(plain, few), seen=np.ravel),
         _scenario("Poisson batches", Training(linear, plan=sampled), one, share=0.6, why=SAMPLED, runs=600),
+        _scenario(
+            "fixed-size batches", Training(linear, plan=three_of_four), replaced(), share=0.35, why=SAMPLED, runs=300
+        ),
         _scenario(
             "a row used twice, in opposite directions",
             Training(TwoPlaces, loss=whole),

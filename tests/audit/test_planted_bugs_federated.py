@@ -24,8 +24,8 @@ torch = pytest.importorskip("torch", reason="Federated rounds need torch: instal
 from privet.audit import Distinguished  # noqa: E402
 from privet.denoise import LaplacianSmoothing, laplacian_smoothing  # noqa: E402
 from privet.federated import ClientTrainer, LocalTraining, Server  # noqa: E402
-from privet.federated import server as serving  # noqa: E402
 from privet.federated import updates as updating  # noqa: E402
+from privet.networks import LayerDenoiser  # noqa: E402
 from privet.plans import FullBatch, GradientPlan, Poisson  # noqa: E402
 from privet.plans.gradient import Step  # noqa: E402
 from privet.privacy import Budget, NoiseSource  # noqa: E402
@@ -253,7 +253,7 @@ def smoothed_before_less_noise(monkeypatch):
         "noisy",
         lambda self, total: laplacian_smoothing(total, SMOOTHING) + reduction * noisy(self, 0 * total),
     )
-    monkeypatch.setattr(serving, "denoised", lambda mean, *_: mean)
+    monkeypatch.setattr(LayerDenoiser, "__call__", lambda self, layer, *_: layer)
 
 
 # ---------------------------------------------------------------------------------------------------- bugs: the bound

@@ -278,8 +278,9 @@ def test_with_a_public_n_the_default_delta_and_the_guarantee_do_not_reveal_the_n
 @pytest.mark.parametrize(
     ("given", "cause"),
     [
-        ({"budget": None}, "Give one of budget and epsilon"),
-        ({"epsilon": 8.0}, "Give one of budget and epsilon"),
+        ({"budget": None}, "Give one of budget, epsilon and noise_multiplier"),
+        ({"epsilon": 8.0}, "Give one of budget, epsilon and noise_multiplier"),
+        ({"noise_multiplier": 0}, "Give one of budget, epsilon and noise_multiplier"),
         ({"delta": 1e-4}, "cannot be given together"),
         ({"budget": "8"}, "a budget must be"),
     ],

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def convolution():
 
 
 def test_all_engines_give_the_same_model(clients, local):
-    model = convolution()
+    model, local = convolution(), replace(local, denoiser=LaplacianSmoothing(0.5), order="OWHI")
     plan = GradientPlan(Poisson(0.3), 3, 0.2, 0.5, public_n=20)
     found = [
         run(model, clients, local, plan, engine=engine, workers=1, denoiser=LaplacianSmoothing(1.0), order="OHWI")

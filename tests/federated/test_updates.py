@@ -1,12 +1,10 @@
-import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from privet.denoise import JamesStein, LaplacianSmoothing, SoftThreshold, laplacian_smoothing
-from privet.federated.updates import ORDERS, UpdateSum, check_order, clipped, denoised
+from privet.federated.updates import UpdateSum, clipped
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-101, 1e-3, 1.0, 1e10, 1e99, 1e101, 1e200, 1.7e308])
@@ -35,37 +33,6 @@ def test_clipping_holds_if_squares_overflow_or_underflow(unit):
     assert np.allclose(
         clipped(unit * np.array([3.0, 4.0]), 1e-10 * unit) / unit, [0.6e-10, 0.8e-10], rtol=1e-12, atol=0
     )
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_convolution_is_smoothed_in_the_given_order(order):
-    """Compared with loops by hand, in which the last letter of the order varies fastest."""
-    shape = {"O": 3, "I": 2, "H": 4, "W": 5}
-    layer = np.random.default_rng(0).normal(size=tuple(shape.values()))
-    places = list(itertools.product(*(range(shape[letter]) for letter in order)))
-    cycle = [tuple(place[order.index(letter)] for letter in "OIHW") for place in places]
-    expected = np.empty_like(layer)
-    for place, value in zip(cycle, laplacian_smoothing(np.array([layer[place] for place in cycle]), 1.5), strict=True):
-        expected[place] = value
-    found = denoised({"conv": layer}, LaplacianSmoothing(1.5), 0.1, order)["conv"]
-    assert np.allclose(found, expected, atol=1e-13)
-    others = [denoised({"conv": layer}, LaplacianSmoothing(1.5), 0.1, other)["conv"] for other in ORDERS]
-    assert sum(np.allclose(found, other) for other in others) == 1
-
-
-@pytest.mark.parametrize("denoiser", [LaplacianSmoothing(1.0), JamesStein(), SoftThreshold()])
-def test_each_layer_is_denoised_separately(denoiser):
-    generator = np.random.default_rng(1)
-    update = {"a": generator.normal(size=(4, 5)), "b": generator.normal(size=30)}
-    found = denoised(update, denoiser, 0.2, "OHWI")
-    for name, layer in update.items():
-        assert np.allclose(found[name], denoiser(layer, 0.2))
-        assert not np.allclose(found[name], layer)
-
-
-def test_an_unknown_order_is_refused():
-    with pytest.raises(ValueError, match="OIHW"):
-        check_order("IOHW")
 
 
 @pytest.mark.parametrize("entry", [1e30, 8e32, 2e48, 1e90])

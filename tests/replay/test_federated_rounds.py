@@ -162,6 +162,7 @@ def test_a_simulation_leaves_nothing_else_behind(plan, other, tmp_path):
     options = {
         "engine": "auto",
         "denoiser": LaplacianSmoothing(1.0),
+        "local": LocalTraining(0.5, batch_size=2, epochs=1, denoiser=LaplacianSmoothing(1.0)),
         "average": tail(3),
         "evaluate": accuracy(*example(11)),
         "save": tmp_path / "run",

@@ -23,9 +23,10 @@ from privet.deep.training import PrivateTraining
 from privet.denoise import Denoiser
 from privet.deprecation import renamed_argument
 from privet.networks import Loss, trained_parameters
-from privet.plans import GradientPlan, Poisson, RecursivePlan
-from privet.privacy import Budget
-from privet.privacy.budget import BudgetLike, as_budget
+from privet.plans import GradientPlan, RecursivePlan
+from privet.plans.samplers import named_sampler
+from privet.privacy import Adjacency
+from privet.privacy.budget import BudgetLike, BudgetOrNoise, given_budget
 
 
 def make_private(
@@ -40,7 +41,10 @@ def make_private(
     clip_norm: float,
     epsilon: float | None = None,
     delta: float | None = None,
+    noise_multiplier: float | None = None,
+    sampling: str = "poisson",
     denoiser: Denoiser | None = None,
+    order: str = "OIHW",
     recursion: RecursiveMomentum | None = None,
     max_batch: int | None = None,
     public_n: int | None = None,
@@ -61,24 +65,36 @@ def make_private(
         ``loss(outputs, targets)`` must return one value per example. The ``reduction`` of a ``torch.nn`` loss is set to
         ``'none'``.
     budget : Budget, float, or pair of floats
-        The budget of the whole training under add-or-remove adjacency: a ``Budget``, an epsilon, or a pair
-        (epsilon, delta). The default delta is min(1e-6, 0.01/n), where n is ``public_n`` or the number of examples.
+        The budget of the whole training: a ``Budget``, an epsilon, or a pair (epsilon, delta). The default delta is
+        min(1e-6, 0.01/n), where n is ``public_n`` or the number of examples.
     epochs, batch_size : float, int
-        Expected number of passes over the data, and expected batch size. Batches are drawn by Poisson sampling.
+        Number of passes over the data, and batch size. With Poisson sampling, both are expected values.
     clip_norm : float
         Bound on the l2 norm of one example's gradient.
     epsilon, delta : float or None
         An alternative to ``budget``.
+    noise_multiplier : float or None
+        Another alternative to ``budget``, optionally with ``delta``: the standard deviation of the noise on a sum,
+        divided by ``clip_norm``. The guarantee states the epsilon that results. 0 trains without noise, and the
+        guarantee says that there is no privacy. With ``recursion``, it is the noise multiplier of the sums after the
+        first.
+    sampling : {"poisson", "uniform"}
+        ``"poisson"`` draws each example independently and hides whether an example is in the dataset (add-or-remove).
+        ``"uniform"`` draws batches of exactly ``batch_size`` examples without replacement and hides the replacement of
+        one example by another (replace-one).
     denoiser : Denoiser or None
         Applied to each layer's noisy gradient. ``LaplacianSmoothing(sigma)`` turns DP-SGD into DP-LSSGD, and DP-Adam
         into DP-LSAdam.
+    order : {"OIHW", "OIWH", "OHWI", "OWHI"}
+        The order in which the denoiser reads the weights of a convolution.
     recursion : RecursiveMomentum or None
         Train by DP-SRM instead of DP-SGD. ``clip_norm`` is then the bound C1 of that method.
     max_batch : int or None
         The largest number of examples in memory at once. Larger batches are processed in parts.
     public_n : int or None
         A public guess of the number of examples, from which the sampling rate and the default delta are computed. None
-        uses the true number, and the guarantee then assumes that this number is public.
+        uses the true number, and the guarantee then assumes that this number is public. With ``sampling="uniform"``,
+        the number is public by definition.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while the integer is secret.
     momentum : RecursiveMomentum or None
@@ -99,14 +115,16 @@ def make_private(
     n = count("public_n", len(dataset) if public_n is None else public_n)
     model = unwrapped(model)
     estimator = _estimator_for(
-        _checked_budget(budget, epsilon, delta, n),
+        given_budget(budget, epsilon, delta, noise_multiplier, n),
         recursion,
         model,
+        sampling=sampling,
         epochs=epochs,
         batch_size=batch_size,
         clip_norm=clip_norm,
         n=n,
     )
+    estimator.plan.sampler.check_n(len(dataset))
     return PrivateTraining(
         model,
         optimizer,
@@ -114,36 +132,26 @@ def make_private(
         plan=estimator,
         loss=loss,
         denoiser=denoiser,
+        order=order,
         max_move=None if recursion is None else recursion.max_move,
         max_batch=max_batch,
         random_state=random_state,
-        n_is_public=public_n is None,
+        n_is_public=public_n is None and estimator.plan.adjacency is Adjacency.ADD_OR_REMOVE,
     )
 
 
-def _checked_budget(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n: int) -> Budget:
-    """Return the budget, which the caller gave as ``budget`` or as ``epsilon`` with an optional ``delta``."""
-    if (budget is None) == (epsilon is None):
-        raise ValueError(f"Give one of budget and epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
-    if budget is not None:
-        if delta is not None:
-            raise ValueError("budget and delta cannot be given together. Give budget=(epsilon, delta).")
-        return as_budget(budget, n)
-    assert epsilon is not None
-    return as_budget(epsilon, n) if delta is None else Budget(epsilon, delta)
-
-
 def _estimator_for(
-    budget: Budget,
+    budget: BudgetOrNoise,
     recursion: RecursiveMomentum | None,
     model: nn.Module,
     *,
+    sampling: str,
     epochs: float,
     batch_size: int,
     clip_norm: float,
     n: int,
 ) -> GradientEstimator:
-    """Return the gradient estimator whose plan has the least noise within the budget.
+    """Return the gradient estimator whose plan has the least noise within the budget, or the given noise.
 
     ``n`` is the public number of examples, from which the sampling rate and the number of steps are computed.
     """
@@ -153,7 +161,7 @@ def _estimator_for(
         )
     rate = batch_size / n
     settings: dict[str, Any] = {
-        "sampler": Poisson(rate),
+        "sampler": named_sampler(sampling, batch_size, n),
         "steps": max(1, math.ceil(positive("epochs", epochs) / rate - 1e-9)),
         "clip_norm": clip_norm,
         "public_n": n,
@@ -162,12 +170,12 @@ def _estimator_for(
         return Fresh(GradientPlan.for_budget(budget, **settings))
     if recursion.max_move is not None:
         positive("max_move", recursion.max_move)
-    first_rate = rate if recursion.first_batch_size is None else recursion.first_batch_size / n
+    first_size = batch_size if recursion.first_batch_size is None else recursion.first_batch_size
     plan = RecursivePlan.for_budget(
         budget,
         difference_norm=recursion.difference_norm,
         refresh=recursion.refresh,
-        first=Poisson(first_rate),
+        first=named_sampler(sampling, first_size, n),
         **settings,
     )
     return Recursive(plan, list(trained_parameters(model).values()))

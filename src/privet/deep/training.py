@@ -27,7 +27,7 @@ from privet.deep.model_checks import (
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
 from privet.global_generators import seed_torch
-from privet.networks import Loss, per_example, trained_parameters
+from privet.networks import Loss, layer_denoiser, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.progress import status_bar
@@ -71,6 +71,7 @@ class PrivateTraining:
         plan: GradientPlan | GradientEstimator,
         loss: Loss,
         denoiser: Denoiser | None = None,
+        order: str = "OIHW",
         max_move: float | None = None,
         max_batch: int | None = None,
         random_state: int | None = None,
@@ -82,7 +83,7 @@ class PrivateTraining:
         self._estimator = Fresh(plan) if isinstance(plan, GradientPlan) else plan
         if self.plan.delta is None:
             raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
-        self._loss, self._denoiser, self._max_move = per_example(loss), denoiser, max_move
+        self._loss, self._denoiser, self._max_move = per_example(loss), layer_denoiser(denoiser, order), max_move
         self._n_is_public = n_is_public
         self._parameters = list(trained_parameters(model).values())
         check_optimizer(model, optimizer, self._parameters)
@@ -241,13 +242,14 @@ class PrivateTraining:
 
     def _apply(self, gradient: Tensor, noise_std: float) -> None:
         """Denoise a private gradient layer by layer, and let the optimizer take a step with it."""
-        layers = list(gradient.split([parameter.numel() for parameter in self._parameters]))
+        parts = gradient.split([parameter.numel() for parameter in self._parameters])
+        layers = [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
         if self._denoiser is not None:
-            layers = self._denoiser(layers, noise_std)
+            layers = [self._denoiser(layer, noise_std) for layer in layers]
         shrink = shrinking(layers, self.optimizer, self._max_move)
         self.optimizer.zero_grad(set_to_none=True)  # The forward pass may have set gradients of frozen parameters.
         for parameter, layer in zip(self._parameters, layers, strict=True):
-            parameter.grad = (layer * shrink if shrink < 1 else layer).view_as(parameter).to(parameter)
+            parameter.grad = (layer * shrink if shrink < 1 else layer).to(parameter)
         self.optimizer.step()
         self._changes.accept()
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from privet.checks import count, nonnegative, positive, probability
+from privet.denoise import Denoiser
 from privet.federated.clients import Data
 from privet.global_generators import seeded_alike
 from privet.networks import (
@@ -23,6 +24,7 @@ from privet.networks import (
     Weights,
     check_losses,
     check_trainable,
+    layer_denoiser,
     per_example,
     refuse_batch_norm,
     trained_parameters,
@@ -47,6 +49,12 @@ class LocalTraining:
         Factor by which the learning rate changes from one round to the next.
     weight_decay, momentum : float
         As in ``torch.optim.SGD``. Momentum starts at zero in every round.
+    denoiser : Denoiser or None
+        Applied to each layer of the gradient in every local step, before weight decay and momentum. The gradients of a
+        client have no added noise, so the denoiser is told a noise level of 0. DP-Fed-LS, section 2, reports that
+        Laplacian smoothing of local steps usually makes models worse, and smooths only on the server.
+    order : {"OIHW", "OIWH", "OHWI", "OWHI"}
+        The order in which that denoiser reads the weights of a convolution.
     """
 
     learning_rate: float
@@ -56,6 +64,8 @@ class LocalTraining:
     decay: float = 1.0
     weight_decay: float = 0.0
     momentum: float = 0.0
+    denoiser: Denoiser | None = None
+    order: str = "OIHW"
 
     def __post_init__(self) -> None:
         positive("learning_rate", self.learning_rate)
@@ -67,6 +77,7 @@ class LocalTraining:
         nonnegative("weight_decay", self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}.")
+        layer_denoiser(self.denoiser, self.order)  # raises if the order is unknown
 
     def rate(self, rounds_done: int) -> float:
         """Return the learning rate of a round."""
@@ -117,6 +128,7 @@ class ClientTrainer:
         refuse_batch_norm(model, "keeps averages of the clients' data outside the noisy sum")
         self.model = copy.deepcopy(model).train()
         self.local, self.clip_norm, self.loss = local, clip_norm, per_example(loss)
+        self._denoise = layer_denoiser(local.denoiser, local.order)
         trained = trained_parameters(model)
         self.names = list(trained)
         self.kind = next(iter(trained.values())).dtype
@@ -134,6 +146,18 @@ class ClientTrainer:
         """Return the step rule of a round."""
         local = self.local
         return LocalSGD(local.rate(rounds_done), local.momentum, local.weight_decay, self.clip_norm)
+
+    def denoised(self, gradient: TensorDict, *, is_stacked: bool = False) -> TensorDict:
+        """Return the gradient of a local step with each layer denoised, or as it is if there is no local denoiser.
+
+        ``is_stacked`` says whether the first axis of each layer runs over clients, which are denoised separately.
+        """
+        denoise = self._denoise
+        if denoise is None:
+            return gradient
+        if not is_stacked:
+            return {name: denoise(layer) for name, layer in gradient.items()}
+        return {name: torch.stack([denoise(each) for each in layer]) for name, layer in gradient.items()}
 
     def objective(self, parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the loss of each example at the given parameters."""
@@ -175,5 +199,5 @@ class ClientTrainer:
             losses = self.objective(here, tuple(each[chosen] for each in inputs), targets[chosen])
             slopes = torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
             with torch.no_grad():
-                sgd.step(moved, velocity, dict(zip(self.names, slopes, strict=True)))
+                sgd.step(moved, velocity, self.denoised(dict(zip(self.names, slopes, strict=True))))
         return {name: wide(value).numpy() for name, value in moved.values.items()}

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from privet.checks import count
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson, Sampler
-from privet.privacy import Budget, Unit
+from privet.plans.samplers import named_sampler
+from privet.privacy import Unit
 from privet.privacy.analyses.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
-from privet.privacy.budget import BudgetLike, as_budget
-
-SAMPLINGS = ("poisson", "uniform")
+from privet.privacy.budget import BudgetLike, as_budget, given_budget
 
 
 def client_plan(
@@ -20,13 +19,14 @@ def client_plan(
     *,
     epsilon: float | None = None,
     delta: float | None = None,
+    noise_multiplier: float | None = None,
     n_clients: int,
     clients_per_round: int,
     rounds: int,
     clip_norm: float,
     sampling: str = "poisson",
 ) -> GradientPlan:
-    """Return the plan of federated rounds that adds the least noise within the budget.
+    """Return the plan of federated rounds that adds the least noise within the budget, or the given noise.
 
     Parameters
     ----------
@@ -34,6 +34,10 @@ def client_plan(
         Budget of each client for the whole run. A number is an epsilon, a pair is (epsilon, delta).
     epsilon, delta : float
         An alternative to ``budget``. The default delta is min(1e-6, 0.01/n_clients).
+    noise_multiplier : float
+        Another alternative to ``budget``, optionally with ``delta``: the standard deviation of the noise on the sum of
+        updates, divided by ``clip_norm``. The guarantee states the epsilon that results. 0 adds no noise, and the
+        guarantee says that there is no privacy.
     n_clients : int
         The number of clients. With Poisson sampling it determines only the sampling rate, the divisor and the default
         delta, and it must be public. A rough number that does not depend on who takes part works as well.
@@ -53,7 +57,7 @@ def client_plan(
     Those of :meth:`GradientPlan.for_budget`: the epsilon is computed by an accountant and never exceeds the budget.
     """
     sampler = _sampler(sampling, n_clients, clients_per_round)
-    target = budget_for_clients(budget, epsilon, delta, n_clients)
+    target = given_budget(budget, epsilon, delta, noise_multiplier, n_clients)
     return GradientPlan.for_budget(
         target, sampler=sampler, steps=rounds, clip_norm=clip_norm, public_n=_public_n(sampler, n_clients)
     )
@@ -88,18 +92,6 @@ def paper_plan(
     return GradientPlan(sampler, rounds, clip_norm, noise.std / clip_norm, public_n=_public_n(sampler, n_clients))
 
 
-def budget_for_clients(budget: BudgetLike | None, epsilon: float | None, delta: float | None, n_clients: int) -> Budget:
-    """Return the budget that was given as a budget, or as epsilon and delta."""
-    if (budget is None) == (epsilon is None):
-        raise ValueError(f"Give one of budget and epsilon, got budget={budget!r} and epsilon={epsilon!r}.")
-    if epsilon is not None:
-        return as_budget(epsilon if delta is None else (epsilon, delta), n_clients)
-    assert budget is not None
-    if delta is not None:
-        raise ValueError(f"The budget already determines delta, got delta={delta!r}. Leave out one of them.")
-    return as_budget(budget, n_clients)
-
-
 def check_plan(plan: GradientPlan) -> None:
     """Raise if federated rounds cannot carry out the plan."""
     if not isinstance(plan, GradientPlan):
@@ -125,16 +117,12 @@ def epsilon_after(plan: GradientPlan, rounds: int, delta: float) -> float:
 
 
 def _sampler(sampling: str, n_clients: int, clients_per_round: int) -> Sampler:
-    if sampling not in SAMPLINGS:
-        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}.")
     if count("clients_per_round", clients_per_round) > count("n_clients", n_clients):
         raise ValueError(
             f"clients_per_round={clients_per_round} exceeds n_clients={n_clients}. Sample at most {n_clients} clients "
             "per round."
         )
-    if sampling == "uniform":
-        return FixedSize(clients_per_round, n_clients)
-    return Poisson(clients_per_round / n_clients)
+    return named_sampler(sampling, clients_per_round, n_clients)
 
 
 def _public_n(sampler: Sampler, n_clients: int) -> int | None:

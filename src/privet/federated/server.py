@@ -23,8 +23,8 @@ from privet.deprecation import renamed_argument
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
 from privet.federated.plan import check_plan
-from privet.federated.updates import UpdateSum, check_order, denoised
-from privet.networks import ParameterShapes, UpdateError, Vector, Weights
+from privet.federated.updates import UpdateSum
+from privet.networks import ParameterShapes, UpdateError, Vector, Weights, layer_denoiser
 from privet.plans import GradientPlan, PlanError, Step
 from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 from privet.run_files import RunFiles
@@ -97,7 +97,7 @@ class Server:
         self.rounds_done = self.rounds_spent = 0
         self._layers = ParameterShapes.of(weights)
         self._vector = self._layers.vector(weights)
-        self._delta, self._denoiser, self._order = delta, denoiser, check_order(order)
+        self._delta, self._denoiser = delta, layer_denoiser(denoiser, order)
         self._step_size = step_size if callable(step_size) else _constant(positive("step_size", step_size))
         self._average = None if average is None else Average(average)
         self._assumptions = tuple(assumptions)
@@ -168,7 +168,8 @@ class Server:
         divisor = self.plan.divisor(self.n_clients)
         mean = self._layers.split(step.noisy(total) / divisor)
         if self._denoiser is not None:
-            mean = denoised(mean, self._denoiser, self.plan.noise_std / divisor, self._order)
+            noise_std = self.plan.noise_std / divisor
+            mean = {name: self._denoiser(layer, noise_std) for name, layer in mean.items()}
         self._vector = self._vector + float(self._step_size(self.rounds_done)) * self._layers.vector(mean)
         self.rounds_done += 1
         if self._average is not None:

@@ -28,7 +28,7 @@ from privet.federated.clients import Clients, Fetching, Partitioned, tensors
 from privet.federated.engines.base import Answer, Engine
 from privet.federated.engines.registry import engine_for
 from privet.federated.local_training import ClientTrainer, LocalTraining
-from privet.federated.plan import budget_for_clients, client_plan, epsilon_after
+from privet.federated.plan import client_plan, epsilon_after
 from privet.federated.results import RoundHistory, RoundReport, RunResult
 from privet.federated.server import Server
 from privet.networks import Loss, Weights, trained_weights, with_weights
@@ -68,6 +68,7 @@ def simulate(
     budget: BudgetLike | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    noise_multiplier: float | None = None,
     rounds: int | None = None,
     clients_per_round: int | None = None,
     clip_norm: float | None = None,
@@ -104,11 +105,11 @@ def simulate(
         to ``'none'``.
     local : LocalTraining
         How a client trains in a round.
-    budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling
+    budget, epsilon, delta, noise_multiplier, rounds, clients_per_round, clip_norm, sampling
         See :func:`client_plan`. The number of clients is ``len(clients)``.
     plan : GradientPlan or None
-        A plan to use instead of ``budget``, ``epsilon``, ``rounds``, ``clients_per_round``, ``clip_norm`` and
-        ``sampling``. ``delta`` is then needed only if the plan was made without one.
+        A plan to use instead of ``budget``, ``epsilon``, ``noise_multiplier``, ``rounds``, ``clients_per_round``,
+        ``clip_norm`` and ``sampling``. ``delta`` is then needed only if the plan was made without one.
     denoiser, order, step_size, average, weighting
         See :class:`Server`.
     evaluate : callable or None
@@ -160,7 +161,9 @@ def simulate(
     if n == 0:
         raise ValueError("There are no clients. Give a sequence with at least one client.")
     plan_uses_n = plan is None  # the plan is then computed from the number of clients
-    plan, delta = _plan_and_delta(plan, n, budget, epsilon, delta, rounds, clients_per_round, clip_norm, sampling)
+    amount = {"budget": budget, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    sizes = {"rounds": rounds, "clients_per_round": clients_per_round, "clip_norm": clip_norm}
+    plan, delta = _plan_and_delta(plan, n, amount, sizes, delta, sampling)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
     _check_fit(trainer, clients)
     chosen_engine = engine_for(engine, trainer, random_state, workers)
@@ -226,39 +229,28 @@ def _right(model: nn.Module, X: Tensor, y: Tensor) -> int:
 def _plan_and_delta(
     plan: GradientPlan | None,
     n: int,
-    budget: BudgetLike | None,
-    epsilon: float | None,
+    amount: dict[str, Any],
+    sizes: dict[str, Any],
     delta: float | None,
-    rounds: int | None,
-    clients_per_round: int | None,
-    clip_norm: float | None,
     sampling: str,
 ) -> tuple[GradientPlan, float]:
-    """Return the given plan, or the one made for the budget, with its delta."""
-    named = {"rounds": rounds, "clients_per_round": clients_per_round, "clip_norm": clip_norm}
+    """Return the given plan, or the one made for the budget or the noise, with its delta."""
     if plan is not None:
-        given = [name for name, value in (named | {"budget": budget, "epsilon": epsilon}).items() if value is not None]
+        given = [name for name, value in (sizes | amount).items() if value is not None]
         if given:
             raise ValueError(f"The plan already determines {', '.join(given)}. Leave out either these or the plan.")
         delta = plan.delta if delta is None else delta
         if delta is None:
             raise ValueError("The plan has no delta. Give delta=, or make the plan with client_plan().")
         return plan, delta
-    missing = [name for name, value in named.items() if value is None]
-    if budget is None and epsilon is None:
-        missing.append("budget (or epsilon and delta)")
-    if rounds is None or clients_per_round is None or clip_norm is None or missing:
+    missing = [name for name, value in sizes.items() if value is None]
+    if all(value is None for value in amount.values()):
+        missing.append("budget (or epsilon and delta, or noise_multiplier)")
+    if missing:
         raise ValueError(f"Without a plan, simulate() also needs {', '.join(missing)}.")
-    target = budget_for_clients(budget, epsilon, delta, n)
-    made = client_plan(
-        target,
-        n_clients=n,
-        clients_per_round=clients_per_round,
-        rounds=rounds,
-        clip_norm=clip_norm,
-        sampling=sampling,
-    )
-    return made, target.delta
+    made = client_plan(n_clients=n, delta=delta, sampling=sampling, **amount, **sizes)
+    assert made.delta is not None
+    return made, made.delta
 
 
 def _assumptions(engine: Engine, uses_n: bool) -> list[Assumption]:

@@ -1,15 +1,10 @@
-"""How the server processes updates: it clips each one, and denoises the layers of their noisy mean."""
+"""How the server sums updates: it clips each one, with room for rounding errors."""
 
 import math
 
 import numpy as np
 
-from privet.denoise import Denoiser
-from privet.networks import Vector, Weights
-
-ORDERS = ("OIHW", "OIWH", "OHWI", "OWHI")
-"""Orders of a convolution's weights: output channel, input channel, height, width. PyTorch uses the first."""
-
+from privet.networks import Vector
 
 ROOM = 1 - 1e-5
 """Share of the clipping norm that one update may use. The rest is for the rounding of sums in double precision."""
@@ -73,27 +68,3 @@ class UpdateSum:
     def total(self) -> Vector:
         """Return the sum of all updates so far."""
         return self._block if self._total is None else self._total + self._block
-
-
-def check_order(order: str) -> str:
-    """Return ``order`` if it is one of ``ORDERS``, and raise otherwise."""
-    if order not in ORDERS:
-        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}.")
-    return order
-
-
-def denoised(update: Weights, denoiser: Denoiser, noise_std: float, order: str) -> Weights:
-    """Return the update with each layer denoised separately, reading 2-d convolutions in the given order.
-
-    The paper calls PyTorch's order OIWH. PyTorch stores the height before the width, so the paper's row OIWH is OIHW
-    here.
-    """
-    axes = tuple("OIHW".index(letter) for letter in check_order(order))
-    back = tuple(int(place) for place in np.argsort(axes))
-    found: Weights = {}
-    for name, layer in update.items():
-        if layer.ndim == len(axes):
-            found[name] = denoiser(layer.transpose(axes), noise_std).transpose(back)
-        else:
-            found[name] = denoiser(layer, noise_std)
-    return found

@@ -3,6 +3,7 @@
 :mod:`privet.deep` and :mod:`privet.federated` import this package. It imports neither of them.
 """
 
+from privet.networks.denoising import ORDERS, LayerDenoiser, layer_denoiser
 from privet.networks.local_sgd import Displacement, LocalSGD, TensorDisplacement
 from privet.networks.losses import Loss, check_losses, per_example
 from privet.networks.parameters import (
@@ -19,7 +20,9 @@ from privet.networks.parameters import (
 )
 
 __all__ = [
+    "ORDERS",
     "Displacement",
+    "LayerDenoiser",
     "LocalSGD",
     "Loss",
     "ParameterShapes",
@@ -30,6 +33,7 @@ __all__ = [
     "Weights",
     "check_losses",
     "check_trainable",
+    "layer_denoiser",
     "per_example",
     "refuse_batch_norm",
     "trained_parameters",

@@ -1,11 +1,16 @@
 """The client app sends its update and nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
 from flwr.app import Message
+from torch import nn
 
+from privet.denoise import LaplacianSmoothing
+from privet.federated import ClientTrainer
 from privet.federated.flower import client_app
 from privet.federated.flower.encoding import instruction, weights_of
 from privet.federated.local_training import order_source
@@ -28,6 +33,17 @@ def test_a_reply_contains_only_the_update_of_the_trainer(grid, trainer, clients,
     assert found.keys() == expected.keys()
     assert all((found[name] == expected[name]).all() for name in expected)
     assert np.linalg.norm(np.concatenate([np.ravel(layer) for layer in found.values()])) <= 0.5 * (1 + 1e-6)
+
+
+def test_local_steps_may_have_a_denoiser(grid, trainer, clients, softmax):
+    local = replace(trainer.local, denoiser=LaplacianSmoothing(2.0))
+    smoothed = ClientTrainer(softmax, nn.CrossEntropyLoss(), local, trainer.clip_norm)
+    client, weights = next(iter(grid.nodes.values())), trained_weights(softmax)
+    grid.app = client_app(lambda context: smoothed, lambda context: clients[client], random_state=5)
+    found = weights_of(trained(grid, weights).content["arrays"])["weight"]
+    source = order_source(5, 2, client)
+    assert (found == smoothed.update(weights, clients[client], 2, source)["weight"]).all()
+    assert not np.allclose(found, trainer.update(weights, clients[client], 2, order_source(5, 2, client))["weight"])
 
 
 def test_without_random_state_the_order_is_different_each_time(grid, trainer, clients, softmax):

@@ -118,8 +118,13 @@ class Batched(Engine):
         return list(groups.values())
 
     def _has_few(self, data: Data) -> bool:
-        """Return whether the model is a softmax regression and the client has fewer examples than features."""
-        return self._softmax is not None and len(data) == 2 and data[1].shape[0] < math.prod(data[0].shape[1:])
+        """Return whether a softmax regression stays in the span of the client's examples, which are few.
+
+        A denoised gradient leaves the span.
+        """
+        if self._softmax is None or self.trainer.local.denoiser is not None or len(data) != 2:
+            return False
+        return bool(data[1].shape[0] < math.prod(data[0].shape[1:]))
 
     def _has_classes(self, targets: Tensor) -> bool:
         """Return whether all targets are classes, as softmax_gradients needs. The ignored index -100 is not a class."""
@@ -145,7 +150,8 @@ class Batched(Engine):
             busy = len(rows)
             weights, so_far = {name: value[:busy] for name, value in here.items()}, moved.first(busy)
             gradients = self._gradients(weights, *_batch([*inputs, targets], rows, self.trainer.kind))
-            sgd.step(so_far, None if velocity is None else velocity.first(busy), gradients)
+            denoised = self.trainer.denoised(gradients, is_stacked=True)
+            sgd.step(so_far, None if velocity is None else velocity.first(busy), denoised)
             so_far.write_weights(weights)
         return moved.values
 
