@@ -91,7 +91,10 @@ def plan(
 @app.command(cls=DescribedCommand)
 def fit(
     data: Annotated[Path, typer.Argument(help="A CSV or Parquet table.")],
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to predict. Can be repeated: one model per column, under one guarantee."),
+    ] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
     model: Annotated[

@@ -269,6 +269,10 @@ def without(table, *keys):
         ({"table": without(TABLE, "target_levels")}, r"two declared classes\. Add target_levels"),
         ({"table": {**TABLE, "target_levels": ["a", "b", "c"]}}, "two declared classes"),
         ({"table": without(TABLE, "target")}, "has target_levels but no target"),
+        (
+            {"table": without(TABLE, "target_levels") | {"target": ["sick", "grade"]}},
+            "a model of one target together, but the table has 2",
+        ),
         ({"table": {**TABLE, "columns": 3}}, r"\[table\] of the study has an unknown key 'columns'"),
         ({"table": {**TABLE, "numeric": {"age": [120, 0]}}}, "'age': the low bound"),
         ({"table": {**TABLE, "numeric": {"age": 120}}}, "'age': the bounds 120 are not a pair"),

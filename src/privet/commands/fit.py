@@ -39,6 +39,10 @@ def make_estimator(
         if model != "huber":
             raise ValueError(f"--threshold requires --model huber, but the model is {model}.")
         positive("threshold", threshold)
+        if len({each.half_width for each in schema.targets if isinstance(each, NumericTarget)}) > 1:
+            raise ValueError(
+                "--threshold is in units of the target, but the targets have different bounds. Leave it out."
+            )
         settings["threshold"] = number.encode_distance(threshold) if number else threshold
     known = MODELS[model]().get_params()
     for name in sorted(settings.keys() - known.keys()):

@@ -22,21 +22,28 @@ def run(
         check_writable(output)
     model = TableModel.load(model_path)
     frame = read_table(data)
-    predictions = model.predict(frame)
-    is_number = isinstance(model.target, NumericTarget)
-    columns: dict[str, Any] = {"prediction" if is_number else model.target.name: predictions}
+    targets, predictions = model.schema.targets, model.predict(frame)
+    columns: dict[str, Any] = {}
+    for target, predicted in zip(targets, np.atleast_2d(predictions.T), strict=True):
+        is_only_number = len(targets) == 1 and isinstance(target, NumericTarget)
+        columns["prediction" if is_only_number else target.name] = predicted
     if with_probabilities:
         probabilities = model.predict_proba(frame)
-        columns |= {f"probability={level}": probabilities[:, k] for k, level in enumerate(model.levels)}
+        for target, chances in zip(targets, [probabilities] if len(targets) == 1 else probabilities, strict=True):
+            of = "" if len(targets) == 1 else f" of {target.name}"
+            columns |= {f"probability{of}={level}": chances[:, k] for k, level in enumerate(target.levels or ())}
     _write(columns, output, console)
     if score:
-        truth = model.schema.true_target(frame)
-        found = _errors(predictions, truth) if is_number else f"accuracy {np.mean(predictions == truth):.4f}"
-        Console(stderr=True).print(
-            f"{found} on {len(truth):,} rows (this number is not private: it describes this table)",
-            highlight=False,
-            soft_wrap=True,
-        )
+        truths = np.atleast_2d(model.schema.true_target(frame).T)
+        for target, predicted, truth in zip(targets, np.atleast_2d(predictions.T), truths, strict=True):
+            is_number = isinstance(target, NumericTarget)
+            found = _errors(predicted, truth) if is_number else f"accuracy {np.mean(predicted == truth):.4f}"
+            name = "" if len(targets) == 1 else f"{target.name}: "
+            Console(stderr=True).print(
+                f"{name}{found} on {len(truth):,} rows (this number is not private: it describes this table)",
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def _errors(predictions: NDArray[Any], truth: NDArray[Any]) -> str:

@@ -219,11 +219,16 @@ def _columns(y: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def classes_of(classes: Sequence[Any] | None, place: int, n_targets: int) -> Any:
-    """Return the declared labels of a column: those of all columns, or its own if there is one sequence per column."""
-    if classes is None or not all(
-        isinstance(each, Sequence | np.ndarray) and not isinstance(each, str) for each in classes
-    ):
+    """Return the declared labels of a column: those of all columns, or its own if there is one sequence per column.
+
+    None in place of a sequence reads the labels of that column from y.
+    """
+    if classes is None or not all(each is None or _is_sequence(each) for each in classes):
         return classes
     if len(classes) != n_targets:
         raise ValueError(f"classes has the labels of {len(classes)} columns, but y has {n_targets} columns")
     return classes[place]
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)

@@ -96,7 +96,10 @@ class TableModel:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of a categorical target, in the order of the probabilities."""
+        """The levels of a categorical target, in the order of the probabilities.
+
+        Of several targets, those of the first: ``schema.targets`` has the levels of each.
+        """
         levels = self.target.levels
         if levels is None:
             raise ValueError(f"The target {self.target.name!r} is a number, so it has bounds instead of levels.")
@@ -109,27 +112,24 @@ class TableModel:
         ``ledger.check``. If it raises an error, nothing is trained.
         """
         schema = self._declared.with_target_levels(frame)
-        rows, encoded, target = schema.encode(frame), schema.encode_target(frame), schema.target
+        rows, encoded = schema.encode(frame), schema.encode_target(frame)
         estimator = clone(self.estimator)
         if getattr(estimator, "entry_bound", math.nan) is None:
             estimator.set_params(entry_bound=1 / schema.row_norm)  # no entry of an encoded row is larger
         conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
-        if isinstance(target, NumericTarget):
-            bounds = f"[{target.low:.12g}, {target.high:.12g}]"
-            mapped = f"the target is clipped to declared bounds {bounds} and mapped to [-1, 1], each row independently"
-            conditions.append(enforced(mapped))
-        else:
-            assert target is not None and target.levels is not None
-            if target.levels_from_data and len(target.levels) > MOST_UNDECLARED_LEVELS:
-                raise TableError(
-                    f"The target {target.name!r} has {len(target.levels)} different values. Declare target_levels if "
-                    "it is a category, or target_bounds if it is a number."
-                )
-            if target.levels_from_data and len(np.unique(encoded)) < 2:
-                raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
+        classes: list[range | None] = []
+        for target, column in zip(schema.targets, np.atleast_2d(encoded.T), strict=True):
+            if isinstance(target, NumericTarget):
+                name = f"target {target.name!r}" if schema.others else "target"
+                bounds = f"[{target.low:.12g}, {target.high:.12g}]"
+                mapped = f"the {name} is clipped to declared bounds {bounds} and mapped to [-1, 1]"
+                conditions.append(enforced(f"{mapped}, each row independently"))
+            else:
+                classes.append(_declared_classes(target, column))
+        if classes:
             # Levels that were read from the table all occur in it. The estimator reads them again and states that
             # assumption.
-            estimator.set_params(classes=None if target.levels_from_data else range(len(target.levels)))
+            estimator.set_params(classes=classes if schema.others else classes[0])
         estimator.before_training = before_training
         try:
             estimator.fit(rows, encoded)
@@ -146,6 +146,8 @@ class TableModel:
         settings of the estimator define.
         """
         target = self._declared.target
+        if self._declared.others:
+            raise TableError("Weights can be adopted for one target only. Use a schema with one target.")
         if target is None or (isinstance(target, Target) and target.levels is None):
             raise TableError("Weights can be adopted only if the schema declares the levels or bounds of its target.")
         n_classes = None if isinstance(target, NumericTarget) else len(target.levels or ())
@@ -155,11 +157,18 @@ class TableModel:
         return self
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the prediction for each row: a level, or a number in the units of the target."""
-        return self.target.decode(self.estimator.predict(self.schema.encode(frame)))
+        """Return the prediction for each row: a level, or a number in the units of the target.
 
-    def predict_proba(self, frame: Any) -> NDArray[Any]:
-        """Return the probabilities of the target's levels, in their order."""
+        Several targets are columns, in the order of the schema.
+        """
+        check_is_fitted(self.estimator)
+        found = self.estimator.predict(self.schema.encode(frame))
+        if not self.schema.others:
+            return self.target.decode(found)
+        return np.column_stack([each.decode(found[:, k]) for k, each in enumerate(self.schema.targets)])
+
+    def predict_proba(self, frame: Any) -> Any:
+        """Return the probabilities of the target's levels, in their order, or a list with those of each target."""
         if isinstance(self.target, NumericTarget):
             raise ValueError(f"The target {self.target.name!r} is a number, which is predicted without probabilities.")
         if not hasattr(self.estimator, "predict_proba"):
@@ -167,7 +176,7 @@ class TableModel:
                 f"{type(self.estimator).__name__} predicts no probabilities, because its loss does not estimate them. "
                 "Use PrivateLogisticRegression."
             )
-        return np.asarray(self.estimator.predict_proba(self.schema.encode(frame)))
+        return self.estimator.predict_proba(self.schema.encode(frame))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write schema, weights and guarantee to one JSON file, completely or not at all."""
@@ -197,10 +206,36 @@ class TableModel:
         model.estimator = estimator
         if len(model.schema.columns) != estimator.n_features_in_:
             raise ValueError("It is not a valid table model: its columns do not match its weights.")
-        target = model.schema.target
-        if target is None or (isinstance(target, Target) and len(target.levels or ()) != len(estimator.classes_)):
+        if not _fits(model.schema, estimator):
             raise ValueError("It is not a valid table model: its target does not match its weights.")
         return model
+
+
+def _declared_classes(target: Target, encoded: NDArray[Any]) -> range | None:
+    """Return the positions of declared levels, or None if the levels were read from the table."""
+    levels = target.levels
+    assert levels is not None
+    if not target.levels_from_data:
+        return range(len(levels))
+    if len(levels) > MOST_UNDECLARED_LEVELS:
+        raise TableError(
+            f"The target {target.name!r} has {len(levels)} different values. Declare target_levels if it is a "
+            "category, or target_bounds if it is a number."
+        )
+    if len(np.unique(encoded)) < 2:
+        raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
+    return None
+
+
+def _fits(schema: TableSchema, estimator: PrivateLinearModel) -> bool:
+    """Return whether a fitted estimator has the targets of a schema, and as many classes as each has levels."""
+    models = estimator.models_by_target() or [estimator]
+    if len(models) != len(schema.targets):
+        return False
+    for target, model in zip(schema.targets, models, strict=True):
+        if isinstance(target, Target) and len(target.levels or ()) != len(model.classes_):
+            return False
+    return True
 
 
 saving.register("TableModel", TableModel.from_dict)

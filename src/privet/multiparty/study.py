@@ -170,6 +170,11 @@ class Study:
             )
         if self.method not in METHODS:
             raise StudyError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.table.others:
+            raise StudyError(
+                f"Parties train a model of one target together, but the table has {len(self.table.targets)}. Name one "
+                "column, and run one study per target."
+            )
         if target is None:
             raise StudyError('The table has no target. Add target = "column" under [table].')
         if issubclass(MODELS[self.model], PrivateClassifier):

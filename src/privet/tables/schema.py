@@ -11,7 +11,7 @@ import difflib
 import math
 import tomllib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.columns import BoundedNumber, Categorical, Numeric, NumericTarget, Target, by_name, level_codes
+from privet.tables.columns import BoundedNumber, Categorical, Numeric, Target, by_name, level_codes
 from privet.tables.errors import TableError, cut, listing, show
+from privet.tables.targets import KINDS, AnyTarget, check_targets, described, pair, to_fields, toml_targets
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FEATURES: dict[str, type[Numeric | Categorical]] = {"numeric": Numeric, "categorical": Categorical}
-_TARGETS: dict[str, type[Target | NumericTarget]] = {kind.kind: kind for kind in (Target, NumericTarget)}
 _TOML_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical")
 _SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -36,6 +36,8 @@ _PARQUET = (".parquet", ".pq")
 class TableSchema:
     """What is public about a private table: its features with bounds or levels, and its target.
 
+    A table with several targets has the further ones as `others`. All of them are classes, or all are numbers.
+
     Formal guarantees
     -----------------
     `encode` maps each row to a vector of Euclidean norm at most 1, and `encode_target` maps each number to [-1, 1].
@@ -43,21 +45,25 @@ class TableSchema:
     """
 
     features: tuple[Numeric | Categorical, ...]
-    target: Target | NumericTarget | None = None
+    target: AnyTarget | None = None
+    others: tuple[AnyTarget, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "others", tuple(self.others))
         if not self.features:
             raise TableError(
                 "no feature is declared. Declare bounds (as in age=0:120) or levels (as in sex=female,male) for at "
                 "least one column."
             )
-        names = by_name(self.features)
-        if self.target is not None and self.target.name in names:
-            raise TableError(
-                f"The target {self.target.name!r} is also declared as a feature. Remove one of the two declarations. "
-                "Declare the levels or bounds of a target as target_levels or target_bounds."
-            )
+        if self.others and self.target is None:
+            raise TableError("others are further targets, but the first one is missing. Declare it as the target.")
+        check_targets(self.targets, by_name(self.features))
+
+    @property
+    def targets(self) -> tuple[AnyTarget, ...]:
+        """All targets, in the order of predictions."""
+        return () if self.target is None else (self.target, *self.others)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,42 +103,47 @@ class TableSchema:
     def encode_target(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Encode the target: classes as positions among their levels, a number clipped and mapped to [-1, 1].
 
-        The levels are the declared ones, or those of `with_target_levels(frame)`.
+        The levels are the declared ones, or those of `with_target_levels(frame)`. Several targets are columns.
         """
-        target, column = self._target_in(frame)
-        return target.encode(column)
+        return self._each_target(lambda target, column: target.encode(column), frame)
 
     def true_target(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the target as predictions spell it: the levels of classes, or the numbers in the table."""
-        target, column = self._target_in(frame)
-        return target.truth(column)
+        return self._each_target(lambda target, column: target.truth(column), frame)
 
     def with_target_levels(self, frame: pd.DataFrame) -> TableSchema:
         """Return this schema, with the levels of the target read from the data unless they are declared."""
-        target, column = self._target_in(frame)
-        complete = target.completed(column)
-        return self if complete is target else replace(self, target=complete)
+        self._check_target()
+        target, *others = (each.completed(column_of(frame, each.name)) for each in self.targets)
+        complete = replace(self, target=target, others=tuple(others))
+        return self if complete == self else complete
 
-    def _target_in(self, frame: pd.DataFrame) -> tuple[Target | NumericTarget, pd.Series]:
+    def _each_target(
+        self, compute: Callable[[AnyTarget, pd.Series], NDArray[Any]], frame: pd.DataFrame
+    ) -> NDArray[Any]:
+        """Return the result for the target, or one column per target if there are several."""
+        self._check_target()
+        found = [compute(target, column_of(frame, target.name)) for target in self.targets]
+        return np.column_stack(found) if self.others else found[0]
+
+    def _check_target(self) -> None:
         if self.target is None:
             raise TableError("no target is declared. Name the column to predict as the target of the schema.")
-        return self.target, column_of(frame, self.target.name)
 
     def n_clipped(self, frame: pd.DataFrame) -> dict[str, int]:
         """Return how many values of each numeric column are clipped to its bounds, for columns with such values.
 
         These numbers are not private. They are for the owner of the table.
         """
-        declared = [column for column in (*self.features, self.target) if isinstance(column, BoundedNumber)]
+        declared = [column for column in (*self.features, *self.targets) if isinstance(column, BoundedNumber)]
         clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
         return {name: number for name, number in clipped.items() if number}
 
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
         """Return the names of the columns that are neither a feature nor the target, and are therefore ignored."""
         names = dict.fromkeys(map(str, frame.columns))
-        for column in (*self.features, self.target):
-            if column is not None:
-                names.pop(column.name, None)
+        for column in (*self.features, *self.targets):
+            names.pop(column.name, None)
         return tuple(names)
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,7 +151,8 @@ class TableSchema:
         features = []
         for feature in self.features:
             features.append({"kind": type(feature).__name__.lower(), **asdict(feature)})
-        return {"features": features, "target": self.target and {"kind": self.target.kind, **asdict(self.target)}}
+        others = {"others": [to_fields(each) for each in self.others]} if self.others else {}
+        return {"features": features, "target": self.target and to_fields(self.target), **others}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
@@ -151,7 +163,8 @@ class TableSchema:
 
         try:
             features = tuple(build(_FEATURES, feature) for feature in values["features"])
-            return cls(features, values["target"] and build(_TARGETS, values["target"]))
+            others = tuple(build(KINDS, other) for other in values.get("others", ()))
+            return cls(features, values["target"] and build(KINDS, values["target"]), others)
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"These values are not a table schema: {type(error).__name__} {error}") from error
 
@@ -163,8 +176,8 @@ class TableSchema:
     @classmethod
     def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
         """Read a schema from a section of a TOML file. ``where`` names the section in errors."""
-        features, target = _parse_toml(values, where)
-        return cls(tuple(features.values()), target)
+        features, targets = _parse_toml(values, where)
+        return cls(tuple(features.values()), targets[0] if targets else None, targets[1:])
 
     @classmethod
     def from_options(
@@ -173,32 +186,36 @@ class TableSchema:
         toml: str | Path | None = None,
         bounds: Iterable[str] = (),
         levels: Iterable[str] = (),
-        target: str | None = None,
+        target: str | Iterable[str] | None = None,
         target_bounds: str | None = None,
     ) -> TableSchema:
         """Combine a TOML file, if given, with texts such as ``age=0:120`` and ``sex=female,male``.
 
         A text overrides what the file declares for the same column. Bounds or levels of the target column describe the
-        target; ``target_bounds`` are its bounds without its name, as in ``0:5000``.
+        target; ``target_bounds`` are its bounds without its name, as in ``0:5000``. ``target`` can name several
+        columns.
         """
-        declared, chosen = ({}, None) if toml is None else _read_toml(Path(toml))
-        if target is not None and (chosen is None or chosen.name != target):
-            chosen = Target(target)
-        described: list[Numeric | Categorical] = [*map(parse_bounds, bounds), *map(parse_levels, levels)]
+        declared, chosen = ({}, ()) if toml is None else _read_toml(Path(toml))
+        if target is not None:
+            known = {each.name: each for each in chosen}
+            names = [target] if isinstance(target, str) else list(target)
+            chosen = tuple(known.get(name) or Target(name) for name in names)
+        columns: list[Numeric | Categorical] = [*map(parse_bounds, bounds), *map(parse_levels, levels)]
         if target_bounds is not None:
-            if chosen is None:
+            if not chosen:
                 raise TableError("target_bounds are given, but no target. Name the column to predict as the target.")
-            described.append(
-                Numeric(chosen.name, *_low_and_high(target_bounds, target_bounds, "low:high, as in 0:5000"))
+            if len(chosen) > 1:
+                raise TableError(
+                    f"target_bounds = {target_bounds} has no name, but there are {len(chosen)} targets. Declare the "
+                    f"bounds of each column by name, as in {chosen[0].name}={target_bounds}."
+                )
+            columns.append(
+                Numeric(chosen[0].name, *_low_and_high(target_bounds, target_bounds, "low:high, as in 0:5000"))
             )
-        options = by_name(described)
-        if chosen and chosen.name in options:
-            column = options.pop(chosen.name)
-            if isinstance(column, Numeric):
-                chosen = NumericTarget(column.name, column.low, column.high)
-            else:
-                chosen = Target(column.name, column.levels)
-        return cls(tuple((declared | options).values()), chosen)
+        options = by_name(columns)
+        targets = [described(each, options.pop(each.name)) if each.name in options else each for each in chosen]
+        features = tuple((declared | options).values())
+        return cls(features, targets[0] if targets else None, tuple(targets[1:]))
 
 
 def parse_bounds(text: str) -> Numeric:
@@ -224,8 +241,8 @@ def _low_and_high(bounds: str, text: str, form: str) -> tuple[float, float]:
         raise TableError(f"The bounds {show(text)} cannot be read. Write {form}.") from None
 
 
-def _read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], Target | NumericTarget | None]:
-    """Read the features, by name, and the target, if any, from a TOML file."""
+def _read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], tuple[AnyTarget, ...]]:
+    """Read the features, by name, and the targets, if any, from a TOML file."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -235,42 +252,17 @@ def _read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], Target | N
     return _parse_toml(values, f"The schema {path}")
 
 
-def _parse_toml(
-    values: dict[str, Any], where: str
-) -> tuple[dict[str, Numeric | Categorical], Target | NumericTarget | None]:
-    """Read the features, by name, and the target, if any, from the values of a TOML file or of a section of one."""
+def _parse_toml(values: dict[str, Any], where: str) -> tuple[dict[str, Numeric | Categorical], tuple[AnyTarget, ...]]:
+    """Read the features, by name, and the targets, if any, from the values of a TOML file or of a section of one."""
     for key in values:
         if key not in _TOML_KEYS:
             raise TableError(f"{where} has an unknown key {key!r}. The keys are {', '.join(_TOML_KEYS)}.")
     numeric, categorical = values.get("numeric", {}), values.get("categorical", {})
     if not isinstance(numeric, dict) or not isinstance(categorical, dict):
         raise TableError(f"{where}: write numeric and categorical as tables, [numeric] and [categorical].")
-    numbers = [Numeric(name, *_pair(name, name, bounds)) for name, bounds in numeric.items()]
+    numbers = [Numeric(name, *pair(name, name, bounds)) for name, bounds in numeric.items()]
     columns = by_name([*numbers, *(Categorical(name, levels) for name, levels in categorical.items())])
-    return columns, _parse_toml_target(values, where)
-
-
-def _parse_toml_target(values: dict[str, Any], where: str) -> Target | NumericTarget | None:
-    described = [key for key in ("target_levels", "target_bounds") if key in values]
-    if "target" not in values:
-        if described:
-            raise TableError(f'{where} has {described[0]} but no target. Add target = "column".')
-        return None
-    if len(described) > 1:
-        raise TableError(
-            f"{where} has both target_levels and target_bounds. Keep the levels for a category, or the bounds for a "
-            "number."
-        )
-    name = values["target"]
-    if "target_bounds" in values:
-        return NumericTarget(name, *_pair(name, "target_bounds", values["target_bounds"]))
-    return Target(name, values.get("target_levels"))
-
-
-def _pair(name: object, key: str, bounds: object) -> tuple[Any, Any]:
-    if not isinstance(bounds, list) or len(bounds) != 2:
-        raise TableError(f"Column {name!r}: the bounds {show(bounds)} are not a pair. Write {key} = [low, high].")
-    return bounds[0], bounds[1]
+    return columns, toml_targets(values, where)
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
