@@ -18,6 +18,7 @@ from privet.commands.options import (
     Ledger,
     Limit,
     LimitDelta,
+    OptionalEpsilon,
     Output,
     Verbose,
     open_ledger,
@@ -95,8 +96,15 @@ def fit(
         list[str] | None,
         typer.Option(help="Column to predict. Can be repeated: one model per column, under one guarantee."),
     ] = None,
-    epsilon: Epsilon = 1.0,
+    epsilon: OptionalEpsilon = None,
     delta: Delta = None,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(
+            help="Fix the noise instead of epsilon: its standard deviation on a sum of gradients, divided by the clip. "
+            "The guarantee states the epsilon that results. 0 trains without privacy, for comparison."
+        ),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -163,6 +171,7 @@ def fit(
         threshold=threshold,
         epsilon=epsilon,
         delta=delta,
+        noise_multiplier=noise_multiplier,
         method=method,
         alpha=alpha,
         smoothing=smoothing,

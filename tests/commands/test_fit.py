@@ -104,6 +104,30 @@ def test_a_cost_above_the_limit_is_refused_before_training(tmp_path: Path, no_no
     assert not (tmp_path / "m.json").exists()
 
 
+def test_a_noise_multiplier_takes_the_place_of_epsilon():
+    assert fit.make_estimator("auto", NUMBERS).epsilon == 1.0
+    estimator = fit.make_estimator("auto", NUMBERS, epsilon=None, noise_multiplier=0)
+    assert (estimator.epsilon, estimator.noise_multiplier) == (None, 0)
+    with pytest.raises(ValueError, match="--epsilon and --noise-multiplier cannot be given together"):
+        fit.make_estimator("auto", NUMBERS, epsilon=1.0, noise_multiplier=0)
+    for multiplier in (0, 2.0):
+        with pytest.raises(ValueError, match="--noise-multiplier is not a setting of --model sparse_regression"):
+            fit.make_estimator("sparse", NUMBERS, noise_multiplier=multiplier)
+
+
+def test_a_model_without_noise_says_so_and_is_refused_by_a_ledger(tmp_path: Path):
+    pd.DataFrame({"x": [0.1, 0.2, 0.3] * 9, "y": ["no", "yes", "yes"] * 9}).to_csv(tmp_path / "t.csv", index=False)
+    estimator = fit.make_estimator("logistic", CLASSES, noise_multiplier=0, max_iter=3)
+    printed = io.StringIO()
+    options = {"output": tmp_path / "m.json", "console": Console(file=printed)}
+    with pytest.raises(BudgetExceededError, match="no noise, and thus no differential privacy"):
+        fit.run(tmp_path / "t.csv", CLASSES, estimator, ledger=Ledger(tmp_path / "ledger"), **options)
+    assert not (tmp_path / "m.json").exists()
+    fit.run(tmp_path / "t.csv", CLASSES, estimator, **options)
+    assert printed.getvalue().startswith("No differential privacy: the noise multiplier is 0")
+    assert not TableModel.load(tmp_path / "m.json").guarantee.is_private
+
+
 def test_nothing_is_printed_if_the_target_is_not_in_the_table(tmp_path: Path):
     pd.DataFrame({"x": [0.1, 0.2], "yy": ["no", "yes"]}).to_csv(tmp_path / "t.csv", index=False)
     printed = io.StringIO()

@@ -28,8 +28,13 @@ def make_estimator(
     threshold : float or None
         For Huber regression: the error beyond which the loss is linear, in units of the target.
     **settings
-        Further parameters of the estimator. One that the estimator does not have must be None or 0.
+        Further parameters of the estimator. One that the estimator does not have must have its default. ``epsilon``
+        is 1 if neither it nor ``noise_multiplier`` is given.
     """
+    if settings.get("noise_multiplier") is None:
+        settings["epsilon"] = 1.0 if settings.get("epsilon") is None else settings["epsilon"]
+    elif settings.get("epsilon") is not None:
+        raise ValueError("--epsilon and --noise-multiplier cannot be given together. Leave one of them out.")
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:
         model = BY_TARGET[model][number is not None]
@@ -46,8 +51,8 @@ def make_estimator(
         settings["threshold"] = number.encode_distance(threshold) if number else threshold
     known = MODELS[model]().get_params()
     for name in sorted(settings.keys() - known.keys()):
-        if settings.pop(name):
-            able = [other for other, kind in MODELS.items() if name in kind().get_params()]
+        able = {other: kind().get_params()[name] for other, kind in MODELS.items() if name in kind().get_params()}
+        if settings.pop(name) not in able.values():
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(able)}.")
     return MODELS[model](**settings)

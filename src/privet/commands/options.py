@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from privet import privacy
 
 Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
+OptionalEpsilon = Annotated[float | None, typer.Option(help="Privacy budget, a positive number.", show_default="1.0")]
 Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="min(1e-6, 0.01/n)")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
@@ -24,6 +25,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of th
 
 _HINTS = {
     "clip_norm": "clip_norm is --clip-norm",
+    "noise_multiplier": "noise_multiplier is --noise-multiplier",
     "n_nonzero": "n_nonzero is --n-nonzero",
     "max_iter": "max_iter is --max-iter",
     "random_state": "random_state is --seed",

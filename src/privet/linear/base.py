@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
-from privet.linear.methods import METHODS, Method, Task, method_settings, named
+from privet.linear.methods import METHODS, Method, Task, method_settings, named, usual_budget
 from privet.linear.methods.iteration import SECRETS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
-from privet.privacy import Assumption, Budget, Guarantee, NoiseSource, enforced
+from privet.privacy import Assumption, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
 from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
@@ -28,7 +29,8 @@ from privet.solvers import Problem, Release
 _norm = partial(within, least=SMALLEST_NORM, most=LARGEST_NORM)
 _size = partial(within, least=1e-100, most=1e100)
 
-# How each parameter of a linear estimator is checked. The value is given with its name.
+# How each parameter of a linear estimator is checked. The value is given with its name. A parameter whose default is
+# None may be None, which leaves the choice to the estimator.
 PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "epsilon": positive,
     "delta": lambda _, value: delta_value(value),
@@ -42,14 +44,11 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "threshold": _size,
     "hinge_width": positive,
     "secret": partial(choice, choices=SECRETS),
+    "noise_multiplier": nonnegative,
     "n_nonzero": count,
     "max_iter": count,
     "random_state": whole,
 }
-# Parameters that may be None, which leaves the choice to the estimator.
-OPTIONAL = frozenset(
-    {"delta", "entry_bound", "clip_norm", "threshold", "secret", "n_nonzero", "max_iter", "random_state"}
-)
 
 
 @dataclass(frozen=True)
@@ -149,12 +148,23 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
 
     def _check_settings(self) -> None:
         """Raise ValueError for an impossible setting, before the data is touched."""
-        settings = vars(self)
-        for name, check in PARAMETERS.items():
-            if name in settings and (settings[name] is not None or name not in OPTIONAL):
-                check(name, settings[name])
+        has_noise = self._is_set("noise_multiplier")
+        if has_noise and self._is_set("epsilon") and self.epsilon is not None:
+            raise ValueError(
+                f"epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r} cannot be given together, "
+                "because each determines the other. Leave one of them out."
+            )
+        for name, parameter in signature(type(self)).parameters.items():
+            value, may_be_none = getattr(self, name), parameter.default is None or (has_noise and name == "epsilon")
+            if name in PARAMETERS and not (value is None and may_be_none):
+                PARAMETERS[name](name, value)
         # What auto will choose depends on the number of classes. With several classes fewer settings are refused.
         self._choose_method(is_pure=self.delta == 0, has_one_score=self.method != "auto")
+
+    def _is_set(self, setting: str) -> bool:
+        """Return whether the estimator has a setting whose value is not the default."""
+        parameter = signature(type(self)).parameters.get(setting)
+        return parameter is not None and bool(getattr(self, setting) != parameter.default)
 
     def _choose_method(self, *, is_pure: bool, has_one_score: bool = True) -> tuple[Method, str]:
         """Return the method to run and the reason for it. Raise ValueError if the settings do not fit it."""
@@ -163,6 +173,8 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
         for name, each in self.offered_methods().items():
             if (each.is_pure or not is_pure) and (has_one_score or not each.needs_one_score):
                 able[name] = each
+                if self._is_set("noise_multiplier") and "noise_multiplier" not in each.uses:
+                    continue
                 if each.auto_rank is not None and (best is None or each.auto_rank < (best.auto_rank or 0)):
                     best = each
         is_auto = self.method == "auto"
@@ -170,7 +182,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
         if method is None:
             raise ValueError(self._why_not_offered(list(able.values()), is_pure))
         for setting in method_settings():
-            if getattr(self, setting, None) and setting not in method.uses:
+            if self._is_set(setting) and setting not in method.uses:
                 raise ValueError(self._why_unused(method, setting, list(able.values())))
         return method, method.auto_reason if is_auto else "asked for"
 
@@ -222,11 +234,14 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
     def _train(self, X: Any, targets: Targets, public_records: tuple[Any, ...] | None) -> Release:
         """Choose a method and run it. Keep the guarantee, and return the weights, features first."""
         rows = self._bounded_rows(X, self._intercept_column())
-        budget = Budget(self.epsilon, default_delta(rows.n) if self.delta is None else self.delta)
+        delta = default_delta(rows.n) if self.delta is None else self.delta
+        noise = NoiseMultiplier(self.noise_multiplier, delta) if self._is_set("noise_multiplier") else None
+        budget = Budget(self.epsilon, delta) if noise is None else usual_budget(noise, 1 + len(targets.others))
         problem = Problem(targets.objective, L2(self.alpha), rows, targets.values)
         method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}{self._purpose}"
+        purpose += "" if noise is None else f" noise {noise.multiplier!r}"
         with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
@@ -234,6 +249,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
                 NoiseSource(self.random_state, purpose=purpose),
                 scale=targets.scale,
                 worth=targets.worth,
+                noise=noise,
                 others=tuple(replace(problem, targets=values) for values in targets.others),
                 max_iter=self.max_iter,
                 progress=progress,

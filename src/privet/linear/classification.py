@@ -126,8 +126,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        Privacy budget, above zero.
+    epsilon : float or None, default=1.0
+        Privacy budget, above zero. It has no effect if ``noise_multiplier`` is given, and may then be None.
     delta : float or None, default=None
         None means min(1e-6, 0.01/n); 0 asks for pure epsilon.
     method : str, default="auto"
@@ -155,6 +155,11 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         What ``iteration`` keeps secret besides all iterates but the last, and what its accounting makes use of: the
         order of the records; after how many of the steps it stops; or how many it skips. See docs/last_iterate.md for
         when each of them is worth it.
+    noise_multiplier : float or None, default=None
+        Noise in place of ``epsilon`` (methods ``gradient``, ``iteration`` and ``random_round``): the standard deviation
+        of the noise on a sum of gradients, divided by ``clip_norm``. ``guarantee_`` states the epsilon that results.
+        The noisy mean of the rows gets the share of the noise that it has for a budget. 0 adds no noise, for
+        comparisons, and ``guarantee_`` then says that there is no privacy.
     max_iter : int or None, default=None
         Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``; with a secret stop or skip
         there is one pass, and this is its number of batches). None chooses it from n, the number of weights and the
@@ -207,6 +212,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        noise_multiplier: float | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
@@ -222,6 +228,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
@@ -238,8 +245,8 @@ class PrivateLinearSVC(PrivateClassifier):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, max_iter, \
-classes, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, \
+noise_multiplier, max_iter, classes, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -281,6 +288,7 @@ classes, random_state, verbose
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        noise_multiplier: float | None = None,
         hinge_width: float = 0.5,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
@@ -297,6 +305,7 @@ classes, random_state, verbose
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.noise_multiplier = noise_multiplier
         self.hinge_width = hinge_width
         self.max_iter = max_iter
         self.classes = classes

@@ -65,7 +65,8 @@ class PrivateRidge(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, \
+random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -114,6 +115,7 @@ class PrivateRidge(PrivateRegressor):
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         verbose: int = 0,
@@ -129,6 +131,7 @@ class PrivateRidge(PrivateRegressor):
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
@@ -142,7 +145,8 @@ class PrivateHuberRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, \
+random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -186,6 +190,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         verbose: int = 0,
@@ -202,6 +207,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from privet.plans.base import Plan
-from privet.privacy import Budget, Guarantee, NoiseSource
+from privet.privacy import Budget, Guarantee, NoiseMultiplier, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.gaussian import shared_budget
+from privet.privacy.budget import BudgetOrNoise
 from privet.solvers import Problem, Progress, Release, Run
 from privet.solvers.knowledge_transfer import PublicFeatures
 
@@ -25,7 +26,8 @@ class Task:
     problem : Problem
         Loss, regulariser, bounded rows and targets.
     budget : Budget
-        The budget of all tasks together.
+        The budget of all tasks together. If a noise multiplier is given instead, what such noise usually costs: see
+        :func:`usual_budget`. Methods choose their defaults by it.
     source : NoiseSource
     scale : float
         Public scale of the scores: 1 for classes, the bound on the target for numbers.
@@ -40,6 +42,8 @@ class Task:
         Rows without targets that need no protection, for sparse models.
     n_nonzero, entry_bound
         Sparse models only: how many features keep a weight, and the bound on the absolute value of an entry.
+    noise : NoiseMultiplier or None
+        Noise that is given instead of a budget.
     others, other_public : tuple of Problem
         The same problem with the targets of further tasks, and the public records of these.
     progress : callable or None
@@ -60,10 +64,16 @@ class Task:
     public_rows: PublicFeatures | None = None
     n_nonzero: int = 0
     entry_bound: float = math.inf
+    noise: NoiseMultiplier | None = None
     others: tuple[Problem, ...] = ()
     other_public: tuple[Problem, ...] = ()
     progress: Progress | None = None
     before_training: Callable[[Guarantee], None] | None = None
+
+    @property
+    def noise_or_budget(self) -> BudgetOrNoise:
+        """What a plan is made for: the given noise, or else the budget. Only methods that use the former ask for it."""
+        return self.budget if self.noise is None else self.noise
 
     @property
     def tasks(self) -> int:
@@ -129,8 +139,8 @@ class Method:
     is_pure : bool
         Whether the method offers pure epsilon (delta = 0).
     uses : tuple of str
-        Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``.
-        Estimators refuse the others.
+        Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``,
+        ``noise_multiplier``. Estimators refuse the others.
     needs_bound : bool
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool
@@ -158,6 +168,18 @@ class Method:
 
 
 METHODS: dict[str, Method] = {}
+_USUAL_STEPS, _LARGEST_MU = 50, 100.0
+
+
+def usual_budget(noise: NoiseMultiplier, tasks: int = 1) -> Budget:
+    """Return what 50 full-batch steps per task would cost with this noise, and at most a mu of 100, if it is tiny or 0.
+
+    A method chooses its number of steps by the budget. The cost of given noise depends on that number in turn.
+    """
+    assert noise.delta is not None
+    mu = 2 * math.sqrt(_USUAL_STEPS * tasks)
+    mu = mu / noise.multiplier if noise.multiplier * _LARGEST_MU > mu else _LARGEST_MU
+    return Budget(gdp_epsilon(mu, noise.delta), noise.delta)
 
 
 def method_settings() -> list[str]:

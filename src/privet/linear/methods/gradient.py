@@ -26,7 +26,7 @@ _FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and 
 @method(
     "gradient",
     summary="the gradient in every step, on rows centred at a noisy mean",
-    uses=("clip_norm", "smoothing"),
+    uses=("clip_norm", "smoothing", "noise_multiplier"),
     auto_rank=1,
     auto_reason="delta > 0, and noise in early steps is corrected by later steps, unlike noise on the result",
 )
@@ -39,11 +39,11 @@ def train(task: Task) -> Release:
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm, "tasks": task.tasks}
     plan: CentredPlan | GradientPlan
     if rows.intercept:
-        plan = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
+        plan = CentredPlan.for_budget(task.noise_or_budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         solver: Callable[..., Release] = centred_gradient_descent
         noise_std = plan.gradients.noise_std
     else:
-        plan = GradientPlan.for_budget(task.budget, sampler=FullBatch(), **fields)
+        plan = GradientPlan.for_budget(task.noise_or_budget, sampler=FullBatch(), **fields)
         solver, noise_std = noisy_gradient_descent, plan.noise_std
     longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
     step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
@@ -87,4 +87,5 @@ def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) ->
     Each of ``steps`` noises has standard deviation ``noise_std`` per coordinate, and is multiplied by the step size and
     by the norm of a row.
     """
-    return TOLERATED_SCORE_NOISE * scale / (noise_std * math.sqrt(steps) * row_norm)
+    noise = noise_std * math.sqrt(steps) * row_norm
+    return TOLERATED_SCORE_NOISE * scale / noise if noise else math.inf

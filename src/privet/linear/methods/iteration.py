@@ -30,7 +30,7 @@ _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall t
     "iteration",
     summary="the gradient of each batch; records are shuffled into batches once, and only the weights after the last "
     "step are released",
-    uses=("clip_norm", "secret"),
+    uses=("clip_norm", "secret", "noise_multiplier"),
     uses_public=True,
 )
 def train(task: Task) -> Release:
@@ -50,10 +50,12 @@ def train(task: Task) -> Release:
     fields: dict[str, Any] = {"sampler": order, "clip_norm": clip_norm, "tasks": task.tasks}
     fields |= {"release": "last", "descent": descent}
     if rows.intercept:
-        centred = CentredPlan.for_budget(task.budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
+        centred = CentredPlan.for_budget(
+            task.noise_or_budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields
+        )
         release, plan = task.solve(centred_gradient_descent, centred), centred.gradients
     else:
-        plan = GradientPlan.for_budget(task.budget, **fields)
+        plan = GradientPlan.for_budget(task.noise_or_budget, **fields)
         release = task.solve(projected_sgd, plan)
     return replace(release, trace={**release.trace, "remark": _amplification(plan, rows.n)})
 
@@ -74,6 +76,8 @@ def _clip(task: Task) -> float:
 
 def _amplification(plan: GradientPlan, n: int) -> str:
     """Return how much noise hiding the iterates saved, and whether a descent that releases them would do better."""
+    if not plan.has_noise:
+        return ""
     hidden = plan.event.unsampled(plan.adjacency).mu / math.sqrt(plan.tasks)  # of one run
     shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
     # As many full-batch steps with the same noise on the mean: their composition costs the square root of their number.

@@ -26,7 +26,7 @@ _NOISE = 2.0  # noise multiplier of a step: with less, sampling hardly amplifies
 @method(
     "random_round",
     summary="the gradient of a small random batch in every step; the number of steps is random",
-    uses=("clip_norm",),
+    uses=("clip_norm", "noise_multiplier"),
 )
 def train(task: Task) -> Release:
     """Take a random number of noisy steps on random batches, at most ``max_iter``.
@@ -40,7 +40,7 @@ def train(task: Task) -> Release:
     steps = task.max_iter or random_round_steps(noise_per_step, task.worth)
     size = batch_size(rows.n, mu, steps)
     plan = GradientPlan.for_budget(
-        task.budget, sampler=FixedSize(size, rows.n), steps=steps, clip_norm=clip_norm, tasks=task.tasks
+        task.noise_or_budget, sampler=FixedSize(size, rows.n), steps=steps, clip_norm=clip_norm, tasks=task.tasks
     )
     release = task.solve(random_round, plan, step_size=late_stop(problem.smoothness, steps))
     remark = f"at most {steps} steps on batches of {size}"
