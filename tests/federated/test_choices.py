@@ -112,11 +112,11 @@ def test_an_update_equals_that_of_torch_sgd_with_denoised_gradients(clients, opt
 def test_clients_that_are_trained_together_are_denoised_separately(kind, clients, softmax):
     model = convolution() if kind == "convolution" else softmax
     fleet = [tuple(part[:5] for part in clients[i]) for i in range(20)] if "few" in kind else clients
-    local = LocalTraining(0.5, batch_size=2, epochs=1, denoiser=LaplacianSmoothing(2.0), order="OWHI", momentum=0.5)
+    local = LocalTraining(0.5, batch_size=2, steps=4, denoiser=LaplacianSmoothing(2.0), order="OWHI", momentum=0.5)
     alone, together = (
         run(model, fleet, local, noise_multiplier=0.01, engine=each).weights for each in ("sequential", "batched")
     )
-    rough = LocalTraining(0.5, batch_size=2, epochs=1, momentum=0.5)
+    rough = LocalTraining(0.5, batch_size=2, steps=4, momentum=0.5)
     other = run(model, fleet, rough, noise_multiplier=0.01, engine="sequential").weights
     for name, layer in alone.items():
         assert np.allclose(layer, together[name], atol=1e-5)
