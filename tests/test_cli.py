@@ -189,6 +189,8 @@ def billed(folder: Path) -> Path:
         ("--target-bounds", "0:6000", "--model", "huber", "--threshold", 600, "--delta", 0),
         ("--target-bounds", "0:6000", "--model", "sparse", "--n-nonzero", 2),
         ("--target-bounds", "0:6000", "--model", "huber", "--method", "objective", "--alpha", 0.01),
+        ("--target-bounds", "0:6000", "--model", "absolute", "--corner-width", 300, "--method", "random_round"),
+        ("--target-bounds", "0:6000", "--method", "iteration", "--secret", "order"),
     ],
 )
 def test_fit_then_predict_a_number(privet: PreloadedCommandLine, billed: Path, options: tuple[object, ...]) -> None:
@@ -205,6 +207,18 @@ def test_fit_then_predict_a_number(privet: PreloadedCommandLine, billed: Path, o
     assert error < 200  # 760 from the median; the noise in the table alone makes 78
     assert f"mean absolute error {error:.6g} (always predicting the median:" in predicted.stderr
     assert "not private" in predicted.stderr
+
+
+def test_public_records_are_learned_from_and_named_in_the_guarantee(
+    privet: PreloadedCommandLine, billed: Path, refusal: Refusal
+) -> None:
+    (billed / "known.csv").write_text((billed / "data.csv").read_text())
+    fit = ("fit", "data.csv", *COST, "--target-bounds", "0:6000", "--method", "iteration", "--public", "known.csv")
+    fitted = privet(*fit, "-o", "m.json", cwd=billed)
+    assert fitted.returncode == 0, fitted.stderr
+    assert "Assumed:  the 1000 public records need no protection" in fitted.stdout
+    bills().drop(columns="sex").to_csv(billed / "known.csv", index=False)
+    assert "The table of public records does not fit: The table has no column 'sex'" in refusal(*fit)
 
 
 def test_a_schema_file_describes_a_number(privet: PreloadedCommandLine, billed: Path) -> None:
@@ -379,10 +393,10 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT, "--model", "sparse", "--n-nonzero", 0), "n_nonzero is --n-nonzero"),
         ((*FIT, "--model", "sparse", "--smoothing", 2), "--smoothing is not a setting of --model sparse_logistic"),
         ((*FIT, "--model", "sparse", "--method", "knowledge_transfer"), "learns from public rows"),
-        ((*FIT, "--threshold", 1), "--threshold requires --model huber, but the model is logistic"),
+        ((*FIT, "--threshold", 1), "--threshold is not a setting of --model logistic. Leave it out, or use huber"),
         (
             (*FIT, "--target-bounds", "0:1", "--threshold", 1),
-            "--threshold requires --model huber, but the model is ridge",
+            "--threshold is not a setting of --model ridge. Leave it out, or use huber",
         ),
         ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", 0), "threshold must be positive, got 0"),
         ((*FIT, "--target-bounds", "0:1", "--model", "huber", "--threshold", "nan"), "threshold must be finite"),
@@ -390,6 +404,11 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT, "--target-bounds", "0:1", "--model", "svm"), "PrivateLinearSVC predicts classes"),
         ((*FIT_AGE, "--method", "objective"), "needs a loss with bounded gradients"),
         ((*FIT_AGE, "--method", "magic"), "method must be"),
+        ((*FIT_AGE, "--method", "iteration", "--secret", "sauce"), "secret must be one of 'order', 'stop', 'skip'"),
+        ((*FIT_AGE, "--secret", "stop"), "method='gradient' does not use secret (got 'stop')"),
+        ((*FIT_AGE, "--public", "data.csv"), "does not learn from public data. Use method='iteration'"),
+        ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "There is no file none.csv"),
+        ((*FIT, "--model", "svm", "--loss", "square"), "loss must be one of 'parabola', 'gaussian', got 'square'"),
         ((*FIT_AGE, "--clip-norm", 0), "clip_norm is --clip-norm"),
         ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),
         ((*FIT, "--target-bounds", "0:1"), "'visited'"),  # its cells are words

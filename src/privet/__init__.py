@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         tables,
     )
     from privet.linear import (
+        PrivateAbsoluteRegressor,
         PrivateHuberRegressor,
         PrivateLinearSVC,
         PrivateLogisticRegression,
@@ -43,6 +44,7 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "NoiseSource",
+    "PrivateAbsoluteRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",

@@ -135,9 +135,24 @@ def fit(
         str | None,
         typer.Option(help="For --method iteration: what else stays secret, one of order, stop, skip."),
     ] = None,
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table of records that need no protection, with the same columns, for methods that learn from them: "
+            "iteration, or knowledge_transfer for sparse models, which does not use their target."
+        ),
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="For --model huber: the error beyond which the loss is linear, in units of the target."),
+    ] = None,
+    corner_width: Annotated[
+        float | None,
+        typer.Option(help="For --model absolute: the error up to which the loss is smooth, in units of the target."),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="For --model svm: how the corner of the hinge is smoothed, parabola or gaussian."),
     ] = None,
     n_nonzero: Annotated[
         int | None,
@@ -169,6 +184,8 @@ def fit(
         model,
         described,
         threshold=threshold,
+        corner_width=corner_width,
+        loss=loss,
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
@@ -187,6 +204,7 @@ def fit(
         described,
         estimator,
         output=output,
+        public=public,
         ledger=open_ledger(ledger, limit, limit_delta),
         verbose=verbose,
         console=Console(),

@@ -463,14 +463,13 @@ def _estimators() -> list[Scenario]:
         is_loose = name == "PrivateLogisticRegression"
         share, why = {
             "iteration": (0.29, "the place of the record is random, and the claim is that of the worst place"),
-            "random_round": (0.6, ""),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))
         parts = _estimator(
             kind, method, pair, epsilon=budget.epsilon, delta=budget.delta, fit_intercept=False, **settings
         )
-        runs = {"iteration": 800, "random_round": 200}.get(method, 400)
+        runs = 800 if method == "iteration" else 400
         found.append(Scenario(about, " ".join(about), *parts, share, why, runs))
     return found
 
@@ -480,6 +479,7 @@ _KINDS = (
     privet.PrivateLinearSVC,
     privet.PrivateRidge,
     privet.PrivateHuberRegressor,
+    privet.PrivateAbsoluteRegressor,
 )
 
 
@@ -529,7 +529,7 @@ def _secrets() -> list[Scenario]:
     found = []
     for secret in SECRETS:
         parts = _estimator(kind, "iteration", flip, secret=secret, max_iter=3, alpha=1.0, **common)
-        found.append(Scenario((name, "iteration"), f"{name} iteration, secret {secret}", *parts, 0.1, why, runs=40))
+        found.append(Scenario((name, "iteration"), f"{name} iteration, secret {secret}", *parts, 0.1, why, runs=100))
     return found
 
 

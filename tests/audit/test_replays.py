@@ -32,6 +32,7 @@ ESTIMATORS = {
     privet.PrivateLinearSVC: {"classes": (0, 1)},
     privet.PrivateRidge: {"target_bound": 1.0},
     privet.PrivateHuberRegressor: {"target_bound": 1.0},
+    privet.PrivateAbsoluteRegressor: {"target_bound": 1.0},
     privet.PrivateSparseLogisticRegression: {"classes": (0, 1), "n_nonzero": 1},
     privet.PrivateSparseRegression: {"target_bound": 1.0, "n_nonzero": 1},
 }

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from privet.commands import fit
 from privet.linear import (
+    PrivateAbsoluteRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -32,6 +33,7 @@ NUMBERS = TableSchema((Numeric("x", 0, 1),), NumericTarget("y", -100, 300))
         ("auto", NUMBERS, PrivateRidge),
         ("ridge", NUMBERS, PrivateRidge),
         ("huber", NUMBERS, PrivateHuberRegressor),
+        ("absolute", NUMBERS, PrivateAbsoluteRegressor),
     ],
 )
 def test_each_model_name_gives_its_estimator_with_the_given_settings(model, schema, kind):
@@ -59,6 +61,20 @@ def test_auto_chooses_a_classifier_if_no_target_is_declared():
     assert type(fit.make_estimator("auto", TableSchema(CLASSES.features))) is PrivateLogisticRegression
 
 
+def test_the_width_of_a_corner_is_in_the_units_of_the_target():
+    assert fit.make_estimator("absolute", NUMBERS, corner_width=50.0).corner_width == 0.25  # of half the width, 200
+    assert fit.make_estimator("absolute", NUMBERS, corner_width=None).corner_width is None
+    with pytest.raises(ValueError, match=r"--corner-width is not a setting of --model huber\. .* use absolute"):
+        fit.make_estimator("huber", NUMBERS, corner_width=1.0)
+
+
+def test_the_smoothing_of_a_hinge_is_that_asked_for():
+    assert fit.make_estimator("svm", CLASSES, loss="gaussian").loss == "gaussian"
+    assert fit.make_estimator("svm", CLASSES, loss=None).loss == "parabola"
+    with pytest.raises(ValueError, match=r"--loss is not a setting of --model logistic\. .* use svm"):
+        fit.make_estimator("logistic", CLASSES, loss="gaussian")
+
+
 def test_the_threshold_is_in_the_units_of_the_target():
     assert fit.make_estimator("huber", NUMBERS, threshold=50.0).threshold == 0.25  # of half the width, 200
     assert fit.make_estimator("huber", NUMBERS).threshold is None
@@ -69,8 +85,8 @@ def test_the_threshold_is_in_the_units_of_the_target():
     [
         ("forest", None, "--model must be one of auto, sparse, logistic, .*, got 'forest'"),
         ("", None, "--model must be"),
-        ("ridge", 1.0, "--threshold requires --model huber, but the model is ridge"),
-        ("auto", 1.0, "--threshold requires --model huber, but the model is ridge"),
+        ("ridge", 1.0, "--threshold is not a setting of --model ridge. Leave it out, or use huber"),
+        ("auto", 1.0, "--threshold is not a setting of --model ridge. Leave it out, or use huber"),
         ("huber", 0.0, "threshold must be positive"),
         ("huber", -3.0, "threshold must be positive, got -3.0"),
         ("huber", float("inf"), "threshold must be finite"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privet import (
+    PrivateAbsoluteRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -21,6 +22,7 @@ from privet.linear.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
 ESTIMATORS = [
+    PrivateAbsoluteRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,

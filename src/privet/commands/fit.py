@@ -12,10 +12,11 @@ from privet.linear.base import PrivateLinearModel
 from privet.privacy import Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_table
 
+DISTANCES = ("threshold", "corner_width")
+"""Settings that are errors of a prediction, in units of the target."""
 
-def make_estimator(
-    model: str, schema: TableSchema, *, threshold: float | None = None, **settings: Any
-) -> PrivateLinearModel:
+
+def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateLinearModel:
     """Return an untrained estimator for a table.
 
     Parameters
@@ -25,11 +26,10 @@ def make_estimator(
         and another one for numbers.
     schema : TableSchema
         The description of the table.
-    threshold : float or None
-        For Huber regression: the error beyond which the loss is linear, in units of the target.
     **settings
-        Further parameters of the estimator. One that the estimator does not have must have its default. ``epsilon``
-        is 1 if neither it nor ``noise_multiplier`` is given.
+        Parameters of the estimator. None leaves the default of the estimator. One that the estimator does not have must
+        have its default. Those in ``DISTANCES`` are in units of the target. ``epsilon`` is 1 if neither it nor
+        ``noise_multiplier`` is given.
     """
     if settings.get("noise_multiplier") is None:
         settings["epsilon"] = 1.0 if settings.get("epsilon") is None else settings["epsilon"]
@@ -40,21 +40,21 @@ def make_estimator(
         model = BY_TARGET[model][number is not None]
     if model not in MODELS:
         raise ValueError(f"--model must be one of {', '.join([*BY_TARGET, *MODELS])}, got {model!r}.")
-    if threshold is not None:
-        if model != "huber":
-            raise ValueError(f"--threshold requires --model huber, but the model is {model}.")
-        positive("threshold", threshold)
-        if len({each.half_width for each in schema.targets if isinstance(each, NumericTarget)}) > 1:
-            raise ValueError(
-                "--threshold is in units of the target, but the targets have different bounds. Leave it out."
-            )
-        settings["threshold"] = number.encode_distance(threshold) if number else threshold
     known = MODELS[model]().get_params()
-    for name in sorted(settings.keys() - known.keys()):
+    for name, value in tuple(settings.items()):
+        option = f"--{name.replace('_', '-')}"
         able = {other: kind().get_params()[name] for other, kind in MODELS.items() if name in kind().get_params()}
-        if settings.pop(name) not in able.values():
-            option = f"--{name.replace('_', '-')}"
+        if value is None or (name not in known and value in able.values()):
+            del settings[name]
+        elif name not in known:
             raise ValueError(f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(able)}.")
+        elif name in DISTANCES:
+            positive(name, value)
+            if len({each.half_width for each in schema.targets if isinstance(each, NumericTarget)}) > 1:
+                raise ValueError(
+                    f"{option} is in units of the target, but the targets have different bounds. Leave it out."
+                )
+            settings[name] = number.encode_distance(value) if number else value
     return MODELS[model](**settings)
 
 
@@ -64,6 +64,7 @@ def run(
     estimator: PrivateLinearModel,
     *,
     output: Path,
+    public: Path | None = None,
     ledger: Ledger | None = None,
     verbose: bool = False,
     console: Console,
@@ -77,8 +78,8 @@ def run(
         raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
     check_writable(output)
-    frame = read_table(data)
-    model.fit(frame, before_training=None if ledger is None else ledger.check)
+    frame, known = read_table(data), None if public is None else read_table(public)
+    model.fit(frame, before_training=None if ledger is None else ledger.check, public=known)
     if ignored := schema.undeclared(frame):
         console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False, markup=False)
     if ledger is not None:

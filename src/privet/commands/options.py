@@ -26,6 +26,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of th
 _HINTS = {
     "clip_norm": "clip_norm is --clip-norm",
     "noise_multiplier": "noise_multiplier is --noise-multiplier",
+    "corner_width": "corner_width is --corner-width",
     "n_nonzero": "n_nonzero is --n-nonzero",
     "max_iter": "max_iter is --max-iter",
     "random_state": "random_state is --seed",

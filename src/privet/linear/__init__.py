@@ -5,7 +5,7 @@ An estimator checks its settings and data, and runs one of the methods in :mod:`
 
 from privet.linear.classification import PrivateLinearSVC, PrivateLogisticRegression
 from privet.linear.models import BY_TARGET, MODELS
-from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
+from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.table_model import TableModel
 from privet.saving import load
@@ -13,6 +13,7 @@ from privet.saving import load
 __all__ = [
     "BY_TARGET",
     "MODELS",
+    "PrivateAbsoluteRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",

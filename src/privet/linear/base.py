@@ -43,6 +43,7 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "clip_norm": _size,
     "threshold": _size,
     "hinge_width": positive,
+    "corner_width": _size,
     "secret": partial(choice, choices=SECRETS),
     "noise_multiplier": nonnegative,
     "n_nonzero": count,

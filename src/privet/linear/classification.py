@@ -9,9 +9,10 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from privet.checks import choice
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
-from privet.objectives import GeneralisedLinear, Logistic, Multinomial, SmoothedHinge
+from privet.objectives import GaussianHinge, GeneralisedLinear, Logistic, Multinomial, SmoothedHinge
 from privet.privacy import assumed, enforced
 
 
@@ -238,6 +239,10 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         return Logistic() if n_classes == 2 else Multinomial(n_classes)
 
 
+HINGES: dict[str, type[SmoothedHinge | GaussianHinge]] = {"parabola": SmoothedHinge, "gaussian": GaussianHinge}
+"""The losses of :class:`PrivateLinearSVC`."""
+
+
 class PrivateLinearSVC(PrivateClassifier):
     """Linear support vector machine for two classes, with differential privacy for each record (replace-one).
 
@@ -251,9 +256,12 @@ noise_multiplier, max_iter, classes, random_state, verbose
     method : str, default="auto"
         {methods}
         ``auto`` chooses one of them from public numbers alone.
+    loss : {"parabola", "gaussian"}, default="parabola"
+        How the corner of the hinge at a margin of 1 is smoothed: by a parabola (Chaudhuri, Monteleoni and Sarwate,
+        "Differentially Private Empirical Risk Minimization"), or by convolving the hinge with a Gaussian ("Privacy
+        Amplification by Iteration", section 5.5).
     hinge_width : float, default=0.5
-        Half the width of the parabola that smooths the corner of the hinge at a margin of 1 (Chaudhuri, Monteleoni and
-        Sarwate, "Differentially Private Empirical Risk Minimization"). A wider parabola is smoother, which allows
+        Half the width of the parabola, or the standard deviation of the Gaussian. A wider one is smoother, which allows
         longer steps.
 
     Attributes
@@ -289,6 +297,7 @@ noise_multiplier, max_iter, classes, random_state, verbose
         clip_norm: float | None = None,
         secret: str | None = None,
         noise_multiplier: float | None = None,
+        loss: str = "parabola",
         hinge_width: float = 0.5,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
@@ -306,15 +315,20 @@ noise_multiplier, max_iter, classes, random_state, verbose
         self.clip_norm = clip_norm
         self.secret = secret
         self.noise_multiplier = noise_multiplier
+        self.loss = loss
         self.hinge_width = hinge_width
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
         self.verbose = verbose
 
+    def _check_settings(self) -> None:
+        choice("loss", self.loss, HINGES)
+        super()._check_settings()
+
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         super()._objective(n_classes)
-        return SmoothedHinge(self.hinge_width)
+        return HINGES[self.loss](self.hinge_width)
 
 
 def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateLinearSVC, PrivateLogisticRegression
-from privet.linear.regression import PrivateHuberRegressor, PrivateRidge
+from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 
 MODELS: dict[str, type[PrivateLinearModel]] = {
@@ -10,6 +10,7 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
     "svm": PrivateLinearSVC,
     "ridge": PrivateRidge,
     "huber": PrivateHuberRegressor,
+    "absolute": PrivateAbsoluteRegressor,
     "sparse_logistic": PrivateSparseLogisticRegression,
     "sparse_regression": PrivateSparseRegression,
 }

@@ -1,4 +1,4 @@
-"""Private linear regression: least squares with clipped gradients, and the Huber loss."""
+"""Private linear regression: least squares with clipped gradients, the Huber loss and the absolute error."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
-from privet.objectives import GeneralisedLinear, Huber, Squared
+from privet.objectives import GaussianAbsolute, GeneralisedLinear, Huber, Squared
 from privet.privacy import enforced
 
 
@@ -214,3 +214,87 @@ random_state, verbose
 
     def _objective(self) -> GeneralisedLinear:
         return Huber.for_targets(self.target_bound, self.threshold)
+
+
+class PrivateAbsoluteRegressor(PrivateRegressor):
+    """Linear regression with the absolute error and differential privacy for each record, under replace-one adjacency.
+
+    Minimises the mean absolute error plus an l2 penalty over rows scaled into a public ball, which predicts medians.
+    The corner of the absolute error is smoothed by convolving it with a Gaussian ("Privacy Amplification by Iteration",
+    section 5.5), and the gradient of a record is bounded without clipping.
+
+    Parameters
+    ----------
+    epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, random_state, \
+verbose
+        As for :class:`~privet.linear.PrivateLogisticRegression`.
+    method : str, default="auto"
+        {methods}
+        ``auto`` chooses one of them from public numbers alone.
+    alpha : float, default=1e-4
+        Strength of the l2 penalty (alpha/2) ||w||^2. The loss is ``1.25 * corner_width`` times the absolute error, so
+        that its curvature is at most 1, as that of the squared error, and ``alpha`` counts as much as there.
+    target_bound : float, default=1.0
+        Public bound on the absolute value of the target, as for :class:`PrivateRidge`.
+    corner_width : float or None, default=None
+        Standard deviation of the Gaussian, in units of the target. Errors of this size and less count about
+        quadratically. None means a tenth of ``target_bound``. A larger value allows longer steps.
+    clip_norm, max_iter
+        As for :class:`PrivateRidge`.
+
+    Attributes
+    ----------
+    coef_, intercept_, guarantee_, method_, method_reason_, n_iter_
+        As for :class:`PrivateRidge`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from privet import PrivateAbsoluteRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = PrivateAbsoluteRegressor(epsilon=2.0, feature_norm=0.2, target_bound=175).fit(X, y - 175)
+    >>> model.guarantee_.epsilon <= 2.0
+    True
+    """
+
+    _loss = GaussianAbsolute
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        method: str = "auto",
+        alpha: float = 1e-4,
+        feature_norm: float = 1.0,
+        target_bound: float = 1.0,
+        corner_width: float | None = None,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 0.5,
+        smoothing: float = 0.0,
+        clip_norm: float | None = None,
+        secret: str | None = None,
+        noise_multiplier: float | None = None,
+        max_iter: int | None = None,
+        random_state: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.alpha = alpha
+        self.feature_norm = feature_norm
+        self.target_bound = target_bound
+        self.corner_width = corner_width
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.smoothing = smoothing
+        self.clip_norm = clip_norm
+        self.secret = secret
+        self.noise_multiplier = noise_multiplier
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _objective(self) -> GeneralisedLinear:
+        return GaussianAbsolute.for_targets(self.target_bound, self.corner_width)

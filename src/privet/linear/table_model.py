@@ -36,7 +36,8 @@ class TableModel:
         The settings of the estimator; a copy of it is trained. Settings are in the units of the mapped table:
         ``feature_norm`` must be 1, the norm to which the schema scales rows, and the ``target_bound`` of a regressor
         must be 1. The ``entry_bound`` of a sparse model may be None for the largest entry that an encoded row can
-        have. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` refers to a target in [-1, 1]: use
+        have. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` and the ``corner_width`` of
+        :class:`~privet.PrivateAbsoluteRegressor` refer to a target in [-1, 1]: use
         ``NumericTarget.encode_distance``.
 
     Attributes
@@ -105,14 +106,24 @@ class TableModel:
             raise ValueError(f"The target {self.target.name!r} is a number, so it has bounds instead of levels.")
         return levels
 
-    def fit(self, frame: Any, before_training: Callable[[Guarantee], None] | None = None) -> "TableModel":
+    def fit(
+        self, frame: Any, before_training: Callable[[Guarantee], None] | None = None, public: Any = None
+    ) -> "TableModel":
         """Train on a DataFrame with the schema's columns and target.
 
-        ``before_training`` is called with the guarantee of the estimator before any noise is drawn, for instance
-        ``ledger.check``. If it raises an error, nothing is trained.
+        Parameters
+        ----------
+        frame : DataFrame
+        before_training : callable or None
+            Called with the guarantee of the estimator before any noise is drawn, for instance ``ledger.check``. If it
+            raises an error, nothing is trained.
+        public : DataFrame or None
+            Records that need no protection, with the same columns, for methods that learn from them. A sparse model
+            labels them itself, and does not use their target.
         """
         schema = self._declared.with_target_levels(frame)
         rows, encoded = schema.encode(frame), schema.encode_target(frame)
+        public_records = self._public_records(schema, public)
         estimator = clone(self.estimator)
         if getattr(estimator, "entry_bound", math.nan) is None:
             estimator.set_params(entry_bound=1 / schema.row_norm)  # no entry of an encoded row is larger
@@ -132,12 +143,22 @@ class TableModel:
             estimator.set_params(classes=classes if schema.others else classes[0])
         estimator.before_training = before_training
         try:
-            estimator.fit(rows, encoded)
+            estimator.fit(rows, encoded, **public_records)
         finally:
             del estimator.before_training
         estimator.guarantee_ = estimator.guarantee_.assuming(*conditions)
         self.schema, self.estimator = schema, estimator
         return self
+
+    def _public_records(self, schema: TableSchema, public: Any) -> dict[str, Any]:
+        """Return the arguments for ``fit`` that hold public records, if there are any."""
+        if public is None:
+            return {}
+        try:
+            rows = {"X_public": schema.encode(public)}
+            return rows if self.estimator._is_sparse else rows | {"y_public": schema.encode_target(public)}
+        except TableError as error:
+            raise TableError(f"The table of public records does not fit: {error}") from error
 
     def adopt(self, release: Release, *, method: str, reason: str) -> "TableModel":
         """Take over weights that were trained elsewhere on tables of this schema, together with their guarantee.

@@ -10,36 +10,45 @@ from privet.checks import positive
 from privet.objectives.glm import Floats, GeneralisedLinear
 
 _PEAK = 1 / math.sqrt(2 * math.pi)  # of the normal density
+_WIDTH_SHARE = 0.1  # the default width, as a share of the bound on targets
 
 
 class GaussianAbsolute(GeneralisedLinear):
-    """E |u + width G| of the error u = score - target, where G is a standard normal variable.
+    """slope E |u + width G| of the error u = score - target, where G is a standard normal variable.
 
-    u (2 Phi(u/width) - 1) + 2 width phi(u/width): convex, 1-Lipschitz, 2/(width sqrt(2 pi))-smooth in the score, and
-    above |u| by at most 2 width / sqrt(2 pi), at 0.
+    With slope 1 this is u (2 Phi(u/width) - 1) + 2 width phi(u/width): convex, 1-Lipschitz, 2/(width sqrt(2 pi))-smooth
+    in the score, and above |u| by at most 2 width / sqrt(2 pi), at 0.
     """
 
-    residual_bound = 1.0
+    def __init__(self, width: float, slope: float = 1.0) -> None:
+        self.width, self.slope = positive("width", width), positive("slope", slope)
+        self.residual_bound = self.slope
+        self.curvature_bound = self.slope * 2 * _PEAK / self.width
 
-    def __init__(self, width: float) -> None:
-        self.width = positive("width", width)
-        self.curvature_bound = 2 * _PEAK / self.width
+    @classmethod
+    def for_targets(cls, target_bound: float, width: float | None = None) -> Self:
+        """Return the loss for targets in [-target_bound, target_bound]; by default the width is a tenth of it.
+
+        Its slope makes it 1-smooth, as the squared and the Huber loss are, so that an l2 penalty has the same meaning.
+        """
+        width = _WIDTH_SHARE * target_bound if width is None else width
+        return cls(width, slope=width / (2 * _PEAK))
 
     @classmethod
     def examples(cls) -> "tuple[Self, ...]":
-        """Return a narrow and a wide convolution."""
-        return cls(0.2), cls(2.0)
+        """Return a narrow and a wide convolution, and one with another slope."""
+        return cls(0.2), cls(2.0), cls.for_targets(3.0)
 
     def loss(self, scores: Floats, targets: Floats) -> Floats:
         """Return the loss of each record."""
         u = scores - targets
         with np.errstate(over="ignore"):
             density = _PEAK * np.exp(-((u / self.width) ** 2) / 2)
-        return np.asarray(u * _sign_probability(u / self.width) + 2 * self.width * density)
+        return np.asarray(self.slope * (u * _sign_probability(u / self.width) + 2 * self.width * density))
 
     def residuals(self, scores: Floats, targets: Floats) -> Floats:
-        """Return 2 Phi(u/width) - 1."""
-        return _sign_probability((scores - targets) / self.width)
+        """Return slope (2 Phi(u/width) - 1)."""
+        return np.asarray(self.slope * _sign_probability((scores - targets) / self.width))
 
 
 def _sign_probability(x: Floats) -> Floats:
