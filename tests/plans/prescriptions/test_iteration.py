@@ -5,10 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from privet.plans import Descent, FixedOrder, GradientPlan, RandomStop
-from privet.plans.prescriptions import local_pass, many_passes_noise, several_tasks, skipping_pass, smoothing_width
-from privet.privacy import Budget, gaussian_epsilon
+from privet.objectives import L2, BoundedRows, Logistic
+from privet.plans import Descent, FixedOrder, GradientPlan, RandomSkip, RandomStop
+from privet.plans.prescriptions import (
+    local_pass,
+    many_passes_noise,
+    noisy_pass_plan,
+    several_tasks,
+    skipping_pass,
+    smoothing_width,
+)
+from privet.privacy import Budget, NoiseSource, gaussian_epsilon
 from privet.privacy.iteration import last_iterate_mu
+from privet.solvers import Problem, Run, projected_sgd
 
 PROBLEM = {"lipschitz": 1.0, "radius": 1.0}
 
@@ -86,3 +95,41 @@ def test_conditions_are_checked():
         several_tasks(2, 1, (0.5, 1e-5), tasks=2, smoothness=0.1, **PROBLEM)
     with pytest.raises(ValueError, match="n_public must be at most 99"):
         skipping_pass(100, 1, (1.0, 1e-5), smoothness=0.1, n_public=100, **PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "factor", "tasks"),
+    [
+        (FixedOrder(300), 2.0, 1),
+        (RandomStop(300), 2.0, 1),
+        (RandomStop(300, size=4), 2.0, 1),
+        (RandomSkip(300, public=20), math.sqrt(8), 1),
+        (RandomStop(300), 4.0, 3),
+    ],
+    ids=repr,
+)
+def test_a_planned_pass_has_the_theorems_step_size_and_stays_within_the_budget_and_the_ball(sampler, factor, tasks):
+    rng, n = np.random.default_rng(0), sampler.expected_n
+    X, y = rng.uniform(-0.5, 0.5, (n, 4)), rng.integers(0, 2, n).astype(float)
+    problem = Problem(Logistic(), L2(0.02), BoundedRows(X, 1.0), y)
+    constants = {"smoothness": problem.smoothness, "strong_convexity": problem.strong_convexity}
+    radius, budget = 0.7, Budget(2.0, 1e-5)
+    fields = {"clip_norm": problem.lipschitz, "dimension": 4, "radius": radius, "tasks": tasks}
+    plan = noisy_pass_plan(budget, sampler=sampler, **fields, **constants)
+    spread = math.hypot(problem.lipschitz, 2 * plan.noise_std / sampler.size)
+    assert plan.descent.step_size == pytest.approx(factor * radius / (spread * math.sqrt(plan.steps)))
+    assert plan.descent.step_size <= 2 / problem.smoothness
+    assert plan.descent.diameter == 2 * radius
+    run = Run(plan, NoiseSource(0))
+    releases = [projected_sgd(problem, run) for _ in range(tasks)]
+    assert all(np.linalg.norm(release.weights) <= radius * (1 + 1e-9) for release in releases)
+    assert 0.5 * budget.epsilon < releases[0].guarantee.epsilon <= budget.epsilon
+    assert (releases[0].guarantee.local is None) == (sampler.size > 1)
+
+
+def test_a_pass_that_the_theorems_do_not_cover_is_refused():
+    fields = {"clip_norm": 1.0, "dimension": 3, "smoothness": 1.0}
+    with pytest.raises(ValueError, match=r"for one pass, got passes = 2"):
+        noisy_pass_plan(Budget(1.0, 1e-5), sampler=FixedOrder(10, 2), radius=1.0, **fields)
+    with pytest.raises(ValueError, match=r"exceeds 2/smoothness = 2"):
+        noisy_pass_plan(Budget(50.0, 1e-5), sampler=FixedOrder(10), radius=100.0, **fields)

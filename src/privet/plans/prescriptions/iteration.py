@@ -6,12 +6,16 @@ rest on weights that stay within a ball of radius R.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privet.checks import count, positive
+from privet.plans.contraction import Descent
+from privet.plans.gradient import GradientPlan
 from privet.plans.prescriptions.base import approximate
+from privet.plans.samplers import FixedOrder
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import BudgetLike
+from privet.privacy.events import Secret
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,61 @@ def several_tasks(
     taken = _pass(n, dimension, lipschitz, radius, noise, 4.0, 4.0)
     _check_contraction(taken.step_size, smoothness)
     return taken
+
+
+def noisy_pass_plan(
+    budget: BudgetLike,
+    *,
+    sampler: FixedOrder,
+    clip_norm: float,
+    dimension: int,
+    smoothness: float,
+    radius: float,
+    strong_convexity: float = 0.0,
+    tasks: int = 1,
+) -> GradientPlan:
+    """Return a plan for ``projected_sgd`` with the theorems' step size: one noisy pass within a ball.
+
+    The size is ``a R/sqrt(T (L^2 + d sigma^2/b^2))`` for T steps on batches of b records, where a is 2 for
+    ``FixedOrder`` and ``RandomStop`` (Theorems 28 and 29), sqrt(8) for ``RandomSkip`` (Theorem 30, and Corollary 31
+    with public records), and 4 for several tasks (Theorem 32). The theorems have b = 1.
+
+    Parameters
+    ----------
+    budget : Budget, or (epsilon, delta)
+        Budget of the last iterate, of all tasks together. What holds for whoever sees every state is ``local`` in the
+        guarantee of the plan.
+    sampler : FixedOrder, RandomStop, RandomSkip or SecretOrder
+        The pass.
+    clip_norm, smoothness, strong_convexity : float
+        Bound L on the gradient of one record, and constants of the objective, which includes the regulariser.
+    dimension : int
+        Number d of weights.
+    radius : float
+        Radius R of the ball around zero onto which iterates are projected.
+    tasks : int
+        Number of runs on the same records.
+
+    Raises
+    ------
+    ValueError
+        If there are several passes, for which the paper has no step size, or if steps exceed 2/smoothness.
+    """
+    if sampler.passes > 1:
+        raise ValueError(
+            f"the paper prescribes step sizes for one pass, got passes = {sampler.passes}. Use one pass, or choose the "
+            "step size yourself: GradientPlan.for_budget(..., descent=Descent(step_size, smoothness))"
+        )
+    # Steps that do not contract need the most noise, and the noise that they need does not depend on their size.
+    slow = Descent(1 / positive("smoothness", smoothness), smoothness)
+    draft = GradientPlan.for_budget(
+        budget, sampler=sampler, clip_norm=clip_norm, release="last", descent=slow, tasks=tasks
+    )
+    factor = 4.0 if tasks > 1 else math.sqrt(8) if sampler.secret is Secret.SKIP else 2.0
+    noise = draft.noise_std / sampler.size
+    step_size = _pass(draft.steps, dimension, clip_norm, radius, noise, factor, 4.0).step_size
+    _check_contraction(step_size, smoothness)
+    return replace(draft, descent=Descent(step_size, smoothness, strong_convexity, 2 * radius))
 
 
 def many_passes_noise(n: int, budget: BudgetLike, *, lipschitz: float, passes: int | None = None) -> float:
