@@ -151,9 +151,8 @@ def fit(
         typer.Option(help="For --model absolute: the error up to which the loss is smooth, in units of the target."),
     ] = None,
     loss: Annotated[
-        str | None,
-        typer.Option(help="For --model svm: how the corner of the hinge is smoothed, parabola or gaussian."),
-    ] = None,
+        str, typer.Option(help="For --model svm: how the corner of the hinge is smoothed, parabola or gaussian.")
+    ] = "parabola",
     n_nonzero: Annotated[
         int | None,
         typer.Option(

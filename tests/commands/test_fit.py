@@ -70,7 +70,8 @@ def test_the_width_of_a_corner_is_in_the_units_of_the_target():
 
 def test_the_smoothing_of_a_hinge_is_that_asked_for():
     assert fit.make_estimator("svm", CLASSES, loss="gaussian").loss == "gaussian"
-    assert fit.make_estimator("svm", CLASSES, loss=None).loss == "parabola"
+    assert fit.make_estimator("svm", CLASSES, loss="parabola").loss == "parabola"
+    assert not hasattr(fit.make_estimator("logistic", CLASSES, loss="parabola"), "loss")
     with pytest.raises(ValueError, match=r"--loss is not a setting of --model logistic\. .* use svm"):
         fit.make_estimator("logistic", CLASSES, loss="gaussian")
 

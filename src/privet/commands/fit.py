@@ -27,9 +27,8 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
     schema : TableSchema
         The description of the table.
     **settings
-        Parameters of the estimator. None leaves the default of the estimator. One that the estimator does not have must
-        have its default. Those in ``DISTANCES`` are in units of the target. ``epsilon`` is 1 if neither it nor
-        ``noise_multiplier`` is given.
+        Parameters of the estimator. One that the estimator does not have must have its default. Those in ``DISTANCES``
+        are in units of the target. ``epsilon`` is 1 if neither it nor ``noise_multiplier`` is given.
     """
     if settings.get("noise_multiplier") is None:
         settings["epsilon"] = 1.0 if settings.get("epsilon") is None else settings["epsilon"]
@@ -44,11 +43,12 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
     for name, value in tuple(settings.items()):
         option = f"--{name.replace('_', '-')}"
         able = {other: kind().get_params()[name] for other, kind in MODELS.items() if name in kind().get_params()}
-        if value is None or (name not in known and value in able.values()):
+        if name not in known:
             del settings[name]
-        elif name not in known:
+            if value in able.values():
+                continue
             raise ValueError(f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(able)}.")
-        elif name in DISTANCES:
+        if name in DISTANCES and value is not None:
             positive(name, value)
             if len({each.half_width for each in schema.targets if isinstance(each, NumericTarget)}) > 1:
                 raise ValueError(
