@@ -41,6 +41,12 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
     alpha : float, default=1e-4
         Strength of the l2 penalty on the mean loss. ``two_stage`` and ``knowledge_transfer`` raise it to a public value
         that the budget requires.
+    teacher : str, default="auto"
+        For ``knowledge_transfer``. ``selected``: features are chosen privately, and noise is added to the scores of a
+        teacher of these. ``convex``: noise is added to the scores of a teacher of all features. ``disjoint``: noise is
+        added to the mean score of many teachers, each of which learns from its own records. ``hard_threshold``: the
+        teacher is trained by that method. ``auto`` takes ``convex`` where that needs only a small penalty, which
+        follows from public numbers and public rows, and ``selected`` otherwise.
     max_iter : int or None, default=None
         Number of rounds (``peeling``) or of steps. None chooses it from n, d, n_nonzero and the budget.
     classes, random_state, verbose
@@ -87,6 +93,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         alpha: float = 1e-4,
+        teacher: str = "auto",
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
@@ -101,6 +108,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.alpha = alpha
+        self.teacher = teacher
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
@@ -112,8 +120,8 @@ class PrivateSparseRegression(SparseModel, PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, intercept_scaling, alpha, max_iter, \
-random_state, verbose
+    epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, intercept_scaling, alpha, teacher, \
+max_iter, random_state, verbose
         As for :class:`PrivateSparseLogisticRegression`.
     target_bound : float, default=1.0
         Public bound on the absolute value of the target, as for :class:`~privet.linear.PrivateRidge`. Residuals are
@@ -154,6 +162,7 @@ random_state, verbose
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         alpha: float = 1e-4,
+        teacher: str = "auto",
         max_iter: int | None = None,
         random_state: int | None = None,
         verbose: int = 0,
@@ -168,6 +177,7 @@ random_state, verbose
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.alpha = alpha
+        self.teacher = teacher
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose

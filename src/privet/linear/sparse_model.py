@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.methods._sparse import default_n_nonzero
+from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.sparse_rows import bounded_entries, scaled_to_norm
 from privet.objectives import BoundedRows
 from privet.privacy import Budget, enforced, gdp_mu
@@ -54,6 +55,16 @@ class SparseModel(PrivateLinearModel):
         self.method_reason_ += f"; {self.n_nonzero_} of {X.shape[1]} features ({kept})"
         return release
 
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.teacher not in ("auto", *TEACHERS):
+            raise ValueError(f"teacher must be one of auto, {', '.join(TEACHERS)}, got {self.teacher!r}.")
+        if self.teacher != "auto" and self.method != "knowledge_transfer":
+            raise ValueError(
+                f"teacher={self.teacher!r} requires method='knowledge_transfer', but method={self.method!r}. Leave "
+                "teacher out, or change the method."
+            )
+
     def _task_settings(
         self, problem: Problem, budget: Budget, public_records: tuple[Any, Any] | None
     ) -> dict[str, Any]:
@@ -68,7 +79,12 @@ class SparseModel(PrivateLinearModel):
         if public_records is not None:
             bounded = bounded_entries(public_records[0], self.feature_norm, self.entry_bound)
             public = PublicFeatures(scaled_to_norm(bounded, self.feature_norm), self._intercept_column())
-        return {"n_nonzero": self.n_nonzero_, "entry_bound": self._largest_entry, "public_rows": public}
+        return {
+            "n_nonzero": self.n_nonzero_,
+            "entry_bound": self._largest_entry,
+            "public_rows": public,
+            "teacher": self.teacher,
+        }
 
     def _checked_public(self, X: Any, y: Any) -> tuple[Any, Any] | None:
         """Return public rows and None in place of targets, because a private model labels public rows."""

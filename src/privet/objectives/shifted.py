@@ -35,6 +35,10 @@ class Shifted(GeneralisedLinear):
         """Return zero weights."""
         return self.objective.start(dimension)
 
+    def with_bounded_gradient(self, target_bound: float) -> GeneralisedLinear:
+        """Return the same shift of the relative of the given loss that has bounded gradients."""
+        return Shifted(self.objective.with_bounded_gradient(target_bound), self.offset)
+
     @property
     def start_curvature(self) -> float:
         """Typical second derivative of the loss at scores of zero."""

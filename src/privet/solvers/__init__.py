@@ -11,8 +11,10 @@ from privet.solvers.base.interface import (
     Run,
     StepSize,
 )
+from privet.solvers.disjoint_teachers import disjoint_stability, disjoint_teachers
 from privet.solvers.frank_wolfe import frank_wolfe
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
+from privet.solvers.ight import ight
 from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer, student_of, transfer_stability
 from privet.solvers.minimiser_perturbation import minimiser_perturbation
 from privet.solvers.noisy_gradient import centred_gradient_descent, noisy_gradient_descent
@@ -21,6 +23,7 @@ from privet.solvers.output_perturbation import output_perturbation
 from privet.solvers.projected_sgd import descent_of, projected_sgd
 from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
+from privet.solvers.selected_teacher import selected_teacher
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
 __all__ = [
@@ -36,8 +39,11 @@ __all__ = [
     "adaptive_gradient_descent",
     "centred_gradient_descent",
     "descent_of",
+    "disjoint_stability",
+    "disjoint_teachers",
     "frank_wolfe",
     "hard_threshold",
+    "ight",
     "knowledge_transfer",
     "minimiser_perturbation",
     "noisy_gradient_descent",
@@ -47,6 +53,7 @@ __all__ = [
     "projected_sgd",
     "random_round",
     "recursive_momentum",
+    "selected_teacher",
     "student_of",
     "transfer_stability",
     "two_stage",

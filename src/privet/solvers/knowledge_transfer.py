@@ -2,9 +2,15 @@
 
 DPSL-KT, Algorithm 2 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021). Its
 teacher is sparse and not private, and it can move further between neighbours than Theorem 3.3.3 says
-(docs/corrections.md (j)). There are two forms whose guarantees hold. Either the teacher is private itself, and its
-scores cost nothing (:func:`student_of`); or the teacher is the minimiser of a strongly convex objective, whose scores
-move little, and noise is added to them (:func:`knowledge_transfer`).
+(docs/corrections.md (j)). There are four forms whose guarantees hold:
+
+- the teacher is private itself, and its scores cost nothing (:func:`student_of`);
+- the teacher is the minimiser of a strongly convex objective, whose scores move little, and noise is added to them
+  (:func:`knowledge_transfer`);
+- many teachers learn from disjoint records, and noise is added to the mean of their scores
+  (:func:`~privet.solvers.disjoint_teachers`);
+- features are chosen privately, and a convex teacher of these scores public rows
+  (:func:`~privet.solvers.selected_teacher`).
 """
 
 from dataclasses import dataclass
@@ -54,6 +60,11 @@ class PublicFeatures:
         return BoundedRows(self.X, LARGEST_NORM, self.intercept)
 
     @cached_property
+    def mean_square(self) -> float:
+        """Mean square of an entry, including the constant column."""
+        return float(np.mean(self.rows.norms() ** 2)) / self.rows.dimension
+
+    @cached_property
     def operator_norm(self) -> float:
         """Certified bound on |X v| / |v|, computed once. With a constant column, this makes a copy of X."""
         if not self.intercept:
@@ -98,7 +109,7 @@ def knowledge_transfer(
     plan, stability = run.plan, run.plan.stability
     check_support(problem, n_nonzero)
     count("steps", steps)
-    _check_features(problem, features)
+    check_features(problem, features)
     if not isinstance(stability, TransferStability):
         raise TypeError(f"knowledge_transfer runs a TransferStability plan, not {type(stability).__name__}")
     if transfer_stability(problem, features, stability.minimiser.tolerance) != stability:
@@ -139,7 +150,7 @@ def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: fl
     (m/2) |w|^2. The bound on the minimiser is at least 2/n times that, so adding 2 u (d + 8) n |X~|_F to the operator
     norm covers the rounding.
     """
-    _check_features(problem, features)
+    check_features(problem, features)
     if not isinstance(problem.regulariser, L2):
         raise ValueError(f"a teacher needs an L2 penalty, not {type(problem.regulariser).__name__}")
     minimiser, rows = minimiser_stability(problem, tolerance), features.rows
@@ -149,7 +160,8 @@ def transfer_stability(problem: Problem, features: PublicFeatures, tolerance: fl
     return TransferStability(minimiser, norm + rounding)
 
 
-def _check_features(problem: Problem, features: PublicFeatures) -> None:
+def check_features(problem: Problem, features: PublicFeatures) -> None:
+    """Raise unless public rows have the columns of the private rows."""
     own, public = problem.rows, features.rows
     if (public.n_features, public.intercept) != (own.n_features, own.intercept):
         raise ValueError(

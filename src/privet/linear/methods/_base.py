@@ -40,8 +40,9 @@ class Task:
         The same problem over records that need no protection.
     public_rows : PublicFeatures or None
         Rows without targets that need no protection, for sparse models.
-    n_nonzero, entry_bound
-        Sparse models only: how many features keep a weight, and the bound on the absolute value of an entry.
+    n_nonzero, entry_bound, teacher
+        Sparse models only: how many features keep a weight, the bound on the absolute value of an entry, and the
+        teacher of ``knowledge_transfer``.
     noise : NoiseMultiplier or None
         Noise that is given instead of a budget.
     others, other_public : tuple of Problem
@@ -64,6 +65,7 @@ class Task:
     public_rows: PublicFeatures | None = None
     n_nonzero: int = 0
     entry_bound: float = math.inf
+    teacher: str = "auto"
     noise: NoiseMultiplier | None = None
     others: tuple[Problem, ...] = ()
     other_public: tuple[Problem, ...] = ()

@@ -9,6 +9,8 @@ from privet.privacy import Budget
 from privet.solvers import Release
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
+_SELECTION_SHARE = 0.7  # of epsilon: wrong features do more harm than inaccurate weights
+
 
 @method(
     "two_stage",
@@ -30,5 +32,5 @@ def train(task: Task) -> Release:
     )
     features: dict[str, Any] = {"n_nonzero": task.n_nonzero, "entry_bound": task.entry_bound}
     added_alpha = max(wanted - problem.strong_convexity, 0.0)
-    plan = two_stage_plan(problem, task.budget, added_alpha=added_alpha, **features)
+    plan = two_stage_plan(problem, task.budget, added_alpha=added_alpha, selection_share=_SELECTION_SHARE, **features)
     return two_stage(problem, task.run(plan), vote_steps=task.max_iter or 1, **features)
