@@ -373,6 +373,55 @@ def _transfers() -> list[Scenario]:
     ]
 
 
+def _disjoint_teachers() -> list[Scenario]:
+    name = "disjoint_teachers"
+    one, two = PublicFeatures(np.array([[1.0], [-2.0]])), PublicFeatures(np.eye(2))
+    single = PublicFeatures(np.array([[2.0]]))
+
+    def scenario(variant: str, pair: Problems, features: PublicFeatures, budget: Budget, **fields: Any) -> Scenario:
+        stability = solvers.disjoint_stability(features, teachers=3, radius=0.5)
+        plan = OutputPlan.for_budget(budget, stability=stability)
+
+        def run(problem: Problem, source: NoiseSource) -> Release:
+            options = {"features": features, "n_nonzero": 1, "steps": 2}
+            return solvers.disjoint_teachers(problem, Run(plan, source), **options)
+
+        return _scenario(name, variant, pair, run, seen=labels_of, **fields)
+
+    lone, flip = problems(pairs.target_flip(3, 1)), problems(pairs.support_flip(3))
+    return [
+        scenario("Gaussian", lone, one, BUDGET, share=0.75, runs=400),
+        scenario("pure", lone, single, PURE, share=0.7, runs=400),
+        scenario("support flip, three records", flip, two, BUDGET, share=0.45, why=FLIPPED, runs=400),
+    ]
+
+
+def _selected_teacher() -> list[Scenario]:
+    name, plan = "selected_teacher", AdaptivePlan.for_budget(BUDGET)
+
+    def scenario(variant: str, pair: Problems, **fields: Any) -> Scenario:
+        features = PublicFeatures(np.eye(pair[0].rows.n_features))
+
+        def run(problem: Problem, source: NoiseSource) -> Release:
+            options = {"features": features, "n_nonzero": 1, "entry_bound": 1.0, "steps": 2}
+            return solvers.selected_teacher(problem, Run(plan, source), **options)
+
+        def seen(release: Release) -> ArrayLike:
+            return np.concatenate([release.trace["chosen"], release.trace["labels"], release.weights])
+
+        return _scenario(name, variant, pair, run, seen=seen, **fields)
+
+    huber: dict[str, Any] = {"objective": Huber(0.25), "alpha": 2.0}
+    alone = "the choice of the only feature reveals nothing"
+    return [
+        scenario("nothing to choose", problems(pairs.target_flip(3, 1), **huber), share=0.45, why=alone, runs=400),
+        scenario("one of two", problems(tilted(3), row_norm=math.sqrt(2), **huber), share=0.5, runs=400),
+        scenario(
+            "support flip, three records", problems(pairs.support_flip(3), **huber), share=0.1, why=FLIPPED, runs=200
+        ),
+    ]
+
+
 # --------------------------------------------------------------------------------------------------------- estimators
 
 KINDS = (privet.PrivateSparseLogisticRegression, privet.PrivateSparseRegression)
@@ -409,6 +458,7 @@ def _estimators() -> list[Scenario]:
     found = []
     lone, tilt = extreme(pairs.target_flip(3, 1)), extreme(tilted(3))
     beside = padded(tilted(3), 200)  # so that the noisy mean of the targets, at which scores start, is near zero
+    scaled = "weights reveal the choice, and scores up to a factor that depends on the weights"
     wide = "weights reveal the choice, and the measured values only up to a noisy step length"
     for name in (kind.__name__ for kind in KINDS):
 
@@ -421,11 +471,20 @@ def _estimators() -> list[Scenario]:
         add("hard_threshold", "one of two", tilt, BUDGET, share=0.5, why=SHOWN, max_iter=1)
         add("frank_wolfe", "one corner", lone, BUDGET, share=0.65, max_iter=1)
         add("two_stage", "one of two", turned(), VOTED, share=0.2, why=TWO, alpha=2.0)
-        add("knowledge_transfer", "one feature", lone, BUDGET, share=0.6, alpha=2.0)
+        add("knowledge_transfer", "one of two", tilt, BUDGET, share=0.4, why=scaled, alpha=2.0)
     return found
 
 
 def scenarios() -> list[Scenario]:
     """Return all audits of sparse models."""
-    parts = (_hard_thresholds, _peeled, _frank_wolfe, _two_stages, _transfers, _estimators)
+    of_solvers = (
+        _hard_thresholds,
+        _peeled,
+        _frank_wolfe,
+        _two_stages,
+        _transfers,
+        _disjoint_teachers,
+        _selected_teacher,
+    )
+    parts = (*of_solvers, _estimators)
     return [scenario for part in parts for scenario in part()]

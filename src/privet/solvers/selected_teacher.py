@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.checks import count
+from privet.checks import count, positive
 from privet.objectives import L2
 from privet.plans.adaptive import AdaptivePlan
 from privet.privacy.guarantees.guarantee import enforced
@@ -30,7 +30,7 @@ def selected_teacher(
     features: PublicFeatures,
     n_nonzero: int,
     entry_bound: float,
-    score_noise: float = math.inf,
+    score_noise: float | None = None,
     selection_share: float = 0.5,
     steps: int = 100,
 ) -> Release:
@@ -48,9 +48,9 @@ def selected_teacher(
     entry_bound : float
         Bound on the absolute value of every entry of the rows. A larger entry raises an error. Rows of the chosen
         features are scaled down to norm entry_bound sqrt(n_nonzero) if that is less than the bound on rows.
-    score_noise : float
+    score_noise : float or None
         The penalty is raised until the noise in the student's scores has about this standard deviation, at most to the
-        curvature of the loss along an average column. By default it is not raised.
+        curvature of the loss along an average column. None means that it is not raised.
     selection_share : float
         Share of the squared price, mu^2, that the choice takes.
 
@@ -72,6 +72,8 @@ def selected_teacher(
         raise ValueError(f"a teacher needs an L2 penalty, not {type(problem.regulariser).__name__}")
     if not 0 < selection_share < 1:
         raise ValueError(f"selection_share must lie between 0 and 1, got {selection_share!r}")
+    if score_noise is not None:
+        positive("score_noise", score_noise)
     residual, margin = problem.objective.residual_bound, 1 + problem.rows.rounding
     row_norm = min(problem.rows.row_norm, entry_bound * math.sqrt(n_nonzero))
     minimiser_stability(_restricted(problem, np.arange(n_nonzero), row_norm))  # raises before anything is spent
@@ -88,7 +90,8 @@ def selected_teacher(
         chosen = purse.noisy_top(sums, residual * entry_bound * margin, prices[0], n_nonzero)
         run.report(1, 3)
         part, public = _restricted(problem, chosen, row_norm), _columns(features, chosen)
-        part = _with_penalty(part, public, score_noise * prices[1])
+        if score_noise is not None:
+            part = _with_penalty(part, public, score_noise * prices[1])
         trace: dict[str, Any] = {"chosen": chosen, "alpha": part.strong_convexity}
         if public.operator_norm > 0:  # otherwise all scores are zero, and so is the student
             stability = transfer_stability(part, public)

@@ -63,8 +63,9 @@ def from_noisy_mean(task: Task, train: Callable[[Task], Release]) -> Release:
     epsilon = gdp_epsilon(rest, delta)
     if not rows.intercept or epsilon == 0:  # nearly all of such a budget is its delta, and it is not divided
         return train(task)
+    both = AdaptivePlan(mu, delta=delta).guarantee(bound=_bounded_targets(task))  # raises if mu is out of range
     if task.before_training is not None:
-        task.before_training(AdaptivePlan(mu, delta=delta).guarantee(bound=_bounded_targets(task)))
+        task.before_training(both)
     offset, guarantee = _noisy_start(task, AdaptivePlan(first, delta=delta))
     shifted = replace(task.problem, objective=Shifted(task.problem.objective, offset))
     release = train(replace(task, problem=shifted, budget=Budget(epsilon, delta), before_training=None))

@@ -60,13 +60,15 @@ def _chosen_teacher(task: Task) -> str:
     """Return the teacher whose student has the smaller error, as far as public numbers tell.
 
     Noise on the scores of a teacher of all features grows with the norm of whole rows. If it is so slight that the
-    penalty that hides a record is small, this teacher finds features despite correlations between them. Otherwise it is
-    better to select features first, which needs less noise. The other two teachers are never chosen, because a student
-    of 'selected' was at least as good as theirs wherever both were measured (docs/sparse_models.md).
+    penalty that hides a record is small, and public rows are at least as many as columns, this teacher finds features
+    despite correlations between them. Otherwise it is better to select features first, which needs less noise. The
+    other two are never chosen: disjoint teachers were never better (docs/sparse_models.md), and the student of a
+    private teacher only repeats that teacher, which method='hard_threshold' trains without public rows.
     """
     public, problem = _public(task), bounded_problem(task)
-    curvature = problem.objective.start_curvature * public.mean_square
-    return "convex" if _penalty_of_all(task, problem) <= _SLIGHT_PENALTY * curvature else "selected"
+    slight = _SLIGHT_PENALTY * problem.objective.start_curvature * public.mean_square
+    is_enough = public.rows.n >= public.rows.dimension
+    return "convex" if is_enough and _penalty_of_all(task, problem) <= slight else "selected"
 
 
 def _of_private_teacher(task: Task) -> Release:
