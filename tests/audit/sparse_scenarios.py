@@ -414,11 +414,9 @@ def _selected_teacher() -> list[Scenario]:
     huber: dict[str, Any] = {"objective": Huber(0.25), "alpha": 2.0}
     alone = "the choice of the only feature reveals nothing"
     return [
-        scenario("nothing to choose", problems(pairs.target_flip(3, 1), **huber), share=0.45, why=alone, runs=400),
+        scenario("nothing to choose", problems(pairs.target_flip(3, 1), **huber), share=0.35, why=alone, runs=400),
         scenario("one of two", problems(tilted(3), row_norm=math.sqrt(2), **huber), share=0.5, runs=400),
-        scenario(
-            "support flip, three records", problems(pairs.support_flip(3), **huber), share=0.1, why=FLIPPED, runs=200
-        ),
+        scenario("support flip", problems(pairs.support_flip(3), **huber), share=0.1, why=FLIPPED, runs=200),
     ]
 
 
@@ -458,7 +456,6 @@ def _estimators() -> list[Scenario]:
     found = []
     lone, tilt = extreme(pairs.target_flip(3, 1)), extreme(tilted(3))
     beside = padded(tilted(3), 200)  # so that the noisy mean of the targets, at which scores start, is near zero
-    scaled = "weights reveal the choice, and scores up to a factor that depends on the weights"
     wide = "weights reveal the choice, and the measured values only up to a noisy step length"
     for name in (kind.__name__ for kind in KINDS):
 
@@ -471,20 +468,12 @@ def _estimators() -> list[Scenario]:
         add("hard_threshold", "one of two", tilt, BUDGET, share=0.5, why=SHOWN, max_iter=1)
         add("frank_wolfe", "one corner", lone, BUDGET, share=0.65, max_iter=1)
         add("two_stage", "one of two", turned(), VOTED, share=0.2, why=TWO, alpha=2.0)
-        add("knowledge_transfer", "one of two", tilt, BUDGET, share=0.4, why=scaled, alpha=2.0)
+        add("knowledge_transfer", "one feature", lone, BUDGET, share=0.6, alpha=2.0, teacher="convex")
     return found
 
 
 def scenarios() -> list[Scenario]:
     """Return all audits of sparse models."""
-    of_solvers = (
-        _hard_thresholds,
-        _peeled,
-        _frank_wolfe,
-        _two_stages,
-        _transfers,
-        _disjoint_teachers,
-        _selected_teacher,
-    )
-    parts = (*of_solvers, _estimators)
+    teachers = (_transfers, _disjoint_teachers, _selected_teacher)
+    parts = (_hard_thresholds, _peeled, _frank_wolfe, _two_stages, *teachers, _estimators)
     return [scenario for part in parts for scenario in part()]
