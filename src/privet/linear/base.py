@@ -18,6 +18,7 @@ from privet.checks import choice, count, delta_value, nonnegative, positive, who
 from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.linear.methods import METHODS, Method, Task, method_settings, named, usual_budget
 from privet.linear.methods.iteration import SECRETS
+from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
@@ -46,6 +47,7 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "corner_width": _size,
     "secret": partial(choice, choices=SECRETS),
     "noise_multiplier": nonnegative,
+    "teacher": partial(choice, choices=("auto", *TEACHERS)),
     "n_nonzero": count,
     "max_iter": count,
     "random_state": whole,

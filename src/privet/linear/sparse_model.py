@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.methods._sparse import default_n_nonzero
-from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.sparse_rows import bounded_entries, scaled_to_norm
 from privet.objectives import BoundedRows
 from privet.privacy import Budget, enforced, gdp_mu
@@ -54,16 +53,6 @@ class SparseModel(PrivateLinearModel):
         kept = "chosen from n, d, the bounds and the budget" if self.n_nonzero is None else "asked for"
         self.method_reason_ += f"; {self.n_nonzero_} of {X.shape[1]} features ({kept})"
         return release
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        if self.teacher not in ("auto", *TEACHERS):
-            raise ValueError(f"teacher must be one of auto, {', '.join(TEACHERS)}, got {self.teacher!r}.")
-        if self.teacher != "auto" and self.method != "knowledge_transfer":
-            raise ValueError(
-                f"teacher={self.teacher!r} requires method='knowledge_transfer', but method={self.method!r}. Leave "
-                "teacher out, or change the method."
-            )
 
     def _task_settings(
         self, problem: Problem, budget: Budget, public_records: tuple[Any, Any] | None

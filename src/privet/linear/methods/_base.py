@@ -142,7 +142,7 @@ class Method:
         Whether the method offers pure epsilon (delta = 0).
     uses : tuple of str
         Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``,
-        ``noise_multiplier``. Estimators refuse the others.
+        ``noise_multiplier``, ``teacher``. Estimators refuse the others.
     needs_bound : bool
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool
