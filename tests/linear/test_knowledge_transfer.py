@@ -122,9 +122,7 @@ def test_teachers_that_do_not_fit_are_refused(table, no_noise):
     for teacher in ("forest", None, 3):
         with pytest.raises(ValueError, match="teacher must be one of 'auto', 'hard_threshold', 'convex', 'disjoint', "):
             transfer(teacher=teacher).fit(X, numbers, X_public=public)
-    with pytest.raises(
-        ValueError, match=r"does not use teacher \(got 'convex'\)\. .*, or use method='knowl"
-    ):
+    with pytest.raises(ValueError, match=r"does not use teacher \(got 'convex'\)\. .*, or use method='knowl"):
         transfer(teacher="convex", method="peeling").fit(X, numbers)
     for teacher in ("auto", *TEACHERS):
         with pytest.raises(ValueError, match="operator norm of X_public must be positive"):
