@@ -83,6 +83,17 @@ def test_the_reason_states_the_noise_saved_and_when_composition_is_better(table)
     assert "of the noise of as many full-batch steps" in strong
 
 
+def test_the_reason_counts_what_a_secret_saves(table):
+    saved = {}
+    for secret in (None, "order", "stop", "skip"):
+        model = logistic(secret=secret, max_iter=40 if secret in ("stop", "skip") else 5, fit_intercept=False)
+        reason = model.fit(*table).method_reason_
+        saved[secret] = int(reason.split(" saves ")[1].split("%")[0])
+    assert saved["order"] > saved[None] > 10
+    assert saved["stop"] > 15
+    assert saved["skip"] <= 1
+
+
 def test_strong_convexity_reduces_the_noise():
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((800, 3)) / 2, rng.integers(0, 2, 800)

@@ -27,6 +27,7 @@ _HINTS = {
     "clip_norm": "clip_norm is --clip-norm",
     "noise_multiplier": "noise_multiplier is --noise-multiplier",
     "corner_width": "corner_width is --corner-width",
+    "X_public": "X_public is --public",
     "n_nonzero": "n_nonzero is --n-nonzero",
     "max_iter": "max_iter is --max-iter",
     "random_state": "random_state is --seed",

@@ -13,7 +13,7 @@ from typing import Any
 from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, precision, record_clip
 from privet.plans import CentredPlan, FixedOrder, GradientPlan, RandomSkip, RandomStop, SecretOrder
-from privet.privacy import gdp_mu
+from privet.privacy import Budget, gdp_mu
 from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
 
 SECRETS: dict[str, type[FixedOrder]] = {str(kind.secret): kind for kind in (SecretOrder, RandomStop, RandomSkip)}
@@ -78,17 +78,27 @@ def _amplification(plan: GradientPlan, n: int) -> str:
     """Return how much noise hiding the iterates saved, and whether a descent that releases them would do better."""
     if not plan.has_noise:
         return ""
-    hidden = plan.event.unsampled(plan.adjacency).mu / math.sqrt(plan.tasks)  # of one run
+    hidden = _mu(plan) / math.sqrt(plan.tasks)  # of one run
     shown = plan.sampler.event(plan.noise_multiplier, plan.steps, plan.adjacency).unsampled(plan.adjacency).mu
     # As many full-batch steps with the same noise on the mean: their composition costs the square root of their number.
     full_batch = 2 * math.sqrt(plan.steps) / (plan.noise_multiplier * n / plan.divisor(n))
-    saved = f"hiding all iterates but the last saves {1 - hidden / shown:.0%} of the noise that these steps would need"
+    share = max(1 - hidden / shown, 0.0)
+    saved = f"hiding all iterates but the last saves {share:.0%} of the noise that these steps would need"
     if full_batch < hidden:
         return (
             f"{saved}; {plan.steps} full-batch steps, all released, would need {1 - full_batch / hidden:.1%} less "
             f"noise for {n / plan.divisor(n):.0f} times the work, so method='gradient' can be better"
         )
     return f"{saved}, and {1 - hidden / full_batch:.1%} of the noise of as many full-batch steps"
+
+
+def _mu(plan: GradientPlan) -> float:
+    """Return the mu of all runs of a plan, or of a Gaussian release with the same epsilon if a secret matters."""
+    mu = plan.event.gaussian_mu(plan.adjacency)
+    epsilon = 0.0 if mu is not None else plan.guarantee().epsilon
+    if mu is None and epsilon > 0 and plan.delta:
+        mu = gdp_mu(Budget(epsilon, plan.delta))
+    return plan.event.unsampled(plan.adjacency).mu if mu is None else mu
 
 
 def _order(task: Task, noise_per_step: float) -> FixedOrder:
