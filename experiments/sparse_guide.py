@@ -3,10 +3,12 @@
 python experiments/sparse_guide.py [--runs 5 | --quick]
 
 The settings named after figures are the small ones of "Towards Efficient and Effective Privacy-Preserving Machine
-Learning", drawn as in sparse_synthetic.py. Here, unlike there, nothing is tuned to the design: every method has the
-defaults of its estimator, which knows n, d, s, the budget and public bounds (the bound on targets is three standard
-deviations). Public rows are drawn like the private ones. A cell has the coefficient of determination (numbers) or the
-area under the curve (classes) on fresh rows, and the share of the s features that have a weight.
+Learning". Their rows are drawn as in sparse_synthetic.py, and here all nonzero weights are between 0.5 and 1 in size.
+Unlike there, nothing is tuned to the design: every method has the defaults of its estimator, which knows n, d, s, the
+budget and three bounds that stand for public knowledge (the largest norm and entry of the rows, and three standard
+deviations of the scores as the bound on targets). Public rows are drawn like the private ones. A cell has the
+coefficient of determination (numbers) or the area under the curve (classes) on fresh rows, and the share of the s
+features that have a weight.
 """
 
 import argparse

@@ -63,8 +63,8 @@ def _chosen_teacher(task: Task) -> str:
     Noise on the scores of a teacher of all features grows with the norm of whole rows. If it is so slight that the
     penalty that hides a record is small, and public rows are at least as many as columns, this teacher finds features
     despite correlations between them. Otherwise it is better to select features first, which needs less noise. The
-    other two are never chosen: disjoint teachers were never better (docs/sparse_models.md), and the student of a
-    private teacher only repeats that teacher, which method='hard_threshold' trains without public rows.
+    other two are never chosen: 'disjoint' was never better than 'selected' (docs/sparse_models.md), and the student of
+    a private teacher only repeats that teacher, which method='hard_threshold' trains without public rows.
     """
     public, problem = _public(task), bounded_problem(task)
     slight = _SLIGHT_PENALTY * problem.objective.start_curvature * public.mean_square
