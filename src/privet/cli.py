@@ -142,6 +142,9 @@ def fit(
             "iteration, or knowledge_transfer for sparse models, which does not use their target."
         ),
     ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Number of records in each random batch, for methods that draw batches.")
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="For --model huber: the error beyond which the loss is linear, in units of the target."),
@@ -194,6 +197,7 @@ def fit(
         clip_norm=clip_norm,
         n_nonzero=n_nonzero,
         secret=secret,
+        batch_size=batch_size,
         max_iter=max_iter,
         random_state=seed,
         verbose=int(sys.stderr.isatty()),

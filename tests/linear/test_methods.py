@@ -55,6 +55,14 @@ def test_the_table_in_the_docs_has_one_row_per_method(page):
             assert found[name][-1] == ("yes" if method.is_pure else "no")
 
 
+def test_the_table_of_solvers_in_the_docs_names_every_method():
+    text = (DOCS / "linear_models.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| solver \|.*\n(?:\|.*\n)+", text, re.M)
+    last_cells = [line.strip("|").split("|")[-1] for line in table.splitlines()[2:]]
+    named = set(re.findall(r"`(\w+)`", " ".join(last_cells)))
+    assert named == {name for name, each in METHODS.items() if not each.is_sparse}
+
+
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_the_docstring_describes_every_method_that_is_offered(kind):
     offered = kind.offered_methods()
@@ -66,6 +74,7 @@ def test_the_docstring_describes_every_method_that_is_offered(kind):
 
 def test_methods_that_need_a_bounded_loss_are_not_offered_for_the_squared_loss():
     assert set(PrivateHuberRegressor.offered_methods()) - set(PrivateRidge.offered_methods()) == {
+        "adaptive",
         "minimiser",
         "objective",
     }
@@ -90,7 +99,9 @@ def test_a_registered_method_is_offered_by_every_estimator_that_is_not_sparse(no
 
 def test_a_setting_that_a_new_method_does_not_use_is_refused_for_that_reason(novel):
     novel(uses=())
-    with pytest.raises(ValueError, match=r"'novel' does not use smoothing \(got 2\)\. .* or use method='gradient'\."):
+    with pytest.raises(
+        ValueError, match=r"'novel' does not use smoothing \(got 2\)\. .* or use method='gradient' or 'minibatch'\."
+    ):
         PrivateLogisticRegression(method="novel", smoothing=2.0).fit(X, Y)
     with pytest.raises(ValueError, match=r"'novel' does not use clip_norm \(got 0\.1\)"):
         PrivateLogisticRegression(method="novel", clip_norm=0.1).fit(X, Y)

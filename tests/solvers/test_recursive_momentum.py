@@ -322,6 +322,21 @@ def test_the_random_output_is_uniform_over_the_points_where_gradients_were_taken
     assert chisquare(counts[:5]).pvalue > 1e-6
 
 
+def test_the_average_is_that_of_the_last_iterates(tools):
+    problem, plan = tools.make_problem(np.ones((4, 1)), [0, 0, 0, 1]), plan_of(FullBatch(), 5)
+    points = solve(problem, plan, keep_iterates=True).trace["iterates"]
+    for averaged, number in ((0.0, 1), (0.3, 2), (1.0, 5)):
+        assert solve(problem, plan, averaged=averaged).weights == pytest.approx(np.mean(points[-number:], axis=0))
+
+
+@pytest.mark.parametrize("options", [{"averaged": -0.1}, {"averaged": 1.1}, {"averaged": 0.5, "output": "random"}])
+def test_an_impossible_average_is_refused_before_any_noise_is_drawn(tools, options):
+    source = Counting(0)
+    with pytest.raises(ValueError, match="averaged must lie in"):
+        solve(tools.silence(4, 3), plan_of(FullBatch(), 5), source=source, **options)
+    assert not source.stds
+
+
 def test_all_iterates_are_handed_out_only_if_asked(tools):
     plan, problem = plan_of(FullBatch(), 5), tools.silence(4, 3)
     release = solve(problem, plan, keep_iterates=True)

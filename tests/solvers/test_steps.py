@@ -11,7 +11,16 @@ from privet.linear.methods.gradient import longest_step
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SmoothedHinge, Squared
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import NoiseSource
-from privet.solvers import AlignedStep, ConstantStep, DecayingStep, Problem, Run, StepSize, noisy_gradient_descent
+from privet.solvers import (
+    AlignedStep,
+    ConstantStep,
+    DecayingStep,
+    Problem,
+    Run,
+    ShortestStep,
+    StepSize,
+    noisy_gradient_descent,
+)
 from privet.solvers.base.interface import as_step_size
 
 DELTA = 1e-5
@@ -36,9 +45,19 @@ def test_constant_and_decaying_steps():
     assert sizes(DecayingStep(0.6), gradients) == pytest.approx([0.6, 0.3, 0.2, 0.15, 0.12])
 
 
+def test_the_shortest_of_several_rules_is_taken_in_each_step():
+    gradients = np.array([[1.0], [1.0], [1.0], [-1.0], [-1.0]])
+    growing, decaying = AlignedStep(0.2), DecayingStep(0.6)
+    expected = np.minimum(sizes(growing, gradients), sizes(decaying, gradients))
+    assert sizes(ShortestStep((decaying, growing)), gradients) == pytest.approx(expected)
+    assert set(expected) != {*sizes(decaying, gradients)}
+    with pytest.raises(ValueError, match="at least one rule"):
+        ShortestStep(())
+
+
 def test_a_rule_starts_again_with_every_descent():
     gradients = np.ones((4, 2))
-    for rule in (DecayingStep(1.0), AlignedStep(1.0)):
+    for rule in (DecayingStep(1.0), AlignedStep(1.0), ShortestStep((DecayingStep(1.0), AlignedStep(1.0)))):
         assert sizes(rule, gradients) == sizes(rule, gradients)
         one, other = rule.start(0.0), rule.start(0.0)
         assert [one(gradients[0]), one(gradients[0]), other(gradients[0])] == [*sizes(rule, gradients)[:2], 1.0]

@@ -24,6 +24,7 @@ LimitDelta = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
 
 _HINTS = {
+    "batch_size": "batch_size is --batch-size",
     "clip_norm": "clip_norm is --clip-norm",
     "noise_multiplier": "noise_multiplier is --noise-multiplier",
     "corner_width": "corner_width is --corner-width",

@@ -48,6 +48,7 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "secret": partial(choice, choices=SECRETS),
     "noise_multiplier": nonnegative,
     "teacher": partial(choice, choices=("auto", *TEACHERS)),
+    "batch_size": count,
     "n_nonzero": count,
     "max_iter": count,
     "random_state": whole,
@@ -80,7 +81,8 @@ class Targets:
 class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEstimator):
     """Base of the linear estimators. Subclasses declare their parameters and their loss, and encode targets.
 
-    In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers.
+    In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers, and
+    ``{clip_norm}`` for the names of those that use this setting; likewise for the other settings.
     """
 
     _loss: ClassVar[type[GeneralisedLinear]]
@@ -94,6 +96,9 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
             offered = cls.offered_methods().values()
             lines = [f"``{each.name}``: noise is added to {each.summary}." for each in offered]
             cls.__doc__ = str(cls.__doc__).replace("{methods}", "\n        ".join(lines))
+            for setting in method_settings():
+                users = ", ".join(f"``{each.name}``" for each in offered if setting in each.uses)
+                cls.__doc__ = cls.__doc__.replace(f"{{{setting}}}", users)
 
     @classmethod
     def offered_methods(cls) -> dict[str, Method]:
@@ -277,7 +282,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
             X, targets, *others = public_records
             public = replace(problem, rows=self._bounded_rows(X, self._intercept_column()), targets=targets)
             other_public = tuple(replace(public, targets=values) for values in others)
-        settings = {name: getattr(self, name) for name in ("clip_norm", "smoothing", "secret")}
+        settings = {name: getattr(self, name) for name in ("clip_norm", "smoothing", "secret", "batch_size")}
         return settings | {"public_records": public, "other_public": other_public}
 
     def _bounded_rows(self, X: Any, intercept: float = 0.0) -> BoundedRows:

@@ -146,25 +146,28 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         The intercept is the weight of a constant column of value ``feature_norm * intercept_scaling``. A larger value
         lets the intercept change faster, at the cost of more noise on all weights.
     smoothing : float, default=0.0
-        Strength sigma of Laplacian smoothing of each noisy gradient (method ``gradient`` only). Smoothing is
-        post-processing and costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of
+        Strength sigma of Laplacian smoothing of each noisy gradient ({smoothing}). Smoothing is post-processing and
+        costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of
         images do: try 2.
     clip_norm : float or None, default=None
-        Bound to which the gradient of each record is clipped (methods ``gradient``, ``iteration`` and ``output``). None
-        chooses ``0.4 * feature_norm``, or no clipping if data and budget are so large that noise hardly matters.
+        Bound to which the gradient of each record is clipped ({clip_norm}).
+        None chooses ``0.4 * feature_norm``, or no clipping if data and budget are so large that noise hardly matters.
     secret : {"order", "stop", "skip"} or None, default=None
         What ``iteration`` keeps secret besides all iterates but the last, and what its accounting makes use of: the
         order of the records; after how many of the steps it stops; or how many it skips. See docs/last_iterate.md for
         when each of them is worth it.
+    batch_size : int or None, default=None
+        Number of records in each random batch ({batch_size}). None chooses it from n and, for
+        ``random_round``, the budget.
     noise_multiplier : float or None, default=None
-        Noise in place of ``epsilon`` (methods ``gradient``, ``iteration`` and ``random_round``): the standard deviation
-        of the noise on a sum of gradients, divided by ``clip_norm``. ``guarantee_`` states the epsilon that results.
+        Noise in place of ``epsilon`` ({noise_multiplier}): the standard
+        deviation of the noise on a sum of gradients, divided by ``clip_norm``. ``guarantee_`` states the epsilon that results.
         The noisy mean of the rows gets the share of the noise that it has for a budget. 0 adds no noise, for
         comparisons, and ``guarantee_`` then says that there is no privacy.
     max_iter : int or None, default=None
-        Number of steps (methods ``gradient`` and ``output``) or of passes (``iteration``; with a secret stop or skip
-        there is one pass, and this is its number of batches). None chooses it from n, the number of weights and the
-        budget.
+        Number of steps (``adaptive``: the expected number; ``random_round``: the largest) or of passes (``iteration``;
+        with a secret stop or skip there is one pass, and this is its number of batches). None chooses it from n, the
+        number of weights and the budget.
     classes : sequence or None, default=None
         The class labels, known in advance; for a two-dimensional ``y``, those of all columns, or one sequence per
         column. None reads them from ``y``; the guarantee then assumes that the set of labels is public.
@@ -213,6 +216,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        batch_size: int | None = None,
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
@@ -229,6 +233,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.classes = classes
@@ -251,7 +256,7 @@ class PrivateLinearSVC(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, \
-noise_multiplier, max_iter, classes, random_state, verbose
+batch_size, noise_multiplier, max_iter, classes, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -296,6 +301,7 @@ noise_multiplier, max_iter, classes, random_state, verbose
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        batch_size: int | None = None,
         noise_multiplier: float | None = None,
         loss: str = "parabola",
         hinge_width: float = 0.5,
@@ -314,6 +320,7 @@ noise_multiplier, max_iter, classes, random_state, verbose
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
         self.loss = loss
         self.hinge_width = hinge_width

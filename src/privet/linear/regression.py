@@ -65,8 +65,8 @@ class PrivateRidge(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, \
-random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
+noise_multiplier, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -115,6 +115,7 @@ random_state, verbose
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        batch_size: int | None = None,
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
@@ -131,6 +132,7 @@ random_state, verbose
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
@@ -145,8 +147,8 @@ class PrivateHuberRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, \
-random_state, verbose
+    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
+noise_multiplier, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -190,6 +192,7 @@ random_state, verbose
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        batch_size: int | None = None,
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
@@ -207,6 +210,7 @@ random_state, verbose
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
@@ -225,8 +229,8 @@ class PrivateAbsoluteRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, noise_multiplier, random_state, \
-verbose
+    epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
+noise_multiplier, random_state, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -274,6 +278,7 @@ verbose
         smoothing: float = 0.0,
         clip_norm: float | None = None,
         secret: str | None = None,
+        batch_size: int | None = None,
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
@@ -291,6 +296,7 @@ verbose
         self.smoothing = smoothing
         self.clip_norm = clip_norm
         self.secret = secret
+        self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state

@@ -9,6 +9,7 @@ from privet.solvers.base.interface import (
     Progress,
     Release,
     Run,
+    ShortestStep,
     StepSize,
 )
 from privet.solvers.disjoint_teachers import disjoint_stability, disjoint_teachers
@@ -35,6 +36,7 @@ __all__ = [
     "PublicFeatures",
     "Release",
     "Run",
+    "ShortestStep",
     "StepSize",
     "adaptive_gradient_descent",
     "centred_gradient_descent",

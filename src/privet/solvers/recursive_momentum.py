@@ -25,6 +25,7 @@ def recursive_momentum(
     step_size: float | None = None,
     max_move: float | None = None,
     output: Literal["last", "random"] = "last",
+    averaged: float = 0.0,
     keep_iterates: bool = False,
 ) -> Release:
     """Descend along a private estimate of the gradient that is updated recursively.
@@ -52,6 +53,9 @@ def recursive_momentum(
     output : {"last", "random"}
         The weights after the last step; or a uniformly random one of the ``plan.steps`` points at which gradients were
         computed, as in Theorem 4.5.4 of the paper.
+    averaged : float
+        With ``output="last"``, the share of the iterates, counted from the end, whose average is returned; 0 returns
+        the last iterate.
     keep_iterates : bool
         Whether ``trace["iterates"]`` contains the weights after each step. The guarantee covers all of them.
 
@@ -65,6 +69,10 @@ def recursive_momentum(
     plan = run.plan
     if output not in {"last", "random"}:
         raise ValueError(f"output must be 'last' or 'random', got {output!r}")
+    if not 0 <= averaged <= 1 or (averaged and output == "random"):
+        raise ValueError(
+            f"averaged must lie in [0, 1], and be 0 with output='random', got {averaged!r} with output={output!r}"
+        )
     step_size, max_move = _pace(problem, plan, step_size, max_move)
     n = problem.rows.n
     divisor, later_divisor = plan.first_plan.divisor(n), plan.later_plan.divisor(n)
@@ -76,7 +84,9 @@ def recursive_momentum(
         released="every noisy sum, all iterates and the final weights",
     )
     chosen = run.source.index(np.ones(plan.steps)) if output == "random" else plan.steps
+    n_tail = max(1, math.ceil(averaged * plan.steps))
     weights = result = problem.start()
+    tail = np.zeros_like(weights)
     before: NDArray[Any] | None = None
     estimate = np.zeros_like(weights)
     iterates: list[NDArray[Any]] = []
@@ -86,6 +96,8 @@ def recursive_momentum(
         direction = estimate + problem.regulariser.gradient(weights)
         before, weights = weights, weights - _eta(direction, step_size, max_move) * direction
         divisor = later_divisor
+        if done > plan.steps - n_tail:
+            tail += weights
         if done == chosen:
             result = weights
         if keep_iterates:
@@ -93,7 +105,7 @@ def recursive_momentum(
     trace: dict[str, Any] = {"steps": plan.steps, "step_size": step_size, "max_move": max_move, "output": output}
     if keep_iterates:
         trace["iterates"] = iterates
-    return Release(result, guarantee, trace)
+    return Release(result if output == "random" else tail / n_tail, guarantee, trace)
 
 
 def _total(

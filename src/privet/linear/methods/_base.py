@@ -34,7 +34,7 @@ class Task:
     worth : float
         The deviation of a score that matters: the whole scale for classes, where only the order of scores counts, and a
         fifth of it for numbers.
-    max_iter, clip_norm, smoothing, secret
+    max_iter, clip_norm, smoothing, secret, batch_size
         Settings of the estimator.
     public_records : Problem or None
         The same problem over records that need no protection.
@@ -61,6 +61,7 @@ class Task:
     clip_norm: float | None = None
     smoothing: float = 0.0
     secret: str | None = None
+    batch_size: int | None = None
     public_records: Problem | None = None
     public_rows: PublicFeatures | None = None
     n_nonzero: int = 0
@@ -142,7 +143,7 @@ class Method:
         Whether the method offers pure epsilon (delta = 0).
     uses : tuple of str
         Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``,
-        ``noise_multiplier``, ``teacher``. Estimators refuse the others.
+        ``batch_size``, ``noise_multiplier``, ``teacher``. Estimators refuse the others.
     needs_bound : bool
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from privet.linear.methods._base import Task, method
 from privet.linear.methods.gradient import TOLERATED_SCORE_NOISE, precision, record_clip
-from privet.plans import FixedSize, GradientPlan
+from privet.linear.methods.minibatch import random_batches
+from privet.plans import GradientPlan
 from privet.privacy import gdp_mu
 from privet.solvers import Release, random_round
 
@@ -26,7 +27,7 @@ _NOISE = 2.0  # noise multiplier of a step: with less, sampling hardly amplifies
 @method(
     "random_round",
     summary="the gradient of a small random batch in every step; the number of steps is random",
-    uses=("clip_norm", "noise_multiplier"),
+    uses=("clip_norm", "batch_size", "noise_multiplier"),
 )
 def train(task: Task) -> Release:
     """Take a random number of noisy steps on random batches, at most ``max_iter``.
@@ -38,12 +39,12 @@ def train(task: Task) -> Release:
     clip_norm = record_clip(problem, task.scale, precision(task.share, rows.n, problem.start().size), task.clip_norm)
     noise_per_step = 2 * clip_norm * rows.row_norm / (problem.smoothness * rows.n * mu)
     steps = task.max_iter or random_round_steps(noise_per_step, task.worth)
-    size = batch_size(rows.n, mu, steps)
+    batches = random_batches(task, batch_size(rows.n, mu, steps))
     plan = GradientPlan.for_budget(
-        task.noise_or_budget, sampler=FixedSize(size, rows.n), steps=steps, clip_norm=clip_norm, tasks=task.tasks
+        task.noise_or_budget, sampler=batches, steps=steps, clip_norm=clip_norm, tasks=task.tasks
     )
     release = task.solve(random_round, plan, step_size=late_stop(problem.smoothness, steps))
-    remark = f"at most {steps} steps on batches of {size}"
+    remark = f"at most {steps} steps on batches of {batches.size}"
     if task.tasks > 1:  # each task has stopped after another number of steps
         return replace(release, trace={**release.trace, "remark": remark})
     rounds = release.trace["rounds"]

@@ -294,6 +294,22 @@ class AlignedStep(StepSize):
         return choose
 
 
+@dataclass(frozen=True)
+class ShortestStep(StepSize):
+    """In each step, the shortest of the sizes that several rules choose."""
+
+    rules: tuple[StepSize, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ValueError("rules must contain at least one rule for step sizes")
+
+    def start(self, noise_std: float) -> Chooser:
+        """Return a chooser that asks all rules."""
+        choosers = [rule.start(noise_std) for rule in self.rules]
+        return lambda gradient: min([choose(gradient) for choose in choosers])
+
+
 def as_step_size(step_size: "float | StepSize") -> StepSize:
     """Return a rule for step sizes; a number stands for a constant."""
     return step_size if isinstance(step_size, StepSize) else ConstantStep(step_size)
