@@ -61,6 +61,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/dp_srm_table42.py
 	$(BIN)/python experiments/dp_srm_table43.py
 	$(BIN)/python experiments/iteration_curves.py
+	$(BIN)/python experiments/methods_table.py
 	$(BIN)/python experiments/dp_lssgd_cnn.py
 	$(BIN)/python experiments/dp_srm_cnn.py
 	$(BIN)/python experiments/cifar_cnn.py

@@ -6,8 +6,8 @@ This is no table of a paper. It compares the papers' algorithms as ``method=...`
 
 - a9a: 32,561 rows of 14 categories, as 123 columns; the published test part.
 - BANK: 45,211 rows, encoded as in efficient_erm_data.py; every fifth row, after shuffling, is a test row.
-- MNIST: 60,000 images as rows of 784 pixels, scaled down to norm 6. ``adaptive`` is left out: its line search computes
-  the losses of all images for 20 candidates in each step, which takes minutes.
+- MNIST: 60,000 images as rows of 784 pixels, scaled down to norm 6. Only the faster methods: with ten classes, one fit
+  of the others takes minutes.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from privet import PrivateLogisticRegression
 
 METHODS = ("gradient", "minibatch", "recursive_momentum", "adaptive", "random_round", "iteration")
 DELTA = 1e-6
-LEFT_OUT = {("MNIST", "adaptive")}
+LEFT_OUT = {("MNIST", method) for method in ("adaptive", "random_round", "iteration")}
 Table = tuple[Split, float, tuple[float, ...]]
 
 
