@@ -160,9 +160,9 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         Number of records in each random batch ({batch_size}). None chooses it from n and, for
         ``random_round``, the budget.
     noise_multiplier : float or None, default=None
-        Noise in place of ``epsilon`` ({noise_multiplier}): the standard
-        deviation of the noise on a sum of gradients, divided by ``clip_norm``. ``guarantee_`` states the epsilon that results.
-        The noisy mean of the rows gets the share of the noise that it has for a budget. 0 adds no noise, for
+        Noise in place of ``epsilon`` ({noise_multiplier}): the standard deviation of the noise on a sum of gradients,
+        divided by the bound on one record's part in it, which is ``clip_norm``. ``guarantee_`` states the epsilon that
+        results. The noisy mean of the rows gets the share of the noise that it has for a budget. 0 adds no noise, for
         comparisons, and ``guarantee_`` then says that there is no privacy.
     max_iter : int or None, default=None
         Number of steps (``adaptive``: the expected number; ``random_round``: the largest) or of passes (``iteration``;
