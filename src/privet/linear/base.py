@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
-from privet.linear.methods import METHODS, Method, Task, method_settings, named, usual_budget
+from privet.linear.methods import METHODS, Method, Task, described, method_settings, named, usual_budget
 from privet.linear.methods.iteration import SECRETS
 from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
@@ -93,12 +93,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "{methods}" in (cls.__doc__ or ""):
-            offered = cls.offered_methods().values()
-            lines = [f"``{each.name}``: noise is added to {each.summary}." for each in offered]
-            cls.__doc__ = str(cls.__doc__).replace("{methods}", "\n        ".join(lines))
-            for setting in method_settings():
-                users = ", ".join(f"``{each.name}``" for each in offered if setting in each.uses)
-                cls.__doc__ = cls.__doc__.replace(f"{{{setting}}}", users)
+            cls.__doc__ = described(str(cls.__doc__), cls.offered_methods().values())
 
     @classmethod
     def offered_methods(cls) -> dict[str, Method]:

@@ -147,8 +147,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         lets the intercept change faster, at the cost of more noise on all weights.
     smoothing : float, default=0.0
         Strength sigma of Laplacian smoothing of each noisy gradient ({smoothing}). Smoothing is post-processing and
-        costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of
-        images do: try 2.
+        costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of images do: try 2.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped ({clip_norm}).
         None chooses ``0.4 * feature_norm``, or no clipping if data and budget are so large that noise hardly matters.
@@ -157,8 +156,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         order of the records; after how many of the steps it stops; or how many it skips. See docs/last_iterate.md for
         when each of them is worth it.
     batch_size : int or None, default=None
-        Number of records in each random batch ({batch_size}). None chooses it from n and, for
-        ``random_round``, the budget.
+        Number of records in each random batch ({batch_size}). None chooses it from public numbers.
     noise_multiplier : float or None, default=None
         Noise in place of ``epsilon`` ({noise_multiplier}): the standard deviation of the noise on a sum of gradients,
         divided by the bound on one record's part in it, which is ``clip_norm``. ``guarantee_`` states the epsilon that

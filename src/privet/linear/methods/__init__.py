@@ -7,7 +7,7 @@ Each file in this package whose name does not begin with an underscore defines o
 from importlib import import_module
 from pkgutil import iter_modules
 
-from privet.linear.methods._base import METHODS, Method, Task, method, method_settings, named, usual_budget
+from privet.linear.methods._base import METHODS, Method, Task, described, method, method_settings, named, usual_budget
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):
@@ -15,4 +15,4 @@ for _module in iter_modules(__path__):
 for _name in sorted(METHODS):  # the order must not depend on which file imports which other one
     METHODS[_name] = METHODS.pop(_name)
 
-__all__ = ["METHODS", "Method", "Task", "method", "method_settings", "named", "usual_budget"]
+__all__ = ["METHODS", "Method", "Task", "described", "method", "method_settings", "named", "usual_budget"]

@@ -1,7 +1,7 @@
 """What a training method is: what it is given, what it offers and needs, and the registry of all methods."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -198,6 +198,16 @@ def method(name: str, **fields: Any) -> Callable[[Callable[[Task], Release]], Ca
         return train
 
     return registered
+
+
+def described(text: str, offered: Collection[Method]) -> str:
+    """Return a docstring with the methods that are offered in place of ``{methods}`` and of names of settings."""
+    lines = [f"``{each.name}``: noise is added to {each.summary}." for each in offered]
+    text = text.replace("{methods}", "\n        ".join(lines))
+    for setting in method_settings():
+        users = ", ".join(f"``{each.name}``" for each in offered if setting in each.uses)
+        text = text.replace(f"{{{setting}}}", users)
+    return text
 
 
 def named(methods: Iterable[Method], last: str = "or") -> str:
