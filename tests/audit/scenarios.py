@@ -469,7 +469,8 @@ def _estimators() -> list[Scenario]:
         share, why = {
             "iteration": (0.29, "the place of the record is random, and the claim is that of the worst place"),
             "adaptive": (0.15, f"{_LINE_SEARCH}; only the weights are seen"),
-            "recursive_momentum": (0.45, "two noisy sums are released, and only their effect on the weights is seen"),
+            "minibatch": (0.6, ""),
+            "recursive_momentum": (0.29, "two noisy sums are released, and only their effect on the weights is seen"),
             "minimiser": (0.25, _ONE_SIDED) if is_loose else (0.75, ""),
             "objective": (0.0, f"{_CURVED}; {_ONE_SIDED}") if is_loose else (0.5 if is_pure else 0.2, _CURVED),
         }.get(method, (0.75, ""))

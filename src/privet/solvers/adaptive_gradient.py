@@ -127,7 +127,10 @@ class _LineSearch:
         self._steps = np.linspace(0, self._limit, count("candidates", candidates) + 1)
         self.taken: list[float] = []
         if not math.isfinite(self._width):
-            raise ValueError("the slope of this loss is not bounded: set loss_clip to bound how much losses differ")
+            name = type(problem.objective).__name__
+            raise ValueError(
+                f"the slope of {name} losses is not bounded: set loss_clip to bound how much losses differ"
+            )
 
     @property
     def _width(self) -> float:
