@@ -128,7 +128,8 @@ def _total(
 
 
 def _eta(direction: NDArray[Any], step_size: float, max_move: float) -> float:
-    length = float(np.linalg.norm(direction))
+    with np.errstate(over="ignore"):  # huge noise may have an infinite norm, and the step is then zero
+        length = float(np.linalg.norm(direction))
     return step_size if step_size * length <= max_move else max_move / length
 
 
