@@ -2,7 +2,7 @@
 
 from privet.plans.adaptive import AdaptivePlan
 from privet.plans.base import Plan
-from privet.plans.centred import CentredPlan
+from privet.plans.centred import CentredOutputPlan, CentredPlan
 from privet.plans.contraction import Descent
 from privet.plans.gradient import GradientPlan, PlanError, Step
 from privet.plans.objective import ObjectivePlan
@@ -24,6 +24,7 @@ from privet.plans.two_stage import TwoStagePlan
 
 __all__ = [
     "AdaptivePlan",
+    "CentredOutputPlan",
     "CentredPlan",
     "Descent",
     "DescentStability",

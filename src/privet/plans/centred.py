@@ -1,4 +1,4 @@
-"""Descent on centred rows: a noisy mean, then noisy gradients, under one budget."""
+"""Training on centred rows: a noisy mean, then noisy gradients or a noisy result, under one budget."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -6,9 +6,20 @@ from typing import Any
 
 from privet.checks import positive
 from privet.plans.gradient import GradientPlan, check_noise
+from privet.plans.output import OutputPlan
 from privet.plans.samplers import FullBatch, Sampler
+from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.accounting import calibrate, epsilon
-from privet.privacy.budget import Adjacency, Budget, BudgetLike, NoiseMultiplier, as_budget_or_noise, stated_delta
+from privet.privacy.analyses.gaussian import shared_budget
+from privet.privacy.budget import (
+    Adjacency,
+    Budget,
+    BudgetLike,
+    NoiseMultiplier,
+    as_budget,
+    as_budget_or_noise,
+    stated_delta,
+)
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, compose
 
@@ -74,8 +85,7 @@ class CentredPlan:
         """
         budget = as_budget_or_noise(budget)
         positive("row_norm", row_norm)
-        if not _LEAST_SHARE <= positive("share", share) <= 1 - _LEAST_SHARE:
-            raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
+        _check_share(share)
         draft = GradientPlan(sampler or FullBatch(), steps, clip_norm, 1.0, Adjacency.REPLACE_ONE, **options)
         mean = GradientPlan(FullBatch(), 1, row_norm, 1.0)
         # Noise that each part alone would need, for the budget or for what the given gradients cost. For Gaussian
@@ -128,6 +138,93 @@ class CentredPlan:
         released = "all noisy gradients, all iterates" if self.gradients.release == "all" else None
         descent = self.gradients.guarantee(delta, bound=of_descent, released=released, contracts=contracts)
         return compose([mean, descent], delta=delta)
+
+
+@dataclass(frozen=True)
+class CentredOutputPlan:
+    """A noisy sum of the rows, which gives their mean, followed by one noisy result of the centred rows.
+
+    Parameters
+    ----------
+    mean : GradientPlan
+        One full-batch release of the sum of all rows.
+    output : OutputPlan
+        The result of a stable computation on the centred rows. If it has several tasks, they share the mean.
+    delta : float or None
+        The delta at which :meth:`guarantee` is stated by default.
+
+    Formal guarantees
+    -----------------
+    :meth:`guarantee`, the adaptive composition of the two, computed from their events. The stability of ``output`` must
+    hold for every centre.
+    """
+
+    mean: GradientPlan
+    output: OutputPlan
+    delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
+            raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
+        if self.mean.adjacency is not self.output.adjacency:
+            raise ValueError("the mean and the result must be accounted for under the same adjacency")
+
+    @classmethod
+    def for_budget(
+        cls, budget: BudgetLike, *, stability: Stability, row_norm: float, share: float = 0.05, tasks: int = 1
+    ) -> "CentredOutputPlan":
+        """Return the plan with the least noise for ``budget``, whose delta is above 0, under replace-one.
+
+        Parameters
+        ----------
+        budget : Budget
+            Budget of the mean and the result together.
+        stability : Stability
+            How far the result can move, for every centre.
+        row_norm, share
+            As for :meth:`CentredPlan.for_budget`.
+        tasks : int
+            How many results are released, one per task.
+        """
+        budget = as_budget(budget)
+        _check_share(share)
+        if budget.is_pure:
+            raise ValueError("a noisy mean has Gaussian noise, which gives no pure epsilon guarantee: set delta > 0")
+        # Both releases are Gaussian, so their squared mu add up. The margin covers rounding in the calibration.
+        of_mean, of_output = (shared_budget(budget, part * (1 - 1e-8)) for part in (share, 1 - share))
+        mean = GradientPlan.for_budget(of_mean, sampler=FullBatch(), steps=1, clip_norm=positive("row_norm", row_norm))
+        output = OutputPlan.for_budget(of_output, stability=stability, tasks=tasks)
+        return cls(mean, output, delta=budget.delta)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The adjacency of both parts."""
+        return self.mean.adjacency
+
+    @property
+    def tasks(self) -> int:
+        """How many results on the same rows the plan covers."""
+        return self.output.tasks
+
+    @property
+    def event(self) -> Event:
+        """What the mean and the result release together, in the form that composes."""
+        return Composition((self.mean.event, self.output.event))
+
+    def guarantee(
+        self, delta: float | None = None, *, bounds: tuple[Assumption, Assumption] | None = None
+    ) -> Guarantee:
+        """Return the guarantee of both parts together; ``bounds`` are the conditions on rows and on the result."""
+        delta = stated_delta(delta, self.delta)
+        of_mean, of_output = bounds or (None, None)
+        mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
+        released = "the final weights, with noise added once"
+        return compose([mean, self.output.guarantee(delta, bound=of_output, released=released)], delta=delta)
+
+
+def _check_share(share: float) -> None:
+    if not _LEAST_SHARE <= positive("share", share) <= 1 - _LEAST_SHARE:
+        raise ValueError(f"share must lie in [{_LEAST_SHARE:g}, {1 - _LEAST_SHARE:g}], got {share:g}")
 
 
 def _cost(descent: GradientPlan, noise: NoiseMultiplier) -> Budget:

@@ -20,7 +20,7 @@ from privet.solvers.knowledge_transfer import PublicFeatures, knowledge_transfer
 from privet.solvers.minimiser_perturbation import minimiser_perturbation
 from privet.solvers.noisy_gradient import centred_gradient_descent, noisy_gradient_descent
 from privet.solvers.objective_perturbation import objective_perturbation
-from privet.solvers.output_perturbation import output_perturbation
+from privet.solvers.output_perturbation import centred_output_perturbation, output_perturbation
 from privet.solvers.projected_sgd import descent_of, projected_sgd
 from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
@@ -40,6 +40,7 @@ __all__ = [
     "StepSize",
     "adaptive_gradient_descent",
     "centred_gradient_descent",
+    "centred_output_perturbation",
     "descent_of",
     "disjoint_stability",
     "disjoint_teachers",

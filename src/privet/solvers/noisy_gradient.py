@@ -2,10 +2,6 @@
 
 Algorithm 1 of "DP-LSSGD: A Stochastic Optimization Method to Lift the Utility in Privacy-Preserving ERM",
 with noise from the accountant in place of its Theorem 2.
-
-If rows have a large common mean, the objective is far steeper in one direction than in all others, and the step size
-that this direction allows is too small for the others. A noisy mean, to centre the rows, costs one release of
-dimension d, which is a small part of the budget, and the descent then needs far fewer steps.
 """
 
 import math
@@ -16,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.denoise import Denoiser
-from privet.objectives import BoundedRows
 from privet.plans import CentredPlan, GradientPlan
 from privet.privacy.guarantees.guarantee import enforced
-from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.centring import UncentredPenalty, centred_anywhere, check_centrable, noisy_centre, uncentred
 from privet.solvers.base.hidden_steps import rounding_of
 from privet.solvers.base.interface import (
     ALL_ITERATES,
@@ -149,11 +144,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     vector. Several tasks share the centre, which is released in the first run. Gradients are clipped after centring.
     """
     rows, plan, source = problem.rows, run.plan, run.source
-    if plan.mean.clip_norm < rows.weight_in_total:
-        raise ValueError(f"rows are bounded by {rows.weight_in_total:.6g}, the plan covers {plan.mean.clip_norm:.6g}")
-    if not rows.intercept:
-        raise ValueError("rows can be centred only if the model has an intercept: set an intercept")
-    plan.mean.divisor(rows.n)
+    check_centrable(rows, plan.mean)
     is_last = plan.gradients.release == "last"
     if is_last:
         _check_centred(problem, options.get("public"), plan.gradients)
@@ -165,12 +156,14 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     )
     contracts = None if plan.gradients.descent is None else enforced(plan.gradients.descent.in_words())
     guarantee = run.guarantee(bounds=bounds, contracts=contracts)
-    centre = run.shared("centre", lambda: _noisy_centre(rows, plan.mean, source))
+    centre = run.shared("centre", lambda: noisy_centre(rows, plan.mean, source))
     row_norm = rows.row_norm if is_last else None
     if options.get("public") is not None:
         public = options["public"]
         options["public"] = replace(public, rows=public.rows.centred(centre, row_norm))
     centred = replace(problem, rows=rows.centred(centre, row_norm))
+    if not is_last:  # the contraction of hidden steps is proved for a penalty on the weights of the centred rows
+        centred = replace(centred, regulariser=UncentredPenalty(problem.regulariser, rows, centre))
     solve = projected_sgd if is_last else noisy_gradient_descent
     gradients = plan.gradients
     if gradients.delta != guarantee.delta:
@@ -178,47 +171,15 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     release = solve(centred, Run(gradients, source, run.progress), **options)
     trace = dict(release.trace)
     if "iterates" in trace:
-        trace["iterates"] = [_uncentred(weights, rows, centre) for weights in trace["iterates"]]
-    weights = _uncentred(release.weights, rows, centre)
+        trace["iterates"] = [uncentred(weights, rows, centre) for weights in trace["iterates"]]
+    weights = uncentred(release.weights, rows, centre)
     return Release(weights, guarantee, trace)
-
-
-def _noisy_centre(rows: BoundedRows, plan: GradientPlan, source: NoiseSource) -> NDArray[np.float64]:
-    """Return a noisy mean of the rows, projected onto the ball that contains the mean."""
-    (total,) = (step.noisy(rows.total()) for step in plan.run(rows.n, source))
-    return _in_ball(total / plan.divisor(rows.n), rows.row_norm)
 
 
 def _check_centred(problem: Problem, public: Problem | None, descent: GradientPlan) -> None:
     """Raise if a plan for the last iterate does not fit the centred problem, before any noise is drawn."""
     n = problem.rows.n + (0 if public is None else public.rows.n)
-    # Centred rows have a larger allowance for rounding, which is the same for every centre in the ball.
-    anywhere = np.zeros(problem.rows.n_features)
-    anywhere[0] = problem.rows.row_norm
-    parts = [
-        replace(part, rows=part.rows.centred(anywhere, problem.rows.row_norm))
-        for part in filter(None, (problem, public))
-    ]
+    parts = [centred_anywhere(part, problem.rows.row_norm) for part in filter(None, (problem, public))]
     for part in parts:
         check_last_iterate(part, descent, n=n)
     rounding_of(parts, descent, n)
-
-
-def _in_ball(centre: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """Return the centre projected onto the ball that contains the mean of the rows."""
-    largest = float(np.abs(centre).max())
-    if largest == 0:
-        return centre
-    length = largest * float(np.linalg.norm(centre / largest))  # squares of huge noise overflow
-    return centre if length <= radius else np.asarray(centre / length * radius)
-
-
-def _uncentred(weights: NDArray[Any], rows: BoundedRows, centre: NDArray[np.float64]) -> NDArray[Any]:
-    """Return the weights that give the original rows the scores that ``weights`` give the centred rows.
-
-    Let w be the weights of the features, v the weight of the constant column, b the value of that column, and c the
-    centre. Then <w, x - c> + b v = <w, x> + b (v - <w, c>/b), so only the weight of the constant column changes.
-    """
-    result = weights.copy()
-    result[rows.n_features] -= centre @ weights[: rows.n_features] / rows.intercept
-    return result

@@ -1,4 +1,4 @@
-"""Output perturbation: gradient descent without noise, then noise on the result.
+"""Output perturbation: gradient descent without noise, then noise on the result; on rows or on centred rows.
 
 Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sensitivity of
 :class:`~privet.plans.DescentStability` and the least noise for it.
@@ -6,13 +6,16 @@ Algorithm 1 of "Efficient Private ERM for Smooth Objectives", with the tight sen
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privet.plans import DescentStability, OutputPlan
+from privet.plans import CentredOutputPlan, DescentStability, OutputPlan
 from privet.plans.stabilities.descent import sum_of_powers
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.interface import Problem, Release, Run
+from privet.solvers.base.centring import centred_anywhere, check_centrable, noisy_centre, uncentred
+from privet.solvers.base.interface import Problem, Progress, Release, Run
 from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 
 
@@ -32,14 +35,64 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
     bound = enforced(f"rows and gradients are bounded, so that {stability.in_words()}")
     guarantee = run.guarantee(bound=bound, released="the final weights, with noise added once")
+    weights = plan.noisy(_descended(problem, stability, run.report), run.source)
+    return Release(weights, guarantee, _trace(stability))
+
+
+def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -> Release:
+    """Release a noisy mean of the rows, centre them on it, run the descent that the plan bounds, and add its noise.
+
+    Rows that become longer by centring are scaled down, which preserves the smoothness that the plan relies on. The
+    penalty is on the weights of the centred rows. The returned weights are for the original rows: the intercept absorbs
+    the centre. The problem therefore needs an intercept.
+
+    Formal guarantees
+    -----------------
+    The guarantee is that of the plan. The centre is part of the release, so the descent may use it like a public
+    vector, and the constants of the plan's stability must be those of :func:`centred_stability`, which hold for every
+    centre. Several tasks share the centre, which is released in the first run.
+    """
+    rows, plan, stability = problem.rows, run.plan, run.plan.output.stability
+    check_centrable(rows, plan.mean)
+    if not isinstance(stability, DescentStability):
+        raise TypeError(f"centred_output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
+    if centred_stability(problem, stability.step_size, stability.steps, stability.lipschitz) != stability:
+        raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
+    bounds = (
+        enforced(f"each row has l2 norm at most {rows.row_norm:.6g}"),
+        enforced(f"centred rows and gradients are bounded, so that {stability.in_words()}"),
+    )
+    guarantee = run.guarantee(bounds=bounds)
+    centre = run.shared("centre", lambda: noisy_centre(rows, plan.mean, run.source))
+    centred = replace(problem, rows=rows.centred(centre, rows.row_norm))
+    weights = plan.output.noisy(_descended(centred, stability, run.report), run.source)
+    return Release(uncentred(weights, rows, centre), guarantee, _trace(stability))
+
+
+def _descended(problem: Problem, stability: DescentStability, report: Progress) -> NDArray[Any]:
+    """Return the weights after the steps that ``stability`` bounds. They must get noise before they are released."""
     weights = problem.start()
     for done in range(1, stability.steps + 1):
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, stability.lipschitz)
         gradient = total / stability.n + problem.regulariser.gradient(weights)
         weights = weights - stability.step_size * gradient
-        run.report(done, stability.steps)
-    trace = {"steps": stability.steps, "step_size": stability.step_size}
-    return Release(plan.noisy(weights, run.source), guarantee, trace)
+        report(done, stability.steps)
+    return weights
+
+
+def _trace(stability: DescentStability) -> dict[str, Any]:
+    return {"steps": stability.steps, "step_size": stability.step_size}
+
+
+def centred_stability(
+    problem: Problem, step_size: float, steps: int, clip_norm: float | None = None
+) -> DescentStability:
+    """Return the stability of gradient steps on rows that are centred at any point of their ball.
+
+    The parameters are those of :func:`descent_stability`.
+    """
+    anywhere = centred_anywhere(problem, problem.rows.row_norm)
+    return descent_stability(anywhere, step_size, steps, clip_norm)
 
 
 def descent_stability(
