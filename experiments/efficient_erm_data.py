@@ -99,6 +99,7 @@ WINE = {  # ranges of the vinho verde that Cortez et al. (2009) measured, rounde
     "sulphates": Linear(0, 2),
     "alcohol": Linear(8, 15),
 }
+BIKE_UNIT = 10.0  # bikes per hour
 BIKE_LEVELS = {
     "season": range(1, 5),
     "yr": range(2),
@@ -131,6 +132,16 @@ class Dataset:
         """Typical size of scores, as in ``privet.linear``: 1 for classes, a fifth of the bound for numbers."""
         return self.top / 5 if self.is_regression else 1.0
 
+    @property
+    def factor(self) -> float:
+        """What rows are multiplied by, and the value of the constant column."""
+        return 1.0 if self.name == "BIKE" else math.sqrt((self.columns.shape[1] + 1) / (len(self.blocks) + 1))
+
+    @property
+    def feature_norm(self) -> float:
+        """Radius of the ball in which rows lie, without the constant column."""
+        return self.factor * math.sqrt(len(self.blocks))
+
     @cached_property
     def columns(self) -> Any:
         """The matrix without the constant column, sparse where most of it is zero."""
@@ -142,28 +153,26 @@ class Dataset:
 
         Rows can then be centred. For mu > 0 that would change the penalty, which is on all weights equally.
         """
-        d, pieces = self.columns.shape[1] + 1, len(self.blocks) + 1
-        factor = math.sqrt(d / pieces)
-        X = self.columns * factor
+        X, factor = self.columns * self.factor, self.factor
         if mu == 0:
-            rows = BoundedRows(X, factor * math.sqrt(pieces - 1), intercept=factor)
+            rows = BoundedRows(X, self.feature_norm, intercept=factor)
         else:
             constant = np.full((X.shape[0], 1), factor)
             stack = sparse.hstack([X, constant], format="csr") if sparse.issparse(X) else np.hstack([X, constant])
-            rows = BoundedRows(stack, math.sqrt(d))
+            rows = BoundedRows(stack, math.hypot(self.feature_norm, factor))
         return Problem(Huber(HUBER_THRESHOLD) if self.is_regression else Logistic(), L2(mu), rows, self.targets)
 
 
 def load(name: str) -> Dataset:
     """Return a dataset by its name in the paper."""
     parts = arrays(FILES[name])
-    top = {"WINE": 10.0, "BIKE": 1000.0}.get(name, 1.0)
+    top = {"WINE": 10.0, "BIKE": 100.0}.get(name, 1.0)
     if name == "WINE":
         blocks = [*_blocks(parts["x"], parts["names"], WINE), parts["is_white"].astype(float)]
         return Dataset(name, tuple(blocks), parts["quality"].astype(float), top)
     if name == "BIKE":
         maps: dict[str, Any] = {str(column): NORMALISED for column in parts["names"]} | BIKE_LEVELS
-        return Dataset(name, tuple(_blocks(parts["x"], parts["names"], maps)), parts["cnt"].astype(float), top)
+        return Dataset(name, tuple(_blocks(parts["x"], parts["names"], maps)), parts["cnt"] / BIKE_UNIT, top)
     if name == "CreditCard":
         maps = {str(column): MONEY for column in parts["names"]} | {"AGE": Linear(20, 80)} | CREDIT_LEVELS
         maps |= dict.fromkeys(("PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"), DELAY)

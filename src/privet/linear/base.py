@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
-from privet.linear.methods import METHODS, Method, Task, described, method_settings, named, usual_budget
+from privet.linear.method_choice import MethodChoice
+from privet.linear.methods import Task, described, named, usual_budget
 from privet.linear.methods.iteration import SECRETS
 from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
@@ -78,15 +79,13 @@ class Targets:
     others: tuple[NDArray[Any], ...] = ()
 
 
-class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEstimator):
+class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEstimator, BaseEstimator):
     """Base of the linear estimators. Subclasses declare their parameters and their loss, and encode targets.
 
     In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers, and
     ``{clip_norm}`` for the names of those that use this setting; likewise for the other settings.
     """
 
-    _loss: ClassVar[type[GeneralisedLinear]]
-    _is_sparse: ClassVar[bool] = False
     before_training: Callable[[Guarantee], None] | None = None
     """Called by ``fit`` with the guarantee before any noise is drawn. It is not a parameter and is not saved."""
 
@@ -94,15 +93,6 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
         super().__init_subclass__(**options)
         if "{methods}" in (cls.__doc__ or ""):
             cls.__doc__ = described(str(cls.__doc__), cls.offered_methods().values())
-
-    @classmethod
-    def offered_methods(cls) -> dict[str, Method]:
-        """Return the methods that this estimator offers, by name."""
-        offered = {}
-        for name, method in METHODS.items():
-            if method.is_sparse == cls._is_sparse and (cls._loss.has_bounded_gradient or not method.needs_bound):
-                offered[name] = method
-        return offered
 
     @abstractmethod
     def _targets(self, y: NDArray[Any]) -> Targets:
@@ -162,60 +152,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
             if name in PARAMETERS and not (value is None and may_be_none):
                 PARAMETERS[name](name, value)
         # What auto will choose depends on the number of classes. With several classes fewer settings are refused.
-        self._choose_method(is_pure=self.delta == 0, has_one_score=self.method != "auto")
-
-    def _is_set(self, setting: str) -> bool:
-        """Return whether the estimator has a setting whose value is not the default."""
-        parameter = signature(type(self)).parameters.get(setting)
-        return parameter is not None and bool(getattr(self, setting) != parameter.default)
-
-    def _choose_method(self, *, is_pure: bool, has_one_score: bool = True) -> tuple[Method, str]:
-        """Return the method to run and the reason for it. Raise ValueError if the settings do not fit it."""
-        able: dict[str, Method] = {}
-        best = None
-        for name, each in self.offered_methods().items():
-            if (each.is_pure or not is_pure) and (has_one_score or not each.needs_one_score):
-                able[name] = each
-                if self._is_set("noise_multiplier") and "noise_multiplier" not in each.uses:
-                    continue
-                if each.auto_rank is not None and (best is None or each.auto_rank < (best.auto_rank or 0)):
-                    best = each
-        is_auto = self.method == "auto"
-        method = best if is_auto else able.get(self.method) if isinstance(self.method, str) else None
-        if method is None:
-            raise ValueError(self._why_not_offered(list(able.values()), is_pure))
-        for setting in method_settings():
-            if self._is_set(setting) and setting not in method.uses:
-                raise ValueError(self._why_unused(method, setting, list(able.values())))
-        return method, method.auto_reason if is_auto else "asked for"
-
-    def _why_unused(self, method: Method, setting: str, able: list[Method]) -> str:
-        """Return that a method does not use a setting, and which of the applicable methods do."""
-        users, value = [each for each in able if setting in each.uses], getattr(self, setting)
-        others = f", or use {named(users)}" if users else ""
-        got = repr(value) if isinstance(value, str) else f"{value:g}"
-        return f"method={method.name!r} does not use {setting} (got {got}). Leave {setting} out{others}."
-
-    def _why_not_offered(self, able: list[Method], is_pure: bool) -> str:
-        """Return why ``self.method`` cannot be used, and which methods can."""
-        name, known = type(self).__name__, METHODS.get(self.method) if isinstance(self.method, str) else None
-        if is_pure and (self.method == "auto" or (known and not known.is_pure and known.is_sparse == self._is_sparse)):
-            gaussian = f"method={self.method!r}" if known else f"every method of {name}"
-            remedy = f", or use {named(able)}" if able else ""
-            return (
-                f"delta=0 asks for pure epsilon, but {gaussian} adds Gaussian noise, which gives no pure epsilon "
-                f"guarantee. Set delta > 0 or leave it out for its default{remedy}."
-            )
-        if known is None or known.is_sparse != self._is_sparse:
-            *names, last = self.offered_methods()
-            return f"method must be auto, {', '.join(names)} or {last}, got {self.method!r}."
-        if known.needs_bound and not self._loss.has_bounded_gradient:
-            return (
-                f"method={known.name!r} needs a loss with bounded gradients, but the loss of {name} is unbounded. Use "
-                f"PrivateHuberRegressor, or {named(able)}."
-            )
-        needs = f"method={known.name!r} needs a loss of one score per record, which several classes do not have."
-        return f"{needs} Use {named(able)}."
+        self._applicable_methods(is_pure=self.delta == 0, has_one_score=self.method != "auto")
 
     def _checked_public(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]] | None:
         """Return public rows and encoded targets, or None if there are none."""
@@ -241,7 +178,6 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
         noise = NoiseMultiplier(self.noise_multiplier, delta) if self._is_set("noise_multiplier") else None
         budget = Budget(self.epsilon, delta) if noise is None else usual_budget(noise, 1 + len(targets.others))
         problem = Problem(targets.objective, L2(self.alpha), rows, targets.values)
-        method, reason = self._choose_method(is_pure=budget.is_pure, has_one_score=targets.objective.clips_to_convex)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}{self._purpose}"
         purpose += "" if noise is None else f" noise {noise.multiplier!r}"
@@ -259,6 +195,7 @@ class PrivateLinearModel(SeveralTargets, EstimatorChecks, SavedEstimator, BaseEs
                 before_training=self.before_training,
                 **self._task_settings(problem, budget, public_records),
             )
+            method, reason = self._choose_method(task)
             release = method.train(task)
         scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
         self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)

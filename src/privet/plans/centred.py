@@ -50,8 +50,7 @@ class CentredPlan:
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
-            raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
+        _check_mean(self.mean)
         if self.mean.adjacency is not self.gradients.adjacency:
             raise ValueError("the mean and the descent must be accounted for under the same adjacency")
         check_noise(self.mean, self.gradients)
@@ -150,6 +149,8 @@ class CentredOutputPlan:
         One full-batch release of the sum of all rows.
     output : OutputPlan
         The result of a stable computation on the centred rows. If it has several tasks, they share the mean.
+    centred_norm : float
+        Norm to which centred rows are scaled down.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
@@ -161,17 +162,25 @@ class CentredOutputPlan:
 
     mean: GradientPlan
     output: OutputPlan
+    centred_norm: float
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.mean.steps != 1 or not isinstance(self.mean.sampler, FullBatch):
-            raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
+        positive("centred_norm", self.centred_norm)
+        _check_mean(self.mean)
         if self.mean.adjacency is not self.output.adjacency:
             raise ValueError("the mean and the result must be accounted for under the same adjacency")
 
     @classmethod
     def for_budget(
-        cls, budget: BudgetLike, *, stability: Stability, row_norm: float, share: float = 0.05, tasks: int = 1
+        cls,
+        budget: BudgetLike,
+        *,
+        stability: Stability,
+        row_norm: float,
+        centred_norm: float,
+        share: float = 0.05,
+        tasks: int = 1,
     ) -> "CentredOutputPlan":
         """Return the plan with the least noise for ``budget``, whose delta is above 0, under replace-one.
 
@@ -180,7 +189,7 @@ class CentredOutputPlan:
         budget : Budget
             Budget of the mean and the result together.
         stability : Stability
-            How far the result can move, for every centre.
+            How far the result can move, for every centre, if centred rows are scaled down to ``centred_norm``.
         row_norm, share
             As for :meth:`CentredPlan.for_budget`.
         tasks : int
@@ -194,7 +203,7 @@ class CentredOutputPlan:
         of_mean, of_output = (shared_budget(budget, part * (1 - 1e-8)) for part in (share, 1 - share))
         mean = GradientPlan.for_budget(of_mean, sampler=FullBatch(), steps=1, clip_norm=positive("row_norm", row_norm))
         output = OutputPlan.for_budget(of_output, stability=stability, tasks=tasks)
-        return cls(mean, output, delta=budget.delta)
+        return cls(mean, output, centred_norm, delta=budget.delta)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -220,6 +229,11 @@ class CentredOutputPlan:
         mean = self.mean.guarantee(delta, bound=of_mean, released="the noisy mean of the rows")
         released = "the final weights, with noise added once"
         return compose([mean, self.output.guarantee(delta, bound=of_output, released=released)], delta=delta)
+
+
+def _check_mean(mean: GradientPlan) -> None:
+    if mean.steps != 1 or not isinstance(mean.sampler, FullBatch):
+        raise ValueError("the mean must be one release over all rows: use GradientPlan(FullBatch(), 1, ...)")
 
 
 def _check_share(share: float) -> None:

@@ -179,7 +179,8 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
 def _check_centred(problem: Problem, public: Problem | None, descent: GradientPlan) -> None:
     """Raise if a plan for the last iterate does not fit the centred problem, before any noise is drawn."""
     n = problem.rows.n + (0 if public is None else public.rows.n)
-    parts = [centred_anywhere(part, problem.rows.row_norm) for part in filter(None, (problem, public))]
+    radius = problem.rows.row_norm
+    parts = [centred_anywhere(part, radius, radius) for part in filter(None, (problem, public))]
     for part in parts:
         check_last_iterate(part, descent, n=n)
     rounding_of(parts, descent, n)

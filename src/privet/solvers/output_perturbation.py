@@ -42,7 +42,7 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
 def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -> Release:
     """Release a noisy mean of the rows, centre them on it, run the descent that the plan bounds, and add its noise.
 
-    Rows that become longer by centring are scaled down, which preserves the smoothness that the plan relies on. The
+    Centred rows are scaled down to the norm that the plan states, which bounds the smoothness of the objective. The
     penalty is on the weights of the centred rows. The returned weights are for the original rows: the intercept absorbs
     the centre. The problem therefore needs an intercept.
 
@@ -56,7 +56,8 @@ def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -
     check_centrable(rows, plan.mean)
     if not isinstance(stability, DescentStability):
         raise TypeError(f"centred_output_perturbation runs a DescentStability plan, not {type(stability).__name__}")
-    if centred_stability(problem, stability.step_size, stability.steps, stability.lipschitz) != stability:
+    constants = stability.step_size, stability.steps, stability.lipschitz
+    if centred_stability(problem, plan.centred_norm, *constants) != stability:
         raise ValueError("the plan was made for other data or constants than this problem's: make it from the problem")
     bounds = (
         enforced(f"each row has l2 norm at most {rows.row_norm:.6g}"),
@@ -64,7 +65,7 @@ def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -
     )
     guarantee = run.guarantee(bounds=bounds)
     centre = run.shared("centre", lambda: noisy_centre(rows, plan.mean, run.source))
-    centred = replace(problem, rows=rows.centred(centre, rows.row_norm))
+    centred = replace(problem, rows=rows.centred(centre, plan.centred_norm))
     weights = plan.output.noisy(_descended(centred, stability, run.report), run.source)
     return Release(uncentred(weights, rows, centre), guarantee, _trace(stability))
 
@@ -85,14 +86,24 @@ def _trace(stability: DescentStability) -> dict[str, Any]:
 
 
 def centred_stability(
-    problem: Problem, step_size: float, steps: int, clip_norm: float | None = None
+    problem: Problem, centred_norm: float, step_size: float, steps: int, clip_norm: float | None = None
 ) -> DescentStability:
     """Return the stability of gradient steps on rows that are centred at any point of their ball.
 
-    The parameters are those of :func:`descent_stability`.
+    Parameters
+    ----------
+    problem : Problem
+    centred_norm : float
+        Norm to which centred rows are scaled down.
+    step_size, steps, clip_norm
+        As for :func:`descent_stability`.
     """
-    anywhere = centred_anywhere(problem, problem.rows.row_norm)
-    return descent_stability(anywhere, step_size, steps, clip_norm)
+    return descent_stability(centred_at_most(problem, centred_norm), step_size, steps, clip_norm)
+
+
+def centred_at_most(problem: Problem, centred_norm: float) -> Problem:
+    """Return the problem on centred rows of at most this norm, whose constants hold for every centre."""
+    return centred_anywhere(problem, problem.rows.row_norm, centred_norm)
 
 
 def descent_stability(

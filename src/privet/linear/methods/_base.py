@@ -152,8 +152,11 @@ class Method:
         Whether the method can learn from public records, and whether it cannot do without them.
     is_sparse : bool
         Whether the method trains models with at most ``n_nonzero`` features, and is offered by sparse estimators.
-    auto_rank, auto_reason : int or None, str
-        ``method="auto"`` takes the applicable method of lowest rank, and reports the reason. None is never taken.
+    takes_steps : bool
+        Whether ``max_iter`` has an effect.
+    excess : callable or None
+        Returns how far the result of a task is expected to be above the minimum, from public numbers alone.
+        ``method="auto"`` takes the applicable method for which this is least. A method without it is never taken.
     """
 
     name: str
@@ -166,8 +169,8 @@ class Method:
     uses_public: bool = False
     needs_public: bool = False
     is_sparse: bool = False
-    auto_rank: int | None = None
-    auto_reason: str = ""
+    takes_steps: bool = True
+    excess: Callable[[Task], float] | None = None
 
 
 METHODS: dict[str, Method] = {}

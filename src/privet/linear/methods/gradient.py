@@ -11,31 +11,31 @@ from typing import Any
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
+from privet.linear.methods._expectation import excess_of_descent
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import AlignedStep, Problem, Release, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Release, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
 TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
 _STEPS, _MOST_STEPS = 50, 400
-_CLIP = 0.4  # of the row norm times the scale of scores: long gradients are rare, and noise grows with the clip
-_FINE, _EXACT = 1000.0, 5000.0  # precisions from which more steps pay off, and from which clipping no longer does
+_FINE = 1000.0  # precision from which more steps pay off
+_CLIPS = (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)  # of the bound on gradients
 
 
 @method(
     "gradient",
     summary="the gradient in every step, on rows centred at a noisy mean",
     uses=("clip_norm", "smoothing", "noise_multiplier"),
-    auto_rank=1,
-    auto_reason="delta > 0, and noise in early steps is corrected by later steps, unlike noise on the result",
+    excess=lambda task: excess_of_descent(task, _clip_share(task)),
 )
 def train(task: Task) -> Release:
     """Train with noise in every step. Rows are centred if there is an intercept to absorb the centre."""
     problem, rows = task.problem, task.problem.rows
     reached = precision(task.share, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
-    clip_norm = record_clip(problem, task.scale, reached, task.clip_norm)
+    clip_norm = record_clip(task)
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm, "tasks": task.tasks}
     plan: CentredPlan | GradientPlan
     if rows.intercept:
@@ -61,24 +61,23 @@ def gradient_steps(precision: float) -> int:
     return int(min(_STEPS * max(1.0, math.sqrt(precision / _FINE)), _MOST_STEPS))
 
 
-def record_clip(problem: Problem, scale: float, precision: float, clip_norm: float | None = None) -> float:
+def record_clip(task: Task) -> float:
     """Return the bound to which each record's gradient is clipped, at most the bound that the loss has.
 
-    Parameters
-    ----------
-    problem : Problem
-    scale : float
-        Public scale of the scores.
-    precision : float
-        As returned by :func:`precision`. From a high precision on, clipping does not pay off.
-    clip_norm : float or None
-        The bound that the user asked for. None chooses one.
+    Long gradients are rare, and noise grows with the clip, but a clip also moves the minimum. The share of the bound
+    is the one of least expected excess, and at least 0.4, unless the user asked for a clip.
     """
+    rows, lipschitz, clip_norm = task.problem.rows, task.problem.lipschitz, task.clip_norm
     if clip_norm is None:
-        clip_norm = _CLIP * problem.rows.row_norm * scale if precision < _EXACT else math.inf
-    bound = min(clip_norm, problem.lipschitz)
+        share = _clip_share(task)
+        clip_norm = share * rows.row_norm * task.scale if share < 1 else math.inf
+    bound = min(clip_norm, lipschitz)
     # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
-    return bound if math.isfinite(bound) else problem.rows.norm_bound * scale
+    return bound if math.isfinite(bound) else rows.norm_bound * task.scale
+
+
+def _clip_share(task: Task) -> float:
+    return min(_CLIPS, key=lambda share: excess_of_descent(task, share))
 
 
 def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, precision, record_clip
+from privet.linear.methods.gradient import CENTRE_SHARE, TOLERATED_SCORE_NOISE, record_clip
 from privet.plans import CentredPlan, FixedOrder, GradientPlan, RandomSkip, RandomStop, SecretOrder
 from privet.privacy import Budget, gdp_mu
 from privet.solvers import Release, centred_gradient_descent, descent_of, projected_sgd
@@ -64,7 +64,7 @@ def _clip(task: Task) -> float:
     """Return the clip of a record's gradient. Softmax gradients are not clipped, but bounded by the loss."""
     problem, rows = task.problem, task.problem.rows
     if problem.objective.clips_to_convex:
-        return record_clip(problem, task.scale, precision(task.share, rows.n, problem.start().size), task.clip_norm)
+        return record_clip(task)
     if task.clip_norm is not None:
         raise ValueError(
             f"method='iteration' cannot clip gradients of several classes (clip_norm={task.clip_norm:g}), because "

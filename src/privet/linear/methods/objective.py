@@ -8,14 +8,29 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 import math
 
 from privet.linear.methods._base import Task, method
+from privet.linear.methods._expectation import excess_of_tilt
 from privet.plans.tasks import black_box_share
 from privet.privacy import Budget, gdp_mu
-from privet.privacy.analyses.objective_noise import least_strong_convexity
+from privet.privacy.analyses.gaussian import shared_budget
+from privet.privacy.analyses.objective_noise import OUTPUT_SHARE, least_strong_convexity, volume_loss
 from privet.solvers import Release, objective_perturbation
 from privet.solvers.objective_perturbation import objective_plan
 
 _VOLUME_SHARE = 0.25  # of epsilon, for the curvature of one record
 _WEIGHTS = 16.0  # scores that weights of a usual length give a row of full norm, in units of the scale
+
+
+def excess(task: Task) -> float:
+    """Return the expected excess at the penalty that the budget requires."""
+    objective, rows = task.problem.objective, task.problem.rows
+    budget, alpha = black_box_share(task.budget, task.tasks), max(_required_alpha(task), task.problem.strong_convexity)
+    volume = volume_loss(objective.smoothness(rows.norm_bound), rows.n, alpha)
+    if not budget.is_pure:
+        delta = budget.delta if objective.is_one_sided else budget.delta / 2
+        budget = shared_budget(Budget(budget.epsilon - volume, delta), 1 - OUTPUT_SHARE)
+    else:
+        budget = Budget((budget.epsilon - volume) * (1 - OUTPUT_SHARE))
+    return excess_of_tilt(task, budget, alpha)
 
 
 @method(
@@ -24,13 +39,19 @@ _WEIGHTS = 16.0  # scores that weights of a usual length give a row of full norm
     is_pure=True,
     needs_bound=True,
     needs_one_score=True,
-    auto_rank=2,
-    auto_reason="delta = 0: of the methods with a pure form, noise in the objective does the least harm",
+    takes_steps=False,
+    excess=excess,
 )
 def train(task: Task) -> Release:
     """Tilt the objective by noise, then find its minimum. ``alpha`` is raised to the value that the budget requires."""
+    added = max(_required_alpha(task) - task.problem.strong_convexity, 0.0)
+    plan = objective_plan(task.problem, task.budget, added_alpha=added, tasks=task.tasks)
+    return task.solve(objective_perturbation, plan)
+
+
+def _required_alpha(task: Task) -> float:
     problem = task.problem
-    wanted = objective_alpha(
+    return objective_alpha(
         black_box_share(task.budget, task.tasks),
         lipschitz=problem.lipschitz,
         n=problem.rows.n,
@@ -39,9 +60,6 @@ def train(task: Task) -> Release:
         row_norm=problem.rows.row_norm,
         smoothness=problem.objective.smoothness(problem.rows.norm_bound),
     )
-    added = max(wanted - problem.strong_convexity, 0.0)
-    plan = objective_plan(problem, task.budget, added_alpha=added, tasks=task.tasks)
-    return task.solve(objective_perturbation, plan)
 
 
 def objective_alpha(

@@ -1,55 +1,108 @@
-"""Method ``output``: a short descent without noise, then noise on its result.
+"""Method ``output``: a descent without noise, then noise on its result.
 
 Formal guarantees
 -----------------
 The guarantee is that of the plan. All defaults are computed from n, dimensions, the budget and public constants.
 """
 
-import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import record_clip
-from privet.plans import OutputPlan
-from privet.privacy import Budget, gdp_mu
-from privet.solvers import Release, output_perturbation
-from privet.solvers.output_perturbation import descent_stability
+from privet.linear.methods._expectation import (
+    bound_of,
+    excess_of_noise,
+    noise_of_mean,
+    usual_length,
+)
+from privet.linear.methods.gradient import CENTRE_SHARE
+from privet.plans import CentredOutputPlan, OutputPlan
+from privet.plans.stabilities.descent import sum_of_powers
+from privet.solvers import Problem, Release, centred_output_perturbation, output_perturbation
+from privet.solvers.output_perturbation import centred_at_most, centred_stability, descent_stability
 
-_TOLERATED_NOISE = 1.2  # norm of the noise in the weights, in units of the scale of weights
-_FEWEST_STEPS, _MOST_STEPS = 3, 400
+_FEWEST_STEPS, _MOST_STEPS = 3, 3000
+_STEP_GROWTH = 1.05  # ratio of the numbers of steps that are compared
+_CENTRED_NORM = 0.7  # of the norm of rows: most rows are closer to their mean, and shorter rows allow longer steps
+_CLIP = 0.38  # of the bound on gradients of centred rows: long gradients are rare, and noise grows with the clip
+_CENTRED = 0.25  # usual excess of noise on the weights of centred rows, relative to that of other rows
+_SAFE = 0.95  # of the longest step that does not expand
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """A descent, and how far its noisy result is expected to be above the minimum."""
+
+    centred_norm: float | None
+    lipschitz: float
+    step_size: float
+    steps: int
+    excess: float
 
 
 @method(
     "output",
-    summary="the result of a short descent",
+    summary="the result of a short descent, on rows centred at a noisy mean if delta > 0",
     is_pure=True,
     uses=("clip_norm",),
-    auto_rank=3,
-    auto_reason="delta = 0: noise on the result has a pure form for every loss",
+    excess=lambda task: _best(task).excess,
 )
 def train(task: Task) -> Release:
-    """Train without noise for a few steps, then add noise once."""
-    problem = task.problem
-    step_size = 1.8 / problem.smoothness
-    lipschitz = record_clip(problem, task.scale, math.inf, task.clip_norm)
-    steps = task.max_iter or output_steps(
-        task.share,
-        lipschitz=lipschitz,
-        n=problem.rows.n,
-        n_weights=problem.start().size,
-        step_size=step_size,
-        scale=task.worth / problem.rows.row_norm,
+    """Train without noise for some steps, then add noise once."""
+    problem, best = task.problem, _best(task)
+    constants = best.step_size, best.steps, best.lipschitz
+    if best.centred_norm is None:
+        plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, *constants), tasks=task.tasks)
+        return task.solve(output_perturbation, plan)
+    centred = CentredOutputPlan.for_budget(
+        task.budget,
+        stability=centred_stability(problem, best.centred_norm, *constants),
+        row_norm=problem.rows.weight_in_total,
+        centred_norm=best.centred_norm,
+        share=CENTRE_SHARE,
+        tasks=task.tasks,
     )
-    stability = descent_stability(problem, step_size, steps, lipschitz)
-    return task.solve(output_perturbation, OutputPlan.for_budget(task.budget, stability=stability, tasks=task.tasks))
+    return task.solve(centred_output_perturbation, centred)
 
 
-def output_steps(budget: Budget, *, lipschitz: float, n: int, n_weights: int, step_size: float, scale: float) -> int:
-    """Return the number of steps at which the noise that is added at the end reaches a tolerated size.
+def _best(task: Task) -> _Descent:
+    """Return the descent of least expected excess."""
+    return min(_descents(task), key=lambda descent: descent.excess)
 
-    The noise that T steps need has a norm of about T * step_size * 2 * lipschitz * sqrt(n_weights) / (n mu). ``scale``
-    is the scale of the weights: that of the scores divided by the norm of rows.
+
+def _descents(task: Task) -> Iterator[_Descent]:
+    """Yield descents with all numbers of steps, on centred rows and on others.
+
+    Centring allows a smaller clip, but the penalty is then on the weights of centred rows: it is for weak penalties. A
+    clip moves the minimum, which a strong penalty does not hide.
     """
-    # K-norm noise has a standard deviation of sqrt(d+1) sensitivity/epsilon per coordinate, which gives this mu.
-    mu = budget.epsilon / math.sqrt(n_weights + 1) if budget.is_pure else gdp_mu(budget)
-    noise_per_step = step_size * 2 * lipschitz * math.sqrt(n_weights) / (n * mu)
-    return int(min(max(_TOLERATED_NOISE * scale / noise_per_step, _FEWEST_STEPS), _MOST_STEPS))
+    problem, whole = task.problem, bound_of(task)
+    yield from _by_steps(task, problem, min(task.clip_norm or whole, whole))
+    if problem.rows.intercept and not task.budget.is_pure:
+        clip_norm = task.clip_norm or _CLIP * problem.rows.row_norm * task.scale
+        if not problem.objective.clips_to_convex:
+            clip_norm = whole
+        centred = centred_at_most(problem, _CENTRED_NORM * problem.rows.row_norm)
+        yield from _by_steps(task, centred, min(clip_norm, whole), centred.rows.row_norm)
+
+
+def _by_steps(task: Task, problem: Problem, lipschitz: float, centred_norm: float | None = None) -> Iterator[_Descent]:
+    """Yield descents with the given constants, for numbers of steps on a grid.
+
+    After time t = steps * step_size, a descent on a convex objective is about D^2/(2t) above the minimum, and if the
+    objective is strongly convex, D shrinks by the contraction of a step.
+    """
+    alpha, smoothness = problem.strong_convexity, problem.smoothness
+    step_size = _SAFE * 2 / (smoothness + alpha)
+    contraction = max(1 - step_size * alpha, abs(1 - step_size * smoothness))
+    x, length = noise_of_mean(problem, task.share, lipschitz), usual_length(task)
+    steps = float(task.max_iter or _FEWEST_STEPS)
+    while steps <= max(_MOST_STEPS, task.max_iter or 0):
+        left = length**2 / (2 * step_size * int(steps)) * contraction ** (2 * int(steps))
+        excess = left + excess_of_noise(task, x * step_size * sum_of_powers(contraction, int(steps)))
+        if centred_norm is not None:
+            excess = left + _CENTRED * (excess - left) + alpha / 2 * length**2
+        yield _Descent(centred_norm, lipschitz, step_size, int(steps), excess)
+        if task.max_iter:
+            return
+        steps *= _STEP_GROWTH

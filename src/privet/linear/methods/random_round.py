@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import TOLERATED_SCORE_NOISE, precision, record_clip
+from privet.linear.methods.gradient import TOLERATED_SCORE_NOISE, record_clip
 from privet.linear.methods.minibatch import random_batches
 from privet.plans import GradientPlan
 from privet.privacy import gdp_mu
@@ -36,7 +36,7 @@ def train(task: Task) -> Release:
     total length of the steps, as long as the batch size times the square root of the number of steps stays the same.
     """
     problem, rows, mu = task.problem, task.problem.rows, gdp_mu(task.share)
-    clip_norm = record_clip(problem, task.scale, precision(task.share, rows.n, problem.start().size), task.clip_norm)
+    clip_norm = record_clip(task)
     noise_per_step = 2 * clip_norm * rows.row_norm / (problem.smoothness * rows.n * mu)
     steps = task.max_iter or random_round_steps(noise_per_step, task.worth)
     batches = random_batches(task, batch_size(rows.n, mu, steps))

@@ -32,14 +32,14 @@ def noisy_centre(rows: BoundedRows, plan: GradientPlan, source: NoiseSource) -> 
     return _in_ball(total / plan.divisor(rows.n), rows.row_norm)
 
 
-def centred_anywhere(problem: Problem, row_norm: float) -> Problem:
-    """Return the problem with rows centred at some point of the ball of radius ``row_norm`` and scaled back into it.
+def centred_anywhere(problem: Problem, radius: float, row_norm: float) -> Problem:
+    """Return the problem with rows centred at a point of norm ``radius`` and scaled down to ``row_norm``.
 
     The constants of centred rows, which include a larger allowance for rounding, are largest for a centre at the edge
-    of the ball. A plan that is made for this problem therefore holds for every centre.
+    of the ball in which it lies. A plan that is made for this problem therefore holds for every centre in the ball.
     """
     edge = np.zeros(problem.rows.n_features)
-    edge[0] = row_norm
+    edge[0] = radius
     return replace(problem, rows=problem.rows.centred(edge, row_norm))
 
 
