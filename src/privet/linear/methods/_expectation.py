@@ -15,8 +15,8 @@ from privet.privacy import Budget, gdp_mu
 from privet.solvers import Problem
 
 USUAL_SCORE = 6.0  # norm of the weights times R, in units of the deviation of a score that matters
-_DESCENT = 2.5  # excess of a noisy descent on a convex objective, in units of x times the deviation that matters over R
-_REPEATED = 2.0  # how much more noise a descent averages out less well than the exact minimum of a tilted objective
+_DESCENT = 1.8  # excess of a noisy descent on a convex objective, in units of x times the deviation that matters over R
+_REPEATED = 5.0  # noise of a descent that its average does not remove, relative to the minimum of a tilted objective
 _SHORT_ROWS = 0.25  # usual squared length of rows, and curvature at the minimum, relative to their bounds
 _CLIPPED, _POWER = 0.03, 6  # a clip of c times the bound costs about 0.03 (1 - c)^6
 

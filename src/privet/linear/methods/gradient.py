@@ -14,7 +14,7 @@ from privet.linear.methods._base import Task, method
 from privet.linear.methods._expectation import excess_of_descent
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
-from privet.solvers import AlignedStep, Release, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import AlignedStep, Problem, Release, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
 AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
@@ -31,14 +31,15 @@ _CLIPS = (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
     excess=lambda task: excess_of_descent(task, _clip_share(task)),
 )
 def train(task: Task) -> Release:
-    """Train with noise in every step. Rows are centred if there is an intercept to absorb the centre."""
+    """Train with noise in every step. Rows are centred if an intercept absorbs the centre at little cost."""
     problem, rows = task.problem, task.problem.rows
     reached = precision(task.share, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
     clip_norm = record_clip(task)
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm, "tasks": task.tasks}
     plan: CentredPlan | GradientPlan
-    if rows.intercept:
+    smoothness = centred_smoothness(problem)
+    if smoothness is not None:
         plan = CentredPlan.for_budget(task.noise_or_budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         solver: Callable[..., Release] = centred_gradient_descent
         noise_std = plan.gradients.noise_std
@@ -46,9 +47,22 @@ def train(task: Task) -> Release:
         plan = GradientPlan.for_budget(task.noise_or_budget, sampler=FullBatch(), **fields)
         solver, noise_std = noisy_gradient_descent, plan.noise_std
     longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
-    step_size = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
+    step_size = AlignedStep(first=1.8 / (smoothness or problem.smoothness), longest=longest)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
     return task.solve(solver, plan, step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
+
+
+def centred_smoothness(problem: Problem) -> float | None:
+    """Return the smoothness of the objective on centred rows, or None if centring would make the objective steeper.
+
+    The penalty is on the weights of the original rows. Seen from centred rows, it is steeper in the direction of the
+    centre, because the weight of the intercept absorbs the centre.
+    """
+    rows, of_loss = problem.rows, problem.smoothness - problem.regulariser.smoothness
+    if not rows.intercept:
+        return None
+    of_penalty = problem.regulariser.smoothness * (1 + rows.row_norm / rows.intercept) ** 2
+    return of_loss + of_penalty if of_penalty <= of_loss else None
 
 
 def precision(budget: Budget, n: int, n_weights: int) -> float:
