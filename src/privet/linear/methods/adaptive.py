@@ -11,7 +11,7 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 import math
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import precision, record_clip
+from privet.linear.methods.gradient import record_clip
 from privet.plans import AdaptivePlan
 from privet.solvers import Release, adaptive_gradient_descent
 
@@ -32,11 +32,10 @@ def train(task: Task) -> Release:
     """
     problem, rows = task.problem, task.problem.rows
     n_weights = problem.start().size
-    reached = precision(task.share, rows.n, n_weights)
     return task.solve(
         adaptive_gradient_descent,
         AdaptivePlan.for_budget(task.budget, tasks=task.tasks),
-        clip_norm=record_clip(problem, task.scale, reached, task.clip_norm),
+        clip_norm=record_clip(task),
         expected_steps=task.max_iter or _STEPS,
         max_step=max(_MOVE * math.sqrt(n_weights), _SHORTEST_MOVE) * task.scale / rows.row_norm,
     )

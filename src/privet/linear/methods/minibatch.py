@@ -14,7 +14,7 @@ from typing import Any
 
 from privet.denoise import LaplacianSmoothing
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import CENTRE_SHARE, precision, record_clip
+from privet.linear.methods.gradient import CENTRE_SHARE, centred_smoothness, precision, record_clip
 from privet.plans import CentredPlan, FixedSize, GradientPlan
 from privet.solvers import (
     AlignedStep,
@@ -39,7 +39,7 @@ _AVERAGED = 0.2  # the share of the iterates, at the end, whose average is retur
     uses=("clip_norm", "smoothing", "batch_size", "noise_multiplier"),
 )
 def train(task: Task) -> Release:
-    """Train with noise in every step on random batches. Rows are centred if there is an intercept to absorb the centre.
+    """Train with noise in every step on random batches. Rows are centred as for ``gradient``.
 
     The noise of one step of size a moves the score of a row of full norm by about as much as matters. Steps are shorter
     than a/t only while successive noisy gradients point in opposite directions.
@@ -49,11 +49,12 @@ def train(task: Task) -> Release:
     fields: dict[str, Any] = {
         "sampler": random_batches(task, default_batch_size(rows.n)),
         "steps": task.max_iter or minibatch_steps(reached),
-        "clip_norm": record_clip(problem, task.scale, reached, task.clip_norm),
+        "clip_norm": record_clip(task),
         "tasks": task.tasks,
     }
     plan: CentredPlan | GradientPlan
-    if rows.intercept:
+    smoothness = centred_smoothness(problem)
+    if smoothness is not None:
         plan = CentredPlan.for_budget(task.noise_or_budget, row_norm=rows.weight_in_total, share=CENTRE_SHARE, **fields)
         solver: Callable[..., Release] = centred_gradient_descent
         gradients = plan.gradients
@@ -61,9 +62,10 @@ def train(task: Task) -> Release:
         plan = gradients = GradientPlan.for_budget(task.noise_or_budget, **fields)
         solver = noisy_gradient_descent
     noise_in_score = gradients.noise_std / gradients.divisor(rows.n) * rows.row_norm
-    largest = _LARGEST / problem.smoothness
+    smoothness = smoothness or problem.smoothness
+    largest = _LARGEST / smoothness
     a = min(task.worth / noise_in_score, largest) if noise_in_score else largest
-    aligned = AlignedStep(first=min(a, _FIRST / problem.smoothness), longest=a)
+    aligned = AlignedStep(first=min(a, _FIRST / smoothness), longest=a)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
     step_size = ShortestStep((DecayingStep(a), aligned))
     return task.solve(solver, plan, step_size=step_size, averaged=_AVERAGED, denoiser=denoiser)

@@ -37,7 +37,7 @@ def train(task: Task) -> Release:
     n_weights = problem.start().size
     reached = precision(task.share, rows.n, n_weights)
     steps = task.max_iter or recursive_steps(reached)
-    clip_norm = record_clip(problem, task.scale, reached, task.clip_norm)
+    clip_norm = record_clip(task)
     plan = RecursivePlan.for_budget(
         task.noise_or_budget,
         sampler=random_batches(task, default_batch_size(rows.n)),
