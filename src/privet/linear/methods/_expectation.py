@@ -31,8 +31,8 @@ def noise_of_mean(problem: Problem, budget: Budget, lipschitz: float) -> float:
 
 def bound_of(task: Task) -> float:
     """Return the bound L of a record's gradient, and for a loss without one the gradient of an error of the scale."""
-    rows = task.problem.rows
-    return min(task.problem.lipschitz, rows.norm_bound * task.scale)
+    lipschitz = task.problem.lipschitz
+    return lipschitz if math.isfinite(lipschitz) else task.problem.rows.norm_bound * task.scale
 
 
 def usual_length(task: Task) -> float:
@@ -63,7 +63,7 @@ def excess_of_tilt(task: Task, budget: Budget, alpha: float) -> float:
 def excess_of_noise(task: Task, distance: float) -> float:
     """Return the excess that noise on the weights causes, for noise of norm ``distance``."""
     problem, d = task.problem, task.problem.start().size
-    return (problem.strong_convexity + _curvature(task) / d) / 2 * distance**2
+    return (problem.strong_convexity + _curvature(task) / d) / 2 * distance * distance  # a power would raise an error on overflow
 
 
 def _curvature(task: Task) -> float:
