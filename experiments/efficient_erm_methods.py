@@ -1,60 +1,43 @@
 """The methods of Table 3 of "Efficient Private ERM for Smooth Objectives", by rules made of public numbers only.
 
-- ``gradient``: noise in every step, the method that privet's ``auto`` takes for delta > 0. One rule for all problems:
-  100 full-batch steps whose size AlignedStep finds from the noisy gradients, up to privet's limit; the average of the
-  last half of the iterates is released. Where mu is 0, rows are centred first at a noisy mean (5 % of the budget),
-  which makes them shorter, and gradients are clipped at half of their bound. Where mu > 0, neither is done: the penalty
-  is not on weights of centred rows, and a clip would move the minimum.
-- ``output``: Algorithm 1 of the paper with the sensitivity that is attained and the smallest noise for it. Steps as in
-  Theorems 2 and 3, where constants are taken to be 1 and ||w_hat|| at most L/mu, or for mu = 0 at most three times the
-  scale of scores; at most 3000.
-- ``printed``: the same descent with sensitivity and noise as printed.
+- ``auto``, and each method among which it chooses: privet's estimators, PrivateLogisticRegression and
+  PrivateHuberRegressor, with their defaults, the bounds of the data and the penalty of the problem. ``output`` is the
+  paper's Algorithm 1 as privet runs it. ``minimiser`` needs a penalty and is left out where mu is 0.
+- ``printed``: the paper's Algorithm 1 with sensitivity and noise as printed. Steps as in Theorems 2 and 3, where
+  constants are taken to be 1 and ||w_hat|| at most L/mu, or for mu = 0 at most three times the scale of scores; at most
+  3000.
 - ``sgd``: noisy SGD of Bassily et al. with batches of 50, drawn without replacement, with the accountant's noise. Two
   passes over the data; the paper's took minutes. Steps are D/(G sqrt(T)) for mu = 0 and 1/(mu t) otherwise.
 """
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from efficient_erm_data import Dataset, Floats
+from efficient_erm_data import HUBER_THRESHOLD, Dataset, Floats
 from scipy.optimize import minimize
 from support import Spread, timed
 
-from privet.linear.methods.gradient import CENTRE_SHARE, longest_step
-from privet.plans import CentredPlan, FixedSize, FullBatch, GradientPlan, OutputPlan
+from privet import PrivateHuberRegressor, PrivateLogisticRegression
+from privet.plans import FixedSize, GradientPlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import (
-    AlignedStep,
-    ConstantStep,
-    DecayingStep,
-    Problem,
-    Release,
-    Run,
-    StepSize,
-    centred_gradient_descent,
-    noisy_gradient_descent,
-)
-from privet.solvers.output_perturbation import descent_stability
+from privet.solvers import ConstantStep, DecayingStep, Problem, Release, Run, StepSize, noisy_gradient_descent
 
 DELTA, EPSILONS = 0.001, (0.1, 0.5, 1.0, 2.0)
-STEPS, AVERAGED, CLIP_OF_CENTRED = 100, 0.5, 0.5
+AVERAGED, BATCH, PASSES = 0.5, 50, 2  # of SGD
 MOST_STEPS, REACH = 3000, 3.0  # for Algorithm 1; REACH times the scale of scores bounds ||w_hat|| where mu is 0
-BATCH, PASSES = 50, 2
 SETTINGS = {
     "delta": DELTA,
-    "steps": STEPS,
-    "averaged": AVERAGED,
-    "clip_of_centred": CLIP_OF_CENTRED,
-    "centre_share": CENTRE_SHARE,
     "most_steps": MOST_STEPS,
     "reach": REACH,
     "batch": BATCH,
     "passes": PASSES,
+    "averaged": AVERAGED,
 }
+CHOICES = tuple(name for name, method in PrivateLogisticRegression.offered_methods().items() if method.excess)
 
 
 @dataclass(frozen=True)
@@ -67,6 +50,11 @@ class Study:
     least: float
     runs: int
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return ``auto`` and the methods among which it can choose."""
+        return ("auto", *(name for name in CHOICES if self.mu > 0 or name != "minimiser"))
+
     def error(self, weights: Floats) -> float:
         """Return F(w) - F(w_hat)."""
         return self.problem.value(weights) - self.least
@@ -74,13 +62,6 @@ class Study:
     def outcome(self, weights: Sequence[Floats], seconds: Sequence[float]) -> dict[str, Any]:
         """Return the errors of all runs, and the processor time of one run."""
         return {"error": asdict(Spread.of([self.error(w) for w in weights])), "seconds": float(np.mean(seconds))}
-
-    def repeated(self, run: Callable[[NoiseSource], Release], runs: int, budget: Budget) -> dict[str, Any]:
-        """Run a solver several times, and check its guarantee."""
-        done = [timed(lambda seed=seed: run(NoiseSource(seed))) for seed in range(runs)]
-        if any(release.guarantee.epsilon > budget.epsilon for release, _ in done):
-            raise AssertionError("a release exceeds its budget")
-        return self.outcome([release.weights for release, _ in done], [seconds for _, seconds in done])
 
 
 def minimum(problem: Problem) -> tuple[float, float]:
@@ -100,64 +81,65 @@ def minimum(problem: Problem) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------------------------ methods
 
 
-def gradient(study: Study, budget: Budget) -> dict[str, Any]:
-    """Noise in every step, by the rule at the top of this file."""
-    problem, rows = study.problem, study.problem.rows
-
-    def step_size(plan: GradientPlan) -> StepSize:
-        longest = longest_step(plan.noise_std / rows.n, STEPS, rows.row_norm, study.data.worth)
-        return AlignedStep(first=1.8 / problem.smoothness, longest=longest)
-
-    if study.mu > 0:
-        plain = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=STEPS, clip_norm=problem.lipschitz)
-        solver, plan, rule = noisy_gradient_descent, plain, step_size(plain)
-    else:
-        clip, length = CLIP_OF_CENTRED * problem.lipschitz, rows.weight_in_total
-        centred = CentredPlan.for_budget(budget, steps=STEPS, clip_norm=clip, row_norm=length, share=CENTRE_SHARE)
-        solver, plan, rule = centred_gradient_descent, centred, step_size(centred.gradients)
-
-    def run(source: NoiseSource) -> Release:
-        return solver(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
-
-    return study.repeated(run, study.runs, budget)
+def estimator(study: Study, method: str, epsilon: float, seed: int | None = None) -> Any:
+    """Return the estimator of the problem, with defaults apart from its method."""
+    data = study.data
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "alpha": study.mu,
+        "method": method,
+        "feature_norm": data.feature_norm * (1 + 1e-12),  # room for rounding
+        "intercept_scaling": data.factor / data.feature_norm,
+        "random_state": seed,
+    }
+    if data.is_regression:
+        return PrivateHuberRegressor(threshold=HUBER_THRESHOLD, target_bound=data.top, **settings)
+    return PrivateLogisticRegression(classes=[0, 1], **settings)
 
 
-def sgd(study: Study, budget: Budget) -> dict[str, Any]:
+def fitted(study: Study, method: str, epsilon: float) -> dict[str, Any]:
+    """Fit the estimator once per run, and check its guarantee."""
+    data, weights, times = study.data, [], []
+    X = data.columns * data.factor
+    for seed in range(study.runs):
+        model = estimator(study, method, epsilon, seed)
+        _, seconds = timed(lambda model=model: model.fit(X, data.targets))
+        if model.guarantee_.epsilon > epsilon or model.guarantee_.delta > DELTA:
+            raise AssertionError("a release exceeds its budget")
+        weights.append(np.append(np.ravel(model.coef_), model.intercept_ / data.factor))
+        times.append(seconds)
+    return study.outcome(weights, times) | {"method": model.method_, "steps": model.n_iter_}
+
+
+def sgd(study: Study, epsilon: float) -> dict[str, Any]:
     """Noisy SGD of Bassily et al. with batches, for a part of the runs only, because it is slow."""
-    problem, n = study.problem, study.problem.rows.n
+    problem, n, budget = study.problem, study.problem.rows.n, Budget(epsilon, DELTA)
     steps = PASSES * n // BATCH
     plan = GradientPlan.for_budget(budget, sampler=FixedSize(BATCH, n), steps=steps, clip_norm=problem.lipschitz)
     longest = math.hypot(problem.lipschitz, plan.noise_std / BATCH * math.sqrt(problem.rows.dimension))
     constant = ConstantStep(REACH * study.data.worth / (longest * math.sqrt(steps)))
     rule: StepSize = DecayingStep(1 / study.mu) if study.mu > 0 else constant
 
-    def run(source: NoiseSource) -> Release:
-        return noisy_gradient_descent(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
+    def run(seed: int) -> Release:
+        return noisy_gradient_descent(problem, Run(plan, NoiseSource(seed)), step_size=rule, averaged=AVERAGED)
 
-    return study.repeated(run, math.ceil(study.runs / 5), budget)
+    done = [timed(lambda seed=seed: run(seed)) for seed in range(math.ceil(study.runs / 5))]
+    if any(release.guarantee.epsilon > epsilon for release, _ in done):
+        raise AssertionError("a release exceeds its budget")
+    return study.outcome([release.weights for release, _ in done], [seconds for _, seconds in done])
 
 
-def algorithm1(study: Study) -> dict[float, dict[str, Any]]:
-    """Algorithm 1 of the paper at all epsilons. One descent serves all runs, because noise is added at its end."""
-    problem = study.problem
-    step_size = 1 / problem.smoothness
+def printed(study: Study) -> dict[float, dict[str, Any]]:
+    """Algorithm 1 as printed, at all epsilons. One descent serves all runs, because noise is added at its end."""
     stops = {epsilon: theorem_steps(study, epsilon) for epsilon in EPSILONS}
-    path, seconds = descent(problem, step_size, max(stops.values()), kept=set(stops.values()))
+    path, seconds = descent(study.problem, 1 / study.problem.smoothness, set(stops.values()))
     outcomes = {}
     for epsilon, steps in stops.items():
-        stability = descent_stability(problem, step_size, steps)
-        plan = OutputPlan.for_budget(Budget(epsilon, DELTA), stability=stability)
         std = printed_sensitivity(study, steps) * math.sqrt(2 * math.log(2 / DELTA)) / epsilon
         draws = [np.random.default_rng(seed).normal(0, std, path[steps].shape) for seed in range(study.runs)]
-        noisy = {
-            "printed": [path[steps] + draw for draw in draws],
-            "output": [plan.noisy(path[steps], NoiseSource(seed)) for seed in range(study.runs)],
-        }
-        noise = {"printed": std, "output": plan.scale}
-        outcomes[epsilon] = {
-            kind: study.outcome(weights, [seconds * steps]) | {"steps": steps, "noise": noise[kind]}
-            for kind, weights in noisy.items()
-        }
+        outcome = study.outcome([path[steps] + draw for draw in draws], [seconds * steps])
+        outcomes[epsilon] = outcome | {"steps": steps, "noise": std}
     return outcomes
 
 
@@ -179,9 +161,9 @@ def printed_sensitivity(study: Study, steps: int) -> float:
     return 5 * lipschitz * (1 + beta / study.mu) / (n * beta) if study.mu > 0 else 3 * lipschitz * steps / (beta * n)
 
 
-def descent(problem: Problem, step_size: float, steps: int, kept: set[int]) -> tuple[dict[int, Floats], float]:
+def descent(problem: Problem, step_size: float, kept: set[int]) -> tuple[dict[int, Floats], float]:
     """Return the weights after the steps in ``kept``, and the seconds per step: the descent without its noise."""
-    path, weights = {}, problem.start()
+    path, weights, steps = {}, problem.start(), max(kept)
     begin = time.process_time()
     for done in range(1, steps + 1):
         total = problem.objective.gradient_sum(weights, problem.rows, problem.targets, problem.lipschitz)
