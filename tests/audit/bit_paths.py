@@ -22,6 +22,7 @@ from privet.linear.base import PrivateLinearModel
 from privet.objectives import Huber, SmoothedHinge, Squared
 from privet.plans import (
     AdaptivePlan,
+    CentredOutputPlan,
     CentredPlan,
     FixedOrder,
     FixedSize,
@@ -38,7 +39,7 @@ from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem, PublicFeatures, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
-from privet.solvers.output_perturbation import descent_stability
+from privet.solvers.output_perturbation import centred_stability, descent_stability
 
 ROWS = 6
 NOISE = 1.9  # a noise multiplier whose products with normal numbers skip many floats
@@ -156,7 +157,14 @@ def _once(d: int) -> list[Path]:
     pair = _problems(as_classes(wide(d)))
     hinge = _problems(as_classes(wide(d)), SmoothedHinge(), alpha=2.0)
     huber = _problems(wide(d), Huber(0.25), alpha=2.0)
-    found = []
+    centred = _problems(as_classes(wide(d)), intercept=1.0)
+    on_centred = CentredOutputPlan.for_budget(
+        BUDGET,
+        stability=centred_stability(centred[0], 0.7, STEP, 3, CLIP),
+        row_norm=centred[0].rows.weight_in_total,
+        centred_norm=0.7,
+    )
+    found = [_solver("centred_output_perturbation", "", centred, on_centred)]
     for budget, kind in ((BUDGET, "Gaussian"), (PURE, "pure")):
         output = OutputPlan.for_budget(budget, stability=descent_stability(pair[0], STEP, 3, CLIP))
         minimiser = OutputPlan.for_budget(budget, stability=minimiser_stability(huber[0]))

@@ -24,6 +24,7 @@ from privet.linear.methods.iteration import SECRETS
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
 from privet.plans import (
     AdaptivePlan,
+    CentredOutputPlan,
     CentredPlan,
     FixedOrder,
     FixedSize,
@@ -42,7 +43,7 @@ from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.solvers import Problem, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
-from privet.solvers.output_perturbation import descent_stability
+from privet.solvers.output_perturbation import centred_stability, descent_stability
 
 DELTA = 1e-5
 BUDGET = Budget(3.0, DELTA)  # mu = 0.7, which few runs measure well
@@ -286,6 +287,18 @@ def _centred() -> list[Scenario]:
     ]
 
 
+def _centred_output() -> list[Scenario]:
+    pair = _problems(pairs.label_flip(3, 1), intercept=1.0)
+    plan = CentredOutputPlan.for_budget(
+        BUDGET,
+        stability=centred_stability(pair[0], 0.7, STEP, 3, CLIP),
+        row_norm=pair[0].rows.weight_in_total,
+        centred_norm=0.7,
+    )
+    why = "the tables have the same rows, so the noisy centre reveals nothing, and it turns the weights at random"
+    return [_scenario("centred_output_perturbation", "Gaussian", pair, plan, share=0.55, why=why)]
+
+
 def _recursive() -> list[Scenario]:
     flip, name, refresh = _problems(pairs.label_flip(2, 1)), "recursive_momentum", 0.8
 
@@ -501,6 +514,7 @@ def _with_intercepts() -> list[Scenario]:
     flip = pairs.label_flip(3, 1)
     centred = _estimator(kind, "gradient", flip, classes=(0, 1), intercept_scaling=1.0, **common)
     hidden = _estimator(kind, "iteration", flip, classes=(0, 1), alpha=20.0, intercept_scaling=1.0, **common)
+    once = _estimator(kind, "output", flip, classes=(0, 1), intercept_scaling=1.0, **common)
     several = _estimator(kind, "gradient", flip, classes=(0, 1, 2), fit_intercept=False, **common)
     labels = "residuals of two labels are not opposite"
     return [
@@ -508,6 +522,7 @@ def _with_intercepts() -> list[Scenario]:
         Scenario(
             (name, "iteration"), f"{name} iteration, centred", *hidden, 0.25, f"{why}, and so is the order", runs=400
         ),
+        Scenario((name, "output"), f"{name} output, centred", *once, 0.55, why, runs=400),
         Scenario((name, "gradient"), f"{name} gradient, three classes", *several, 0.4, labels, runs=400),
     ]
 
@@ -601,6 +616,7 @@ def scenarios() -> tuple[Scenario, ...]:
     parts = (
         _noisy_gradients,
         _centred,
+        _centred_output,
         _recursive,
         _adaptive,
         _random_round,

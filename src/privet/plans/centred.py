@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privet.checks import positive
+from privet.checks import count, positive
 from privet.plans.gradient import GradientPlan, check_noise
 from privet.plans.output import OutputPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.accounting import calibrate, epsilon
-from privet.privacy.analyses.gaussian import shared_budget
+from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import (
     Adjacency,
     Budget,
@@ -199,10 +199,12 @@ class CentredOutputPlan:
         _check_share(share)
         if budget.is_pure:
             raise ValueError("a noisy mean has Gaussian noise, which gives no pure epsilon guarantee: set delta > 0")
-        # Both releases are Gaussian, so their squared mu add up. The margin covers rounding in the calibration.
-        of_mean, of_output = (shared_budget(budget, part * (1 - 1e-8)) for part in (share, 1 - share))
-        mean = GradientPlan.for_budget(of_mean, sampler=FullBatch(), steps=1, clip_norm=positive("row_norm", row_norm))
-        output = OutputPlan.for_budget(of_output, stability=stability, tasks=tasks)
+        # All releases are Gaussian, so their squared mu add up. The margin covers rounding.
+        total = gdp_mu(budget) * (1 - 1e-9)
+        of_mean, of_result = total * math.sqrt(share), total * math.sqrt((1 - share) / count("tasks", tasks))
+        mean = GradientPlan(FullBatch(), 1, positive("row_norm", row_norm), 2 / of_mean)
+        scale = positive("sensitivity", stability.sensitivity) / of_result
+        output = OutputPlan(stability, scale, is_pure=False, tasks=tasks, delta=budget.delta)
         return cls(mean, output, centred_norm, delta=budget.delta)
 
     @property
