@@ -514,7 +514,9 @@ def _with_intercepts() -> list[Scenario]:
     flip = pairs.label_flip(3, 1)
     centred = _estimator(kind, "gradient", flip, classes=(0, 1), intercept_scaling=1.0, **common)
     hidden = _estimator(kind, "iteration", flip, classes=(0, 1), alpha=20.0, intercept_scaling=1.0, **common)
-    once = _estimator(kind, "output", flip, classes=(0, 1), intercept_scaling=1.0, **common)
+    # With so small a clip, rows would not be centred. The default clip is below the gradients of these tables, too.
+    once = _estimator(kind, "output", flip, classes=(0, 1), intercept_scaling=1.0, **common | {"clip_norm": None})
+    assert "noisy mean" in once[2].released
     several = _estimator(kind, "gradient", flip, classes=(0, 1, 2), fit_intercept=False, **common)
     labels = "residuals of two labels are not opposite"
     return [
@@ -522,7 +524,7 @@ def _with_intercepts() -> list[Scenario]:
         Scenario(
             (name, "iteration"), f"{name} iteration, centred", *hidden, 0.25, f"{why}, and so is the order", runs=400
         ),
-        Scenario((name, "output"), f"{name} output, centred", *once, 0.55, why, runs=400),
+        Scenario((name, "output"), f"{name} output, centred", *once, 0.4, why, runs=400),
         Scenario((name, "gradient"), f"{name} gradient, three classes", *several, 0.4, labels, runs=400),
     ]
 

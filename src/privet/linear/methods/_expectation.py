@@ -63,7 +63,8 @@ def excess_of_tilt(task: Task, budget: Budget, alpha: float) -> float:
 def excess_of_noise(task: Task, distance: float) -> float:
     """Return the excess that noise on the weights causes, for noise of norm ``distance``."""
     problem, d = task.problem, task.problem.start().size
-    return (problem.strong_convexity + _curvature(task) / d) / 2 * distance * distance  # a power would raise an error on overflow
+    # On overflow, a product is infinite, whereas a power raises an error.
+    return (problem.strong_convexity + _curvature(task) / d) / 2 * distance * distance
 
 
 def _curvature(task: Task) -> float:
