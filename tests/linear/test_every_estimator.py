@@ -266,13 +266,12 @@ def test_pure_epsilon_is_refused_by_methods_without_it(kind, no_noise):
 
 
 @each_linear
-def test_a_clip_may_be_set_wherever_the_chosen_method_clips(kind, binary):
-    chosen = fitted(kind, binary, delta=0.0, epsilon=50.0).method_
-    if chosen in {"gradient", "output"}:
-        assert fitted(kind, binary, delta=0.0, epsilon=50.0, clip_norm=0.1).method_ == chosen
-    else:
-        with pytest.raises(ValueError, match=r"does not use clip_norm .* Leave clip_norm out"):
-            fitted(kind, binary, delta=0.0, epsilon=50.0, clip_norm=0.1)
+def test_auto_takes_a_method_that_uses_the_settings(kind, binary):
+    for fields, setting in (({"delta": 0.0}, {"clip_norm": 0.1}), ({}, {"smoothing": 2.0}), ({}, {"clip_norm": 0.1})):
+        method = fitted(kind, binary, epsilon=50.0, alpha=1.0, **fields, **setting).method_
+        assert set(setting) <= set(METHODS[method].uses)
+    with pytest.raises(ValueError, match=r"smoothing is a setting of method=.* Set delta > 0, or leave smoothing out"):
+        fitted(kind, binary, delta=0.0, smoothing=2.0)
 
 
 @each

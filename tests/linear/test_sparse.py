@@ -460,11 +460,11 @@ def test_declared_classes_may_be_absent(words):
     assert set(model.predict(X)) <= {"no", "yes"}
 
 
-def test_the_choice_of_a_method_has_its_reason():
-    method, reason = PrivateSparseRegression()._choose_method(is_pure=False)
-    assert method.name == "peeling"
-    assert "less than noise on all" in reason
-    assert PrivateSparseRegression(method="two_stage")._choose_method(is_pure=False)[1] == "asked for"
+def test_the_choice_of_a_method_has_its_reason(words):
+    model = PrivateSparseLogisticRegression().fit(*words)
+    assert model.method_ == "peeling"
+    assert "the only method that fits the settings" in model.method_reason_
+    assert "asked for" in PrivateSparseLogisticRegression(method="two_stage").fit(*words).method_reason_
 
 
 # ---------------------------------------------------------------------------------------------------------- performance

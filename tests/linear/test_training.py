@@ -263,13 +263,12 @@ def test_the_noise_on_a_result_is_that_of_its_stability(kind, binary, watch):
     first = 0.5 if kind is PrivateLogisticRegression else residual
     curvature = {PrivateLogisticRegression: 0.25}.get(kind, 1.0)  # a hinge of width 0.5: 1 / (2 * 0.5)
     row = math.hypot(1.0, 0.2 if is_classifier(kind()) else 0.5)
-    bound_on_row = row * (1 + ROUNDING)
-    log = watch(make(kind, "output", alpha=0.01, max_iter=6), X, numbers(kind, y))
-    smoothness = curvature * row**2 + 0.01
-    eta = 1.8 / smoothness
+    log = watch(make(kind, "output", alpha=0.01, max_iter=6, fit_intercept=False), X, numbers(kind, y))
+    smoothness = curvature + 0.01
+    eta = 0.95 * 2 / (smoothness + 0.01)
     contraction, distance = max(abs(1 - eta * 0.01), abs(1 - eta * smoothness)), 0.0
     for bound in (first, *[residual] * 5):
-        distance = contraction * distance + 2 * eta * bound * bound_on_row / 60
+        distance = contraction * distance + 2 * eta * bound * (1 + ROUNDING) / 60
     assert log.stds == pytest.approx([distance / exact_mu(20.0, 1e-5)], rel=1e-4)
     if kind is not PrivateRidge:
         log = watch(make(kind, "minimiser"), X, numbers(kind, y))

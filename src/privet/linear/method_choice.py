@@ -44,7 +44,7 @@ class MethodChoice:
             if self._is_set(setting):
                 fitting = [each for each in fitting if setting in each.uses]
                 if not fitting:
-                    raise ValueError(self._why_unused(wanted[0], setting, able))
+                    raise ValueError(self._why_unused(wanted[0], setting, able, is_pure))
         if self.method == "auto" and self.max_iter is not None:
             fitting = [each for each in fitting if each.takes_steps] or fitting
         return fitting
@@ -62,9 +62,15 @@ class MethodChoice:
         reason = f"by public numbers, its result is expected to be {excess[first]:.2g} above the minimum"
         return METHODS[first], f"{reason} ({compared})" if others else "the only method that fits the settings"
 
-    def _why_unused(self, method: Method, setting: str, able: list[Method]) -> str:
+    def _why_unused(self, method: Method, setting: str, able: list[Method], is_pure: bool) -> str:
         """Return that a method does not use a setting, and which of the applicable methods do."""
         users, value = [each for each in able if setting in each.uses], getattr(self, setting)
+        if is_pure and not users and self.method == "auto":
+            gaussian = [each for each in self.offered_methods().values() if setting in each.uses]
+            return (
+                f"delta=0 asks for pure epsilon, but {setting} is a setting of {named(gaussian)}, which adds Gaussian "
+                f"noise and gives no pure epsilon guarantee. Set delta > 0, or leave {setting} out."
+            )
         others = f", or use {named(users)}" if users else ""
         got = repr(value) if isinstance(value, str) else f"{value:g}"
         return f"method={method.name!r} does not use {setting} (got {got}). Leave {setting} out{others}."

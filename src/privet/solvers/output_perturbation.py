@@ -98,12 +98,8 @@ def centred_stability(
     step_size, steps, clip_norm
         As for :func:`descent_stability`.
     """
-    return descent_stability(centred_at_most(problem, centred_norm), step_size, steps, clip_norm)
-
-
-def centred_at_most(problem: Problem, centred_norm: float) -> Problem:
-    """Return the problem on centred rows of at most this norm, whose constants hold for every centre."""
-    return centred_anywhere(problem, problem.rows.row_norm, centred_norm)
+    anywhere = centred_anywhere(problem, problem.rows.row_norm, centred_norm)
+    return descent_stability(anywhere, step_size, steps, clip_norm)
 
 
 def descent_stability(

@@ -5,6 +5,7 @@ Formal guarantees
 The guarantee is that of the plan. All defaults are computed from n, dimensions, the budget and public constants.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ from privet.linear.methods._expectation import (
 from privet.linear.methods.gradient import CENTRE_SHARE
 from privet.plans import CentredOutputPlan, OutputPlan
 from privet.plans.stabilities.descent import sum_of_powers
-from privet.solvers import Problem, Release, centred_output_perturbation, output_perturbation
-from privet.solvers.output_perturbation import centred_at_most, centred_stability, descent_stability
+from privet.solvers import Release, centred_output_perturbation, output_perturbation
+from privet.solvers.output_perturbation import centred_stability, descent_stability
 
 _FEWEST_STEPS, _MOST_STEPS = 3, 3000
 _STEP_GROWTH = 1.05  # ratio of the numbers of steps that are compared
@@ -31,7 +32,7 @@ _SAFE = 0.95  # of the longest step that does not expand
 
 
 @dataclass(frozen=True)
-class _Descent:
+class OutputDescent:
     """A descent, and how far its noisy result is expected to be above the minimum."""
 
     centred_norm: float | None
@@ -46,11 +47,11 @@ class _Descent:
     summary="the result of a short descent, on rows centred at a noisy mean if delta > 0",
     is_pure=True,
     uses=("clip_norm",),
-    excess=lambda task: _best(task).excess,
+    excess=lambda task: best_descent(task).excess,
 )
 def train(task: Task) -> Release:
     """Train without noise for some steps, then add noise once."""
-    problem, best = task.problem, _best(task)
+    problem, best = task.problem, best_descent(task)
     constants = best.step_size, best.steps, best.lipschitz
     if best.centred_norm is None:
         plan = OutputPlan.for_budget(task.budget, stability=descent_stability(problem, *constants), tasks=task.tasks)
@@ -66,34 +67,38 @@ def train(task: Task) -> Release:
     return task.solve(centred_output_perturbation, centred)
 
 
-def _best(task: Task) -> _Descent:
+def best_descent(task: Task) -> OutputDescent:
     """Return the descent of least expected excess."""
     return min(_descents(task), key=lambda descent: descent.excess)
 
 
-def _descents(task: Task) -> Iterator[_Descent]:
+def _descents(task: Task) -> Iterator[OutputDescent]:
     """Yield descents with all numbers of steps, on centred rows and on others.
 
     Centring allows a smaller clip, but the penalty is then on the weights of centred rows: it is for weak penalties. A
     clip moves the minimum, which a strong penalty does not hide.
     """
-    problem, whole = task.problem, bound_of(task)
-    yield from _by_steps(task, problem, min(task.clip_norm or whole, whole))
-    if problem.rows.intercept and not task.budget.is_pure:
-        clip_norm = task.clip_norm or _CLIP * problem.rows.row_norm * task.scale
+    problem, rows, whole = task.problem, task.problem.rows, bound_of(task)
+    yield from _by_steps(task, problem.smoothness, min(task.clip_norm or whole, whole))
+    if rows.intercept and not task.budget.is_pure:
+        clip_norm = task.clip_norm or _CLIP * rows.row_norm * task.scale
         if not problem.objective.clips_to_convex:
             clip_norm = whole
-        centred = centred_at_most(problem, _CENTRED_NORM * problem.rows.row_norm)
-        yield from _by_steps(task, centred, min(clip_norm, whole), centred.rows.row_norm)
+        centred_norm = _CENTRED_NORM * rows.row_norm
+        of_loss = problem.objective.smoothness(math.hypot(centred_norm, rows.intercept))
+        smoothness = of_loss + problem.regulariser.smoothness
+        yield from _by_steps(task, smoothness, min(clip_norm, whole), centred_norm)
 
 
-def _by_steps(task: Task, problem: Problem, lipschitz: float, centred_norm: float | None = None) -> Iterator[_Descent]:
+def _by_steps(
+    task: Task, smoothness: float, lipschitz: float, centred_norm: float | None = None
+) -> Iterator[OutputDescent]:
     """Yield descents with the given constants, for numbers of steps on a grid.
 
     After time t = steps * step_size, a descent on a convex objective is about D^2/(2t) above the minimum, and if the
     objective is strongly convex, D shrinks by the contraction of a step.
     """
-    alpha, smoothness = problem.strong_convexity, problem.smoothness
+    problem, alpha = task.problem, task.problem.strong_convexity
     step_size = _SAFE * 2 / (smoothness + alpha)
     contraction = max(1 - step_size * alpha, abs(1 - step_size * smoothness))
     x, length = noise_of_mean(problem, task.share, lipschitz), usual_length(task)
@@ -103,7 +108,7 @@ def _by_steps(task: Task, problem: Problem, lipschitz: float, centred_norm: floa
         excess = left + excess_of_noise(task, x * step_size * sum_of_powers(contraction, int(steps)))
         if centred_norm is not None:
             excess = _MEASURED * (left + _CENTRED * (excess - left)) + alpha / 2 * length**2
-        yield _Descent(centred_norm, lipschitz, step_size, int(steps), excess)
+        yield OutputDescent(centred_norm, lipschitz, step_size, int(steps), excess)
         if task.max_iter:
             return
         steps *= _STEP_GROWTH
