@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from support import Split, Spread, console, print_table, save_figure, timed, write_results
 
+from privet.linear.methods import Task
 from privet.linear.methods.gradient import AVERAGED, gradient_steps, longest_step, precision, record_clip
 from privet.objectives import BoundedRows, Logistic, SaturatingPenalty
 from privet.plans import AdaptivePlan, CentredPlan, FixedSize, FullBatch, GradientPlan, RecursivePlan
@@ -140,7 +141,7 @@ def default_descent(data: Dataset, budget: Budget) -> Method:
     problem = Problem(Logistic(), SaturatingPenalty(PENALTY), rows, data.split.y.astype(np.float64))
     reached = precision(budget, rows.n, problem.start().size)
     steps = gradient_steps(reached)
-    clip = record_clip(problem, 1.0, reached)
+    clip = record_clip(Task(problem, budget, NoiseSource()))
     plan = CentredPlan.for_budget(budget, steps=steps, clip_norm=clip, row_norm=rows.weight_in_total)
     longest = longest_step(plan.gradients.noise_std / rows.n, steps, rows.row_norm, 1.0)
     rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest)

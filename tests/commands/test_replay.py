@@ -127,7 +127,7 @@ def test_settings_are_replayed_and_a_planted_bug_ends_with_exit_code_1(tmp_path,
     monkeypatch.setattr(OutputPlan, "noisy", lambda self, result, source: noisy(self, 20 * result, source))
     wrong = run(*options)
     assert wrong.exit_code == 1, wrong.output
-    assert "VIOLATION: Release 1 (Gaussian noise) moved by" in wrong.output
+    assert "(Gaussian noise) moved by" in wrong.output
     assert "further problems are listed in the file of --json" in wrong.output
 
 

@@ -86,15 +86,16 @@ def reference(X, y, *, row_norm, intercept, clip_norm, steps, step_size, alpha, 
     rows = np.column_stack([bounded - centre, np.full(len(X), intercept)])
     room = 1 + BoundedRows(X, row_norm, intercept).centred(centre).rounding
     weights = np.zeros(rows.shape[1])
+    to_original = np.eye(rows.shape[1])  # the penalty is on the weights of the original rows
+    to_original[-1, :-1] = -centre / intercept
     for _ in range(steps):
         total = np.zeros_like(weights)
         for row, label in zip(rows, y, strict=True):
             gradient = (expit(row @ weights) - label) * row
             total += gradient * min(1, clip_norm / room / max(np.linalg.norm(gradient), 1e-300))
         total = source.add_gaussian(total, stds[1])
-        weights = weights - step_size * (total / len(X) + alpha * weights)
-    weights[-1] -= centre @ weights[:-1] / intercept
-    return weights
+        weights = weights - step_size * (total / len(X) + alpha * to_original.T @ to_original @ weights)
+    return to_original @ weights
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
