@@ -10,8 +10,8 @@ from privet.objectives import BoundedRows, Huber, Logistic, Multinomial, Smoothe
 from privet.plans import CentredOutputPlan, FullBatch, GradientPlan, OutputPlan, PlanError
 from privet.privacy import Adjacency, Budget, NoiseSource
 from privet.solvers import Run, centred_output_perturbation
-from privet.solvers.base.centring import uncentred
-from privet.solvers.output_perturbation import centred_at_most, centred_stability, descent_stability
+from privet.solvers.base.centring import centred_anywhere, uncentred
+from privet.solvers.output_perturbation import centred_stability, descent_stability
 
 DELTA = 1e-5
 OBJECTIVES = [Logistic(), SmoothedHinge(), Huber(0.5), Squared(), Multinomial(3)]
@@ -19,7 +19,7 @@ NORM = 0.7  # to which centred rows are scaled down
 
 
 def plan_for(problem, *, pace=1.8, steps=5, clip_norm=0.3, tasks=1):
-    step_size = pace / centred_at_most(problem, NORM).smoothness
+    step_size = pace / centred_anywhere(problem, problem.rows.row_norm, NORM).smoothness
     return CentredOutputPlan.for_budget(
         Budget(1.0, DELTA),
         stability=centred_stability(problem, NORM, step_size, steps, clip_norm),
@@ -187,7 +187,7 @@ def test_a_clip_is_attained_by_rows_of_any_length(tools):
 @pytest.mark.parametrize("centre", CENTRES[:4])
 def test_the_constants_of_every_centre_are_at_most_those_of_the_plan(tools, centre):
     problem = tools.make_problem(np.ones((4, 2)), [0, 1, 0, 1], alpha=0.1, intercept=0.5)
-    planned = centred_at_most(problem, NORM)
+    planned = centred_anywhere(problem, problem.rows.row_norm, NORM)
     actual = replace(problem, rows=problem.rows.centred(np.array(centre), NORM))
     assert actual.smoothness <= planned.smoothness
     assert actual.lipschitz <= planned.lipschitz
