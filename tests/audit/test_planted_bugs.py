@@ -51,7 +51,7 @@ CLIP, DELTA = 0.1, 1e-5
 STILL = 1e-3  # a step so short that gradients remain those at zero weights
 # The package exports functions of the same names as these modules.
 hidden_steps = importlib.import_module("privet.solvers.projected_sgd")
-centring = importlib.import_module("privet.solvers.noisy_gradient")
+centring = importlib.import_module("privet.solvers.base.centring")
 
 
 BUGS = Bugs()
