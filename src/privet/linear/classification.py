@@ -133,10 +133,10 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         None means min(1e-6, 0.01/n); 0 asks for pure epsilon.
     method : str, default="auto"
         {methods}
-        ``auto`` chooses one of them from public numbers alone; ``method_`` and ``method_reason_`` report the choice and
-        the reason. ``objective`` supports two classes only. With ``iteration``, records are visited in a secret random
-        order, those that are visited first are protected best (see ``guarantee_.per_record``), and ``fit`` accepts
-        public records.
+        ``auto`` takes the one whose result is expected to be the least above the minimum of the objective, by public
+        numbers alone; ``method_`` and ``method_reason_`` report the choice and these expectations. ``objective``
+        supports two classes only. With ``iteration``, records are visited in a secret random order, those that are
+        visited first are protected best (see ``guarantee_.per_record``), and ``fit`` accepts public records.
     alpha : float, default=1e-4
         Strength of the l2 penalty on the mean loss. It applies to all weights, including that of the intercept.
     feature_norm : float, default=1.0
@@ -150,7 +150,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of images do: try 2.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped ({clip_norm}).
-        None chooses ``0.4 * feature_norm``, or no clipping if data and budget are so large that noise hardly matters.
+        None chooses a share of ``feature_norm`` by the method, the budget, n and ``alpha``: with ``gradient`` from 0.4,
+        if noise is strong, up to no clipping, if noise hardly matters.
     secret : {"order", "stop", "skip"} or None, default=None
         What ``iteration`` keeps secret besides all iterates but the last, and what its accounting makes use of: the
         order of the records; after how many of the steps it stops; or how many it skips. See docs/last_iterate.md for
