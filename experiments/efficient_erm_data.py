@@ -12,7 +12,8 @@ The paper gives numbers of columns and says that categories became binary column
 - Rows are multiplied so that they lie in a ball of radius sqrt(d), that of a row of d columns of size 1. That scale is
   the paper's: its errors for mu > 0 are noise by its own formula, and imply Lipschitz constants near sqrt(d). Its
   Algorithm 1, run as printed on these rows, errs on the classifications by what the paper reports, up to a factor of
-  1.5 for mu > 0. BIKE's rows are not multiplied: they have 12 blocks and the constant, and lie in a ball of radius sqrt(13).
+  1.5 for mu > 0. BIKE's rows are not multiplied: they have 12 blocks and the constant, and
+  lie in a ball of radius sqrt(13).
 - Targets of regressions: quality from 0 to 10, and tens of bikes per hour, from 0 to 100. For BIKE the scale was chosen
   after the results: with single bikes and a radius of sqrt(62), the paper's own algorithm errs up to eight times as
   much as in the paper; on this scale at epsilon 0.1 it errs as in the paper within a factor of two.
