@@ -187,6 +187,8 @@ def _sparse(d: int) -> list[Path]:
     kept = {"n_nonzero": max(1, d // 2)}
     full = GradientPlan(FullBatch(), 2, CLIP, NOISE)
     transfer = OutputPlan.for_budget(BUDGET, stability=solvers.transfer_stability(huber[0], features))
+    disjoint = OutputPlan.for_budget(BUDGET, stability=solvers.disjoint_stability(features, teachers=3, radius=0.5))
+    student_steps: dict[str, Any] = {"features": features, **kept, "steps": 2}
 
     def two_stage(problem: Problem, source: NoiseSource) -> Release:
         plan = solvers.two_stage_plan(problem, LOOSE, **kept, entry_bound=entry)
@@ -218,7 +220,9 @@ def _sparse(d: int) -> list[Path]:
             residual_clip=1.0,
         ),
         Path(("two_stage",), "", two_stage, hinge),
-        _solver("knowledge_transfer", "", huber, transfer, features=features, **kept, steps=2),
+        _solver("knowledge_transfer", "", huber, transfer, **student_steps),
+        _solver("disjoint_teachers", "", pair, disjoint, **student_steps),
+        _solver("selected_teacher", "", huber, AdaptivePlan.for_budget(BUDGET), **student_steps, entry_bound=entry),
         Path(("student_of",), "", student, pair),
     ]
 
