@@ -37,14 +37,18 @@ def bound_of(task: Task) -> float:
 
 def usual_length(task: Task) -> float:
     """Return a usual distance of the minimiser, as far as it matters to a loss of bounded slope."""
-    worth = min(task.worth, task.problem.objective.residual_bound)
-    return USUAL_SCORE * worth / task.problem.rows.largest_norm
+    return USUAL_SCORE * _deviation(task)
+
+
+def _deviation(task: Task) -> float:
+    """Return how far weights must move for a deviation of the score that matters to the loss."""
+    return min(task.worth, task.problem.objective.residual_bound) / task.problem.rows.largest_norm
 
 
 def excess_of_descent(task: Task, clipped: float = 1.0) -> float:
     """Return the expected excess of a descent with noise in every step, for gradients clipped to a share of L."""
     x = clipped * noise_of_mean(task.problem, task.share, bound_of(task))
-    convex = _DESCENT * task.worth / task.problem.rows.largest_norm * x
+    convex = _DESCENT * _deviation(task) * x
     alpha = task.problem.strong_convexity
     noise = min(convex, _REPEATED * x * x / (2 * alpha)) if alpha > 0 else convex
     return noise + _CLIPPED * task.scale**2 * (1 - clipped) ** _POWER
