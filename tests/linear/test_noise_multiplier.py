@@ -168,3 +168,10 @@ def test_defaults_follow_what_fifty_full_batch_steps_would_cost(tasks):
     for tiny in (0.0, 1e-300, 1e-3):
         assert gdp_mu(usual_budget(NoiseMultiplier(tiny, DELTA), tasks)) == pytest.approx(100.0)
     assert isinstance(budget, Budget)
+
+
+def test_columns_with_different_numbers_of_classes_need_a_budget(table, no_noise):
+    X, y = table
+    columns = np.column_stack([y, np.arange(len(y)) % 3])
+    with pytest.raises(ValueError, match="different numbers of classes, which share a budget"):
+        logistic(method="gradient", classes=None, noise_multiplier=3.0).fit(X, columns)

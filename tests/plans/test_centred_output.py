@@ -163,3 +163,9 @@ def test_a_plan_cannot_be_changed():
     plan = CentredOutputPlan.for_budget(BUDGET, **FIELDS)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.centred_norm = 2.0
+
+
+def test_a_mean_without_noise_is_refused():
+    plan = CentredOutputPlan.for_budget(BUDGET, **FIELDS)
+    with pytest.raises(ValueError, match="the mean has no noise"):
+        dataclasses.replace(plan, mean=dataclasses.replace(plan.mean, noise_multiplier=0.0))

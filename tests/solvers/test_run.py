@@ -1,6 +1,8 @@
 """A run of a plan: its steps, its progress, and a guarantee that states the source of the noise."""
 
 import copy
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers import Problem, Run, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers.base.tally import Tally
 
 PLAN = GradientPlan(FullBatch(), 4, 1.0, 2.0, delta=1e-5)
 
@@ -129,3 +132,25 @@ def test_tasks_share_one_noisy_mean_of_the_rows():
     assert released == [plan.mean.noise_std] + [plan.gradients.noise_std] * 4  # one mean, then two descents
     with pytest.raises(PlanError, match="run 3"):
         centred_gradient_descent(both[0], run, step_size=0.5)
+
+
+def test_threads_release_what_they_share_once():
+    tally, released, found = Tally(), [], []
+    begin = threading.Barrier(4)
+
+    def release():
+        released.append(object())
+        time.sleep(0.01)  # long enough for the other threads to ask for it
+        return released[-1]
+
+    def ask():
+        begin.wait()
+        found.append(tally.shared("centre", release))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(released) == 1
+    assert found == released * 4

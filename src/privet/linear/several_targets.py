@@ -125,10 +125,14 @@ class SeveralTargets:
 
     def _train_groups(self: Any, X: Any, groups: list["_Group"], models: list[Any]) -> None:
         """Train each group of columns with its share of the budget, and keep the guarantee of all."""
-        n = X.shape[0]
-        budget = Budget(self.epsilon, default_delta(n) if self.delta is None else self.delta)
+        delta = default_delta(X.shape[0]) if self.delta is None else self.delta
         if len(groups) > 1:
-            planned = _share_budget(budget, X, groups, len(models))
+            if self._is_set("noise_multiplier"):
+                raise ValueError(
+                    f"noise_multiplier={self.noise_multiplier:g} cannot be given for columns with different numbers of "
+                    "classes, which share a budget. Give epsilon instead, or fit these columns separately."
+                )
+            planned = _share_budget(Budget(self.epsilon, delta), X, groups, len(models))
             if self.before_training is not None:
                 self.before_training(planned)
         for number, group in enumerate(groups):
@@ -140,7 +144,7 @@ class SeveralTargets:
         trained = [group.model for group in groups]
         self.guarantee_ = trained[0].guarantee_
         if len(groups) > 1:
-            total = compose([model.guarantee_ for model in trained], delta=budget.delta)
+            total = compose([model.guarantee_ for model in trained], delta=delta)
             words = f"of {len(models)} tasks, in {len(groups)} groups with different numbers of classes"
             self.guarantee_ = replace(total, released=f"{words}: {total.released}")
         self.method_ = ", ".join(dict.fromkeys(model.method_ for model in trained))

@@ -168,6 +168,8 @@ class CentredOutputPlan:
     def __post_init__(self) -> None:
         positive("centred_norm", self.centred_norm)
         _check_mean(self.mean)
+        if not self.mean.has_noise:
+            raise ValueError("the mean has no noise, which leaves the whole run without privacy: add noise to the mean")
         if self.mean.adjacency is not self.output.adjacency:
             raise ValueError("the mean and the result must be accounted for under the same adjacency")
 

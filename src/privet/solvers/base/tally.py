@@ -19,6 +19,7 @@ class Tally:
         self._counts: dict[str, int] = {}
         self._shared: dict[str, Any] = {}
         self._lock = threading.Lock()
+        self._release_lock = threading.Lock()
 
     def count(self, what: str, tasks: int) -> int:
         """Count a run, and return its number, from 1. Raise PlanError if the plan covers no further run."""
@@ -35,8 +36,9 @@ class Tally:
         return number
 
     def shared(self, name: str, release: Callable[[], T]) -> T:
-        """Return what the first run released under a name. Only the first call calls ``release``."""
-        if name not in self._shared:
-            self._shared[name] = release()
-        value: T = self._shared[name]
+        """Return what the first run released under a name. Only the first call calls ``release``, in any thread."""
+        with self._release_lock:
+            if name not in self._shared:
+                self._shared[name] = release()
+            value: T = self._shared[name]
         return value
