@@ -27,7 +27,7 @@ _STEP_GROWTH = 1.05  # ratio of the numbers of steps that are compared
 _CENTRED_NORM = 0.7  # of the norm of rows: most rows are closer to their mean, and shorter rows allow longer steps
 _CLIP = 0.37  # of the bound on gradients of centred rows: long gradients are rare, and noise grows with the clip
 _CENTRED = 0.35  # usual excess of noise on the weights of centred rows, relative to that of other rows
-_MEASURED = 2.0  # measured excess of descents on centred rows, relative to what this formula gives
+_MEASURED = 2.0  # measured excess of descents on centred rows, relative to the formula that suffices to compare them
 _SAFE = 0.95  # of the longest step that does not expand
 
 
@@ -47,7 +47,7 @@ class OutputDescent:
     summary="the result of a short descent, on rows centred at a noisy mean if delta > 0",
     is_pure=True,
     uses=("clip_norm",),
-    excess=lambda task: best_descent(task).excess,
+    excess=lambda task: _measured(best_descent(task)),
 )
 def train(task: Task) -> Release:
     """Train without noise for some steps, then add noise once."""
@@ -70,6 +70,10 @@ def train(task: Task) -> Release:
 def best_descent(task: Task) -> OutputDescent:
     """Return the descent of least expected excess."""
     return min(_descents(task), key=lambda descent: descent.excess)
+
+
+def _measured(descent: OutputDescent) -> float:
+    return descent.excess if descent.centred_norm is None else _MEASURED * descent.excess
 
 
 def _descents(task: Task) -> Iterator[OutputDescent]:
@@ -107,7 +111,7 @@ def _by_steps(
         left = length**2 / (2 * step_size * int(steps)) * contraction ** (2 * int(steps))
         excess = left + excess_of_noise(task, x * step_size * sum_of_powers(contraction, int(steps)))
         if centred_norm is not None:
-            excess = _MEASURED * (left + _CENTRED * (excess - left)) + alpha / 2 * length**2
+            excess = left + _CENTRED * (excess - left) + alpha / 2 * length**2
         yield OutputDescent(centred_norm, lipschitz, step_size, int(steps), excess)
         if task.max_iter:
             return
