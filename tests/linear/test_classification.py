@@ -172,6 +172,14 @@ def test_a_clip_above_the_bound_does_not_change_output_perturbation(binary):
     assert np.array_equal(model.coef_, plain.coef_)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_clip_below_the_bound_is_refused_by_output_perturbation_of_several_classes(binary, delta):
+    X, y = binary
+    model = PrivateLogisticRegression(5.0, delta, method="output", clip_norm=0.1, alpha=0.0)
+    with pytest.raises(ValueError, match=r"clip_norm = 0\.1 is too small for Multinomial"):
+        model.fit(X, y + (X[:, 1] > 1))
+
+
 def test_pure_epsilon_with_several_classes_needs_no_other_setting(binary):
     X, y = binary
     y = y + (X[:, 1] > 1)
