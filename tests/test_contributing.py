@@ -1,7 +1,8 @@
-"""CONTRIBUTING.md cannot go stale: its map and table are generated, and every path that it names exists."""
+"""CONTRIBUTING.md and the lists of the tools that it describes name only what is in the tree."""
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ RECIPES = {
     "a layer rule": 4,
     "an experiment": 4,
 }
+
+MUTANTS = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8"))
 
 
 def house():
@@ -54,3 +57,18 @@ def test_a_path_that_is_named_exists(path):
 @pytest.mark.parametrize(("heading", "most"), RECIPES.items())
 def test_a_recipe_names_few_places_to_touch(heading, most):
     assert 2 <= len(set(paths(recipe(heading)))) <= most
+
+
+@pytest.mark.parametrize("mutant", MUTANTS["survived_once"], ids=lambda each: f"{each['file']}: {each['before']}")
+def test_a_mutant_that_survived_once_can_still_be_made(mutant):
+    """``make mutants`` stops at an entry whose line has changed or occurs twice."""
+    text = (ROOT / "src" / "privet" / mutant["file"]).read_text(encoding="utf-8")
+    assert text.count(mutant["before"]) == 1
+    assert mutant["after"] != mutant["before"]
+    compile(text.replace(mutant["before"], mutant["after"]), mutant["file"], "exec")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS["harmless"], ids=lambda each: f"{each['file']}: {each['after']}")
+def test_a_mutant_that_is_called_harmless_has_a_reason(mutant):
+    assert mutant["kind"] in {"equivalent", "harmless"}
+    assert mutant["why"].endswith(".")

@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from privet.deep.clipping import batch_gradients, layers_of  # noqa: E402
+from privet.deep.clipping.gradients import Direct, RowSum  # noqa: E402
 from privet.deep.clipping.rules import has_rule  # noqa: E402
 
 
@@ -295,6 +296,18 @@ def test_differences_of_gradients_at_two_points_match_vmap(moved):
             expected = torch.einsum("b,b...->...", weights, written[name])
             error = difference.clipped_sum(clip)[parameter].double() - expected
             assert float(error.norm()) <= 2e-3 * float(norms.sum()), name
+
+
+def test_gradients_that_use_other_rows_are_subtracted_row_by_row():
+    """A model may look up other rows of a table at other weights."""
+    one, other, whole = (
+        RowSum(torch.tensor([[0, 2], [1, 1]]), torch.randn(2, 2, 3), (4, 3)),
+        RowSum(torch.tensor([[0, 3], [1, 1]]), torch.randn(2, 2, 3), (4, 3)),
+        Direct(torch.randn(2, 4, 3)),
+    )
+    for subtracted in (other, whole):
+        exact = one.written_out() - subtracted.written_out()
+        torch.testing.assert_close(one.minus(subtracted).written_out(), exact)
 
 
 def _double(inputs):

@@ -212,6 +212,17 @@ def test_the_rounding_of_a_sum_stays_within_its_share(form, n):
         assert float((total - exact).norm()) <= SHARE / 2
 
 
+@pytest.mark.parametrize("width", [8, 300])
+def test_a_batch_much_larger_than_expected_is_added_up_within_the_smaller_share(width):
+    """Summing within the largest share, which is the default, errs by up to four times as much here."""
+    n, error = 300, reserved_share(20, torch.float32) / 2
+    assert error < SHARE / 50
+    rows, model, slot = hovering(n, width), nn.Linear(width, 1, bias=False), torch.zeros(width, dtype=torch.float64)
+    found = batch_gradients(model, linear_loss, (rows,), torch.ones(n), Summation.within(error, n))
+    found.add_clipped_sum(1.0, {model.weight: slot})
+    assert float((slot - rows.double().sum(0)).norm()) <= error
+
+
 @pytest.mark.parametrize("max_batch", [None, 700])
 @pytest.mark.parametrize("n", [256, 2048, 4096])
 def test_one_more_record_moves_a_sum_by_at_most_the_clip(n, max_batch):

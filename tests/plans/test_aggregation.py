@@ -104,6 +104,28 @@ def test_a_move_by_the_sensitivity_is_rounded_to_at_most_the_shift(dimension, se
         assert np.linalg.norm(moved) <= plan.shift
 
 
+SMALL = Budget(0.005, 1e-6)
+TIGHT = AggregationPlan.for_budget(SMALL, **FIELDS)  # Hardly anything of its budget is left.
+
+
+class MovesFurther(AggregationPlan):
+    """A plan whose sums move a little further than ``for_budget`` computes, so that its first scale is too large."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        assert self.scale <= TIGHT.scale  # a larger scale would move the sums further still
+
+    @property
+    def shift(self):
+        return super().shift * (1 + 1e-7)
+
+
+def test_a_scale_that_exceeds_the_budget_is_lowered_until_it_does_not():
+    plan = MovesFurther.for_budget(SMALL, **FIELDS)
+    assert plan.guarantee().epsilon <= SMALL.epsilon < dataclasses.replace(plan, scale=TIGHT.scale).guarantee().epsilon
+    assert (1 - 1e-5) * TIGHT.scale < plan.scale < TIGHT.scale
+
+
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from privet.plans import (
     AdaptivePlan,
+    CentredOutputPlan,
     CentredPlan,
     FullBatch,
     GradientPlan,
@@ -34,6 +35,7 @@ MAKERS = {
     "adaptive": AdaptivePlan.for_budget,
     "aggregation": lambda b: AggregationPlan.for_budget(b, dimension=3, steps=2, sensitivity=1.0, largest=10.0),
     "centred": lambda b: CentredPlan.for_budget(b, steps=3, clip_norm=1.0, row_norm=1.0),
+    "centred_output": lambda b: CentredOutputPlan.for_budget(b, stability=STABILITY, row_norm=1.0, centred_norm=1.0),
     "gradient": lambda b: GradientPlan.for_budget(b, sampler=FullBatch(), steps=3, clip_norm=1.0),
     "objective": lambda b: ObjectivePlan.for_budget(b, **LOSSES),
     "output": lambda b: OutputPlan.for_budget(b, stability=STABILITY),

@@ -51,6 +51,13 @@ def test_a_hidden_descent_can_end_after_whole_passes(step_size):
         whole.truncated(17)
 
 
+@pytest.mark.parametrize(("stop", "steps", "first"), [(20, 16, FixedOrder(8, 2)), (20, 10, FixedOrder(8, 3, stop=10))])
+def test_a_run_that_stops_early_can_be_truncated_further(stop, steps, first):
+    order = FixedOrder(8, 3, stop=stop)
+    assert order.truncated(steps) == first
+    assert order.truncated(steps).implied_steps == steps
+
+
 def test_a_secret_stop_cannot_be_truncated():
     plan = GradientPlan(RandomStop(8), None, 1.0, 2.0, release="last", descent=Descent(0.5, 1.0))
     with pytest.raises(ValueError, match="whole passes only"):

@@ -217,6 +217,14 @@ def test_epsilons_at_their_limits():
     assert huge[-1] == pytest.approx(gdp_epsilon(1e6, 1e-5), rel=1e-9)
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.1])
+@pytest.mark.parametrize("mu", [2.0001e4, 1e6, 1e100])
+def test_epsilon_of_a_huge_mu_is_that_of_zero_concentrated_privacy_rounded_up(mu, delta):
+    with mp.workdps(60):
+        exact = mp.mpf(mu) ** 2 / 2 + mp.mpf(mu) * mp.sqrt(2 * mp.log(1 / mp.mpf(delta)))
+        assert exact <= gdp_epsilon(mu, delta) <= exact * (1 + 1e-11)
+
+
 def test_epsilons_of_many_large_mus_keep_to_their_delta():
     mus = np.linspace(1e4, 1.9e4, 2000)
     assert np.all(log_gdp_deltas(mus, gdp_epsilons(mus, 0.1)) <= math.log(0.1))

@@ -50,6 +50,13 @@ def test_records_visited_later_have_less_privacy(secret):
     assert stopped[0] > stopped[49]
 
 
+def test_two_records_have_an_epsilon_each_and_a_single_one_has_only_that_of_the_run():
+    records = guarantee_of(LastIterate(4.0, n=2)).per_record
+    assert len(records) == 2
+    assert records[0] < records[1]
+    assert guarantee_of(LastIterate(4.0, n=1)).per_record is None
+
+
 def test_records_of_one_batch_have_the_same_epsilon():
     records = guarantee_of(LastIterate(4.0, n=8, size=3)).per_record
     assert records[0] == records[2] < records[3] == records[5] < records[6] == records[7]

@@ -164,6 +164,13 @@ def test_what_was_not_prepared_is_drawn():
     assert np.unique(released).size > 9_900
 
 
+def test_no_draws_can_be_prepared_for_an_empty_array():
+    source = NoiseSource(3)
+    prepared = source.normals(0, 2.0)
+    assert len(prepared) == 0
+    assert source.add_gaussian(np.zeros(0), 2.0, prepared=prepared).shape == (0,)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_values_that_are_not_finite_are_refused(bad, dtype):

@@ -146,6 +146,42 @@ def test_plain_descent_converges_from_any_bad_start(tools, monkeypatch, objectiv
     assert problem.gradient_norm(minimise(problem, tolerance=tolerance)) <= tolerance
 
 
+class Impatient(Huber):
+    """A loss that raises an error if its residuals are asked for too often."""
+
+    asked = 0
+
+    def residuals(self, scores, targets):
+        self.asked += 1
+        assert self.asked < 1000, "the descent does not converge"
+        return super().residuals(scores, targets)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.5])
+def test_plain_descent_converges_where_the_curvature_is_the_smoothness(tools, monkeypatch, alpha):
+    """All rows are equal and as long as allowed, so that a step longer than 2/smoothness would diverge."""
+    problem = tools.make_problem(np.ones((5, 1)), np.ones(5), objective=Impatient(3.0), alpha=alpha)
+    assert problem.smoothness == pytest.approx(1 + alpha)
+    for quick in ("_quasi_newton", "_spectral_descent"):
+        monkeypatch.setattr(module, quick, lambda target, point, tolerance: point)
+    tolerance = least_tolerance(problem)
+    weights = minimise(problem, tolerance=tolerance)
+    assert weights == pytest.approx([1 / (1 + alpha)], rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 100, 4096, 10**6])
+def test_the_bound_on_rounding_covers_the_worst_sums(tools, n):
+    """Added one after the other, m terms of size b may err by m (m - 1) / 2 roundoffs of b: their mean by (m - 1) / 2.
+
+    At most 4096 rows are added up at once. The sums of more rows are added in pairs.
+    """
+    problem = tools.make_problem(np.ones((2, 1)), np.ones(2, int), alpha=0.1)
+    at_once, levels = min(n, 4096), math.ceil(math.log2(max(1, n / 4096)))
+    worst = 2.0**-53 * ((at_once - 1) / 2 + levels) * problem.objective.residual_bound * problem.rows.reach
+    assert module._rounding(problem, 0.0, 0.0, 0.0, n) >= worst
+    assert least_tolerance(problem, n=n) >= worst
+
+
 def test_a_diverging_spectral_descent_is_abandoned(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, objective=SmoothedHinge(0.01), alpha=1e-3)

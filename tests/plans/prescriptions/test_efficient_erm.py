@@ -1,6 +1,7 @@
 """Output perturbation and RRPSGD as "Efficient Private ERM for Smooth Objectives" prescribes them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,16 @@ def test_a_hopeless_problem_gets_one_step_and_a_bad_step_is_refused():
         type(hopeless)(**{**vars(hopeless), "step_size": 2 / PROBLEM["smoothness"]})
     with pytest.raises(ValueError, match="radius must be positive"):
         output_descent(100, 5, (1.0, 1e-6), lipschitz=1.0, smoothness=1.0, radius=0.0)
+
+
+def test_without_strong_convexity_a_step_of_two_over_smoothness_is_refused():
+    """The utility bound is 2 D^2 / (T eta (2 - beta eta)), which is infinite there."""
+    taken = output_descent(100, 5, (1.0, 1e-6), **PROBLEM)
+    assert taken.strong_convexity == 0
+    limit = 2 / taken.smoothness
+    with pytest.raises(ValueError, match="does not cover a step size"):
+        replace(taken, step_size=limit)
+    assert math.isfinite(replace(taken, step_size=0.999 * limit).excess)
 
 
 def test_random_round_converges_below_its_bounds():
