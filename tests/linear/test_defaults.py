@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from privet import PrivateLogisticRegression
-from privet.linear.methods import Task, named
-from privet.linear.methods.gradient import gradient_steps, longest_step, precision, record_clip
+from privet.denoise import beta
+from privet.linear.methods import METHODS, Task, named
+from privet.linear.methods.gradient import averaged_share, gradient_steps, longest_step, precision, record_clip
 from privet.linear.methods.output import best_descent
 from privet.objectives import L2, BoundedRows, Logistic, Squared
 from privet.privacy import Budget, NoiseSource
@@ -58,12 +59,29 @@ def test_more_data_or_budget_never_makes_a_method_expect_more_excess(delta):
 
 def test_the_clip_grows_to_the_bound_as_noise_vanishes():
     clips = [record_clip(task(n=n)) for n in (100, 20_000, 10**6, 10**9)]
-    assert clips[0] == pytest.approx(0.4 * 2.0)
+    assert clips[0] == pytest.approx(0.2 * 2.0)
     assert clips == sorted(clips)
     assert clips[-1] == task().problem.lipschitz
     assert record_clip(task(n=20_000, alpha=1.0)) > record_clip(task(n=20_000, alpha=0.0))
     assert record_clip(task(clip_norm=0.3)) == 0.3
     assert record_clip(task(n=10**9, objective=Squared(), scale=3.0)) == task().problem.rows.norm_bound * 3.0
+
+
+def test_a_strong_penalty_averages_more_iterates():
+    assert averaged_share(task(n=50_000, alpha=0.1)) > averaged_share(task(n=50_000, alpha=1e-4))
+    assert averaged_share(task(n=50_000, alpha=0.0)) == averaged_share(task(n=50_000, alpha=1e-4))
+
+
+def test_smoothing_lengthens_steps_by_as_much_as_it_removes_noise(binary):
+    X, y = binary
+    problem = Problem(Logistic(), L2(1e-4), BoundedRows(X, 1.0, 0.2), y)
+    budget = Budget(0.01, 1e-6)
+    plain, smooth = (
+        METHODS["gradient"].train(Task(problem, budget, NoiseSource(0), smoothing=smoothing))
+        for smoothing in (0.0, 4.0)
+    )
+    gain = smooth.trace["step_size"] / plain.trace["step_size"]
+    assert gain == pytest.approx(beta(X.shape[1], 4.0) ** -0.5)
 
 
 def test_pure_epsilon_asked_of_gaussian_noise_is_refused(no_noise):

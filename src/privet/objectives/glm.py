@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.objectives.rows import BoundedRows
+from privet.objectives.summation import sum_over
 
 Floats = NDArray[Any]
 
@@ -127,7 +128,12 @@ class GeneralisedLinear(ABC):
         Clipping scales the residual of a record by min(1, clip_norm / |gradient|), and slightly further to leave room
         for the rounding of the sum. It is skipped if the bound on the rows already implies the clip.
         """
-        return rows.combine(self.bounded(self.residuals(rows.scores(weights), targets), rows, clip_norm))
+
+        def sum_of(place: slice, part: BoundedRows) -> Floats:
+            residuals = self.residuals(part.scores(weights), targets[place])
+            return part.combine(self.bounded(residuals, part, clip_norm))
+
+        return np.asarray(sum_over(rows.parts(), lambda part: sum_of(*part)))
 
     def bounded(self, residuals: Floats, rows: BoundedRows, clip_norm: float) -> Floats:
         """Return the residuals, scaled down where ``residual * row`` has a norm above ``clip_norm``."""

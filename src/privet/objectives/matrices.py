@@ -62,6 +62,13 @@ def _by_row(products: str, X: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]
     return np.asarray(np.einsum(products, X, other))[:1]
 
 
+def products(X: Any, weights: Floats) -> Floats:
+    """Return X @ weights, where several outputs are stored one after the other, which is faster for few outputs."""
+    if weights.ndim == 1 or sparse.issparse(X):
+        return np.asarray(X @ weights)
+    return np.asarray((weights.T @ X.T).T)
+
+
 def products_alone(X: Any, weights: Floats) -> Floats:
     """Return X @ weights, where the product of each row is the same number wherever the row stands."""
     if weights.shape[:1] != X.shape[1:]:

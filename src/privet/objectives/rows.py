@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privet.objectives.matrices import divided, products_alone, row_norms, stored_once
+from privet.objectives.matrices import divided, products, products_alone, row_norms, stored_once
 from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
@@ -18,6 +18,7 @@ SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
 _UNIT_ROUNDOFF = 2.0**-53
+_CACHED_BYTES, _LEAST_ROWS = 2**22, 64  # size of a part of the rows, and its least number of rows
 _SPARE_STRETCH = 4.0  # the largest stretch for which shorter blocks can compensate, whatever the number of rows
 
 
@@ -82,6 +83,7 @@ class BoundedRows:
         self._centre: Floats | None = None
         self._shrinks: Floats | None = None
         self._transposed: list[tuple[slice, Any]] | None = None
+        self._parts: list[tuple[slice, BoundedRows]] | None = None
         self._limits: tuple[float, NDArray[np.float64]] | None = None
         self._is_alone = False
         self.row_norm = float(row_norm)
@@ -122,7 +124,7 @@ class BoundedRows:
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features
-        scores = products_alone(self._X, weights[:d]) if self._is_alone else np.asarray(self._X @ weights[:d])
+        scores = products_alone(self._X, weights[:d]) if self._is_alone else products(self._X, weights[:d])
         by_output = scores.T  # a view with rows last, so that their factors broadcast for one output or several
         if self._factors is not None:
             by_output *= self._factors
@@ -140,7 +142,7 @@ class BoundedRows:
         scaled = shrunk if self._factors is None else (shrunk.T * self._factors).T
         features, constants, sum_of_shrunk = PairwiseSum(), PairwiseSum(), PairwiseSum()
         for block, transposed in self._transposed_blocks():
-            features.add(transposed @ scaled[block])
+            features.add(products(transposed, scaled[block]))
             if self.intercept:
                 constants.add(coefficients[block].sum(axis=0))
             if self._shrinks is not None:
@@ -183,7 +185,7 @@ class BoundedRows:
             raise ValueError("Rows without a constant column cannot be centred. Fit an intercept.")
         length = float(np.linalg.norm(centre))
         rows = copy(self)
-        rows._limits = None
+        rows._limits = rows._parts = None
         rows._centre = np.array(centre, dtype=np.float64)
         reach = self.row_norm + length
         features = self._norms**2 - self.intercept**2
@@ -264,7 +266,7 @@ class BoundedRows:
         if is_whole:
             self._transposed_blocks()  # for this copy and for those of later steps
         part = copy(self)
-        part._is_alone = alone
+        part._is_alone, part._parts = alone, None
         if is_whole:
             return part
         part._transposed = part._limits = None
@@ -273,6 +275,21 @@ class BoundedRows:
         part._factors = None if self._factors is None else self._factors[batch]
         part._shrinks = None if self._shrinks is None else self._shrinks[batch]
         return part
+
+    def parts(self) -> "list[tuple[slice, BoundedRows]]":
+        """Return the rows in parts of a few megabytes, which are views of a dense matrix that is stored row by row.
+
+        The scores of a part and the sum over it are best computed one after the other: the second finds the rows in the
+        processor's cache. Other matrices, and small ones, are one part. A part is never longer than a block of a sum.
+        """
+        if self._parts is None:
+            length = self.n
+            if not sparse.issparse(self._X) and self._X.flags.c_contiguous:
+                in_cache = max(_LEAST_ROWS, _CACHED_BYTES // max(self._X.itemsize * self.n_features, 1))
+                length = min(in_cache, block_length(self.n, self._stretch, self.rounding))
+            places = [slice(start, min(start + length, self.n)) for start in range(0, self.n, max(length, 1))]
+            self._parts = [(place, self.take(place, alone=self._is_alone)) for place in places]
+        return self._parts if len(self._parts) > 1 else [(slice(None), self)]
 
     def _transposed_blocks(self) -> list[tuple[slice, Any]]:
         """Return blocks of consecutive rows, transposed. They are kept, as slicing a sparse matrix is not free."""

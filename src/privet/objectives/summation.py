@@ -9,10 +9,15 @@ at most :data:`ROUNDING` * C further apart than the exact ones (docs/proofs.md, 
 """
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privet.objectives.threads import in_threads
+
+T = TypeVar("T")
 
 MOST_ROWS = 2**30
 ROUNDING = 2.0**-13
@@ -20,6 +25,7 @@ ROUNDING = 2.0**-13
 _UNIT_ROUNDOFF = 2.0**-53
 _LONGEST_BLOCK = 32_768
 _OTHER_ROUNDINGS = 40  # per term, besides those of its block: of products and factors, and of adding blocks in pairs
+_GROUPS = 16  # of parts that threads divide among themselves; a constant, so that sums do not depend on the threads
 _SHARE = 0.99  # of the allowance for sums. The rest is for the norms and factors by which contributions are clipped.
 
 
@@ -62,6 +68,25 @@ def total_of(values: NDArray[np.float64]) -> float:
         return 0.0
     blocks = np.add.reduceat(values, np.arange(0, values.size, block_length(values.size)))
     return math.fsum(blocks.tolist())
+
+
+def sum_over(parts: Sequence[T], term: Callable[[T], Any]) -> Any:
+    """Return the sum of one array per part, added in pairs. Threads work on groups of consecutive parts."""
+    if len(parts) == 1:
+        return term(parts[0])
+    length = max(1, -(-len(parts) // _GROUPS))
+    groups = [parts[start : start + length] for start in range(0, len(parts), length)]
+
+    def sum_of_group(group: Sequence[T]) -> Any:
+        total = PairwiseSum()
+        for part in group:
+            total.add(term(part))
+        return total.total()
+
+    total = PairwiseSum()
+    for sum_of in in_threads(sum_of_group, groups):
+        total.add(sum_of)
+    return total.total()
 
 
 class PairwiseSum:

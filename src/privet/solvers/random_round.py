@@ -125,6 +125,10 @@ class _OneRow(BoundedRows):
         """Return the row times its coefficient, or times one coefficient per output."""
         return np.asarray(np.multiply.outer(self._row, coefficients[0]))
 
+    def parts(self) -> list[tuple[slice, BoundedRows]]:
+        """Return the row as one part."""
+        return [(slice(None), self)]
+
     def norms(self) -> NDArray[np.float64]:
         """Return the norm of the row."""
         return self._norms

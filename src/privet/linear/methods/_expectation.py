@@ -47,11 +47,20 @@ def _deviation(task: Task) -> float:
 
 def excess_of_descent(task: Task, clipped: float = 1.0) -> float:
     """Return the expected excess of a descent with noise in every step, for gradients clipped to a share of L."""
+    return min(_noise_of_descent(task, clipped)) + _CLIPPED * task.scale**2 * (1 - clipped) ** _POWER
+
+
+def is_pulled(task: Task, clipped: float) -> bool:
+    """Return whether the penalty, rather than the number of steps, limits what noise does to a descent."""
+    free, pulled = _noise_of_descent(task, clipped)
+    return pulled < free
+
+
+def _noise_of_descent(task: Task, clipped: float) -> tuple[float, float]:
+    """Return the excess that noise causes in a descent without a penalty, and in one that a penalty pulls back."""
     x = clipped * noise_of_mean(task.problem, task.share, bound_of(task))
-    convex = _DESCENT * _deviation(task) * x
     alpha = task.problem.strong_convexity
-    noise = min(convex, _REPEATED * x * x / (2 * alpha)) if alpha > 0 else convex
-    return noise + _CLIPPED * task.scale**2 * (1 - clipped) ** _POWER
+    return _DESCENT * _deviation(task) * x, _REPEATED * x * x / (2 * alpha) if alpha > 0 else math.inf
 
 
 def excess_of_tilt(task: Task, budget: Budget, alpha: float) -> float:

@@ -9,19 +9,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from privet.denoise import LaplacianSmoothing
+from privet.denoise import LaplacianSmoothing, beta
 from privet.linear.methods._base import Task, method
-from privet.linear.methods._expectation import excess_of_descent
+from privet.linear.methods._expectation import excess_of_descent, is_pulled
 from privet.plans import CentredPlan, FullBatch, GradientPlan
 from privet.privacy import Budget, gdp_mu
 from privet.solvers import AlignedStep, Problem, Release, centred_gradient_descent, noisy_gradient_descent
 
 CENTRE_SHARE = 0.05  # of the squared Gaussian-DP parameter, for the noisy mean of the rows
-AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
+_AVERAGED, _AVERAGED_IF_PULLED = 0.15, 0.3  # the share of the iterates, at the end, whose average is returned
 TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
 _STEPS, _MOST_STEPS = 50, 400
 _FINE = 1000.0  # precision from which more steps pay off
-_CLIPS = (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)  # of the bound on gradients
+_GROWTH = 2.0  # of the first steps, which are far shorter than the others
+_CLIPS = tuple(share / 20 for share in range(4, 21))  # from 0.2 to 1, of the bound on gradients
 
 
 @method(
@@ -46,10 +47,11 @@ def train(task: Task) -> Release:
     else:
         plan = GradientPlan.for_budget(task.noise_or_budget, sampler=FullBatch(), **fields)
         solver, noise_std = noisy_gradient_descent, plan.noise_std
-    longest = longest_step(noise_std / rows.n, steps, rows.row_norm, task.worth)
-    step_size = AlignedStep(first=1.8 / (smoothness or problem.smoothness), longest=longest)
+    smoothed_std = noise_std * math.sqrt(beta(rows.n_features, task.smoothing))
+    longest = longest_step(smoothed_std / rows.n, steps, rows.row_norm, task.worth)
+    step_size = AlignedStep(first=1.8 / (smoothness or problem.smoothness), longest=longest, growth=_GROWTH)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
-    return task.solve(solver, plan, step_size=step_size, averaged=AVERAGED, denoiser=denoiser)
+    return task.solve(solver, plan, step_size=step_size, averaged=averaged_share(task), denoiser=denoiser)
 
 
 def centred_smoothness(problem: Problem) -> float | None:
@@ -79,7 +81,7 @@ def record_clip(task: Task) -> float:
     """Return the bound to which each record's gradient is clipped, at most the bound that the loss has.
 
     Long gradients are rare, and noise grows with the clip, but a clip also moves the minimum. The share of the bound
-    is the one of least expected excess, and at least 0.4, unless the user asked for a clip.
+    is the one of least expected excess, and at least 0.2, unless the user asked for a clip.
     """
     rows, lipschitz, clip_norm = task.problem.rows, task.problem.lipschitz, task.clip_norm
     if clip_norm is None:
@@ -92,6 +94,15 @@ def record_clip(task: Task) -> float:
 
 def _clip_share(task: Task) -> float:
     return min(_CLIPS, key=lambda share: excess_of_descent(task, share))
+
+
+def averaged_share(task: Task) -> float:
+    """Return the share of the iterates, at the end, whose average is returned.
+
+    A strong penalty pulls the iterates to the minimum, and noise scatters them around it, so the average of many is
+    better than each of them. Otherwise the descent is still under way at the end, and the last iterates are the best.
+    """
+    return _AVERAGED_IF_PULLED if is_pulled(task, _clip_share(task)) else _AVERAGED
 
 
 def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:

@@ -11,7 +11,7 @@ The guarantee is that of the plan. All defaults are computed from n, dimensions,
 import math
 
 from privet.linear.methods._base import Task, method
-from privet.linear.methods.gradient import AVERAGED, longest_step, precision, record_clip
+from privet.linear.methods.gradient import longest_step, precision, record_clip
 from privet.linear.methods.minibatch import default_batch_size, random_batches
 from privet.plans import RecursivePlan
 from privet.solvers import Release, recursive_momentum
@@ -20,6 +20,7 @@ _REFRESH = 0.4  # weight of fresh gradients in the estimate
 _DIFFERENCE = 0.1  # clip of a change, in units of the clip of a gradient: adds 15 % to the noise of a step
 _STEPS_PER_PRECISION, _FEWEST_STEPS, _MOST_STEPS = 0.2, 40, 300
 _LONGEST = 256.0  # size of a step in units of 1/smoothness: the worst case is far steeper than most data
+_AVERAGED = 0.3  # the share of the iterates, at the end, whose average is returned
 _MOVE, _SHORTEST_MOVE = 0.15, 0.5  # of a score of full norm in one step, times the root of the number of weights
 
 
@@ -54,7 +55,7 @@ def train(task: Task) -> Release:
         plan,
         step_size=min(longest_step(lasting_noise, steps, rows.row_norm, task.worth), _LONGEST / problem.smoothness),
         max_move=max(_MOVE * math.sqrt(n_weights), _SHORTEST_MOVE) * task.worth / rows.row_norm,
-        averaged=AVERAGED,
+        averaged=_AVERAGED,
     )
 
 
