@@ -193,3 +193,10 @@ def test_the_first_step_counts_by_its_own_bound(steps, alpha):
         distance = stability.contraction * distance + 2 * 1.0 / 4 * (0.5 if place == 0 else 1.0)
     assert stability.sensitivity == pytest.approx(distance, rel=1e-12)
     assert DescentStability(**fields, first_lipschitz=2.0).sensitivity == DescentStability(**fields).sensitivity
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.inf, math.nan])
+def test_an_impossible_bound_on_the_first_gradient_is_refused(bound):
+    """A negative one would lower the sensitivity, and with it the noise."""
+    with pytest.raises(ValueError, match="first_lipschitz must be"):
+        DescentStability(4, 1.0, 1.0, 0.0, step_size=1.0, steps=3, first_lipschitz=bound)

@@ -72,6 +72,17 @@ def test_factors_near_one_lose_no_digits(gap, n):
             assert 1 <= mus[place] / exact <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("contraction", [0.99998859, 0.99999193])
+def test_mu_is_rounded_up_also_after_a_million_steps(contraction):
+    """The sum of a million logarithms errs by more than the margin for short schedules."""
+    steps = 10**6
+    found = last_iterate_mu(np.eye(1, steps)[0], 1.0, contraction)
+    with mp.workdps(60):
+        c = mp.mpf(contraction)
+        exact = c ** (steps - 1) / mp.sqrt((1 - c ** (2 * steps)) / (1 - c**2))
+        assert 1 <= found / exact <= 1 + 1e-9
+
+
 @pytest.mark.parametrize("diameter", [1e-200, 1e200])
 def test_extreme_diameters_give_finite_mus(diameter):
     with warnings.catch_warnings():

@@ -264,6 +264,13 @@ def test_the_expected_number_of_steps_is_reached_if_every_gradient_is_good(tools
         assert math.hypot(trace["gradient_mu"], trace["choice_mu"]) == pytest.approx(0.7, rel=1e-6)
 
 
+def test_a_noisy_gradient_that_is_exactly_zero_moves_nothing(tools):
+    """Noise is rounded to a grid, so that a gradient of one number is zero once in some million steps."""
+    release = solve(tools.silence(4, 1), AdaptivePlan(0.7), source=tools.Silent(0), expected_steps=3)
+    assert np.array_equal(release.weights, [0.0])
+    assert release.trace["rounds"] > 0
+
+
 def test_two_records_are_enough(tools):
     problem = tools.make_problem(np.array([[1.0, 0.0], [-1.0, 0.5]]), [1, 0], alpha=0.1)
     assert np.isfinite(solve(problem, AdaptivePlan(0.1)).weights).all()

@@ -15,7 +15,7 @@ from privet.plans.gradient import PlanError, Step
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Run
 from privet.solvers.base.interface import Problem
-from privet.solvers.base.sparsity import thresholded
+from privet.solvers.base.sparsity import rounding_of, thresholded
 from privet.solvers.hard_threshold import hard_threshold, peeled_threshold
 
 DELTA = 1e-5
@@ -276,6 +276,13 @@ def test_a_clip_above_the_losss_own_bound_costs_nothing(monkeypatch, objective):
     release = peel(problem, AdaptivePlan(2.0), residual_clips=[50.0])
     assert script.asked[0][2] == pytest.approx(objective.residual_bound * (1 + ROUNDING))
     assert release.trace["residual_clips"] == [objective.residual_bound]
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e20])
+def test_the_room_for_rounding_is_relative_to_the_shift(size):
+    """Otherwise the noise would be far too large for data in small units."""
+    assert rounding_of(np.array([0.5, -1.0, 0.0]) * size) == 2.0**-52 * size
+    assert rounding_of(np.zeros(3)) == rounding_of(np.zeros(0)) == 0
 
 
 # --------------------------------------------------------------------------------------------- the noise that is drawn

@@ -132,6 +132,17 @@ def test_random_round_converges_below_its_bounds():
     assert nonconvex.squared_gradient <= 1.01 * (start**2 / n**2 + 2 * start * sigma / n)  # Lemma 12 with its beta
 
 
+def test_the_bounds_of_random_round_do_not_depend_on_the_unit_of_the_loss():
+    """A loss in units that are five times smaller has five times as large gradients, smoothness and gap."""
+    one, five = (
+        random_round(60, 4, (1.0, 1e-3), lipschitz=unit, smoothness=unit, gap=0.5 * unit, most_steps=600)
+        for unit in (1.0, 5.0)
+    )
+    assert five.step_size == pytest.approx(one.step_size / 5)
+    assert five.squared_gradient == pytest.approx(25 * one.squared_gradient)
+    assert five.likely_squared_gradient(0.01) == pytest.approx(25 * one.likely_squared_gradient(0.01))
+
+
 def test_random_round_takes_the_number_of_steps_of_the_paper_and_less_noise():
     n, epsilon, delta = 100, 0.5, 1e-4
     taken = random_round(n, 3, (epsilon, delta), lipschitz=1.0, smoothness=1.0, gap=1.0)
