@@ -228,6 +228,6 @@ def test_accuracy_with_several_classes(table, floor, epsilon):
 
 def test_the_statement_names_what_it_rests_on(binary):
     text = PrivateLinearSVC(classes=[0, 1]).fit(*binary).guarantee_.statement(verbose=True)
-    assert re.search(r"Enforced: .*clipped to l2 norm 0\.4", text)
+    assert re.search(r"Enforced: .*clipped to l2 norm 0\.2", text)
     assert re.search(r"Enforced: .*each row has l2 norm at most 1\b", text)
     assert "Assumed" not in text
