@@ -150,7 +150,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         costs no privacy. It helps if neighbouring columns have similar weights, as the pixels of images do: try 2.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped ({clip_norm}).
-        None chooses a share of ``feature_norm`` by the method, the budget, n and ``alpha``: with ``gradient`` from 0.4,
+        None chooses a share of ``feature_norm`` by the method, the budget, n and ``alpha``: with ``gradient`` from 0.2,
         if noise is strong, up to no clipping, if noise hardly matters.
     secret : {"order", "stop", "skip"} or None, default=None
         What ``iteration`` keeps secret besides all iterates but the last, and what its accounting makes use of: the

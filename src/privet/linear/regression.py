@@ -76,7 +76,7 @@ noise_multiplier, random_state, verbose
         grows with it, so subtract a public middle value from the target first.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped. None chooses a share of ``feature_norm * target_bound``
-        by the method, the budget, n and ``alpha``: with ``gradient`` from 0.4, if noise is strong, up to the clip at
+        by the method, the budget, n and ``alpha``: with ``gradient`` from 0.2, if noise is strong, up to the clip at
         which a residual is ``target_bound``, if noise hardly matters.
     max_iter : int or None, default=None
         As for :class:`~privet.linear.PrivateLogisticRegression`.
