@@ -29,7 +29,7 @@ from scipy.optimize import minimize
 from support import Split, Spread, console, print_table, save_figure, timed, write_results
 
 from privet.linear.methods import Task
-from privet.linear.methods.gradient import AVERAGED, gradient_steps, longest_step, precision, record_clip
+from privet.linear.methods.gradient import GROWTH, averaged_share, gradient_steps, longest_step, precision, record_clip
 from privet.objectives import BoundedRows, Logistic, SaturatingPenalty
 from privet.plans import AdaptivePlan, CentredPlan, FixedSize, FullBatch, GradientPlan, RecursivePlan
 from privet.privacy import Budget, NoiseSource
@@ -141,13 +141,15 @@ def default_descent(data: Dataset, budget: Budget) -> Method:
     problem = Problem(Logistic(), SaturatingPenalty(PENALTY), rows, data.split.y.astype(np.float64))
     reached = precision(budget, rows.n, problem.start().size)
     steps = gradient_steps(reached)
-    clip = record_clip(Task(problem, budget, NoiseSource()))
+    task = Task(problem, budget, NoiseSource())
+    clip = record_clip(task)
     plan = CentredPlan.for_budget(budget, steps=steps, clip_norm=clip, row_norm=rows.weight_in_total)
     longest = longest_step(plan.gradients.noise_std / rows.n, steps, rows.row_norm, 1.0)
-    rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest)
+    rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest, growth=GROWTH)
+    averaged = averaged_share(task)
 
     def run(source: NoiseSource) -> Release:
-        return centred_gradient_descent(problem, Run(plan, source), step_size=rule, averaged=AVERAGED)
+        return centred_gradient_descent(problem, Run(plan, source), step_size=rule, averaged=averaged)
 
     return Method("privet's default, with an intercept", steps + 1, {"found": run})
 

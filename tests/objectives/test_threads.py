@@ -2,6 +2,7 @@ import threading
 
 import numpy as np
 import pytest
+from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from privet.objectives import BoundedRows, Logistic, Multinomial, rows
@@ -78,6 +79,55 @@ def test_parts_add_up_to_the_gradient_of_all_rows(clip_norm, alone, monkeypatch)
     parted = many_parts(monkeypatch).take(slice(None), alone=alone)
     assert [place.start for place, _ in parted.parts()] == list(range(0, 1003, 10))
     assert objective.gradient_sum(weights, parted, targets, clip_norm) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [8, 10, 20])
+def test_a_record_alone_in_the_last_part_keeps_its_bits_when_another_is_added(n_classes, monkeypatch):
+    """Under add-or-remove, the record that both neighbours have must add the same numbers to both sums."""
+    objective, rng = Multinomial(n_classes), np.random.default_rng(3)
+    X, targets = rng.normal(size=(22, 7)), rng.integers(0, n_classes, 22)
+    weights = rng.normal(size=(8, n_classes))
+    monkeypatch.setattr(rows, "_CACHED_BYTES", 1)
+    monkeypatch.setattr(rows, "_LEAST_ROWS", 10)
+    found = []
+    for n in (21, 22):
+        place, part = BoundedRows(X[:n], 2.0, 0.5).take(slice(None), alone=True).parts()[-1]
+        residuals = objective.residuals(part.scores(weights), targets[:n][place])
+        found.append(objective.bounded(residuals, part, 0.7)[0].tobytes())
+    assert found[0] == found[1]
+
+
+def test_one_part_is_the_rows_themselves():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    for matrix in (X, np.asfortranarray(X), sparse.csr_array(X)):
+        bounded = BoundedRows(matrix, 2.0, 0.5)
+        ((place, part),) = bounded.parts()
+        assert part is bounded
+        assert place == slice(None)
+
+
+def test_settings_of_numpy_hold_in_threads():
+    with threadpool_limits(2, user_api="blas"), np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        in_threads(lambda _: np.ones(1) / np.zeros(1), range(4))
+
+
+def test_two_threads_that_fit_at_once_get_the_bits_of_one(monkeypatch):
+    bounded = many_parts(monkeypatch, n=20_003)
+    rng, objective = np.random.default_rng(1), Logistic()
+    weights, targets = rng.normal(size=bounded.dimension), rng.integers(0, 2, bounded.n)
+    found = []
+
+    def work():
+        found.extend(objective.gradient_sum(weights, bounded, targets, 0.7).tobytes() for _ in range(3))
+
+    with threadpool_limits(2, user_api="blas"):
+        expected = objective.gradient_sum(weights, bounded, targets, 0.7).tobytes()
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert found == [expected] * 6
 
 
 def test_parts_of_a_dense_matrix_are_views_and_follow_the_bounds_of_all_rows(monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 from privet.privacy import Adjacency, gdp_delta
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.analyses.gaussian import gdp_epsilons
+from privet.privacy.analyses.taut_string import _margin_of_sums
 from privet.privacy.events import LastIterate, Secret
 from privet.privacy.iteration import last_iterate_mu, per_record_epsilon
 
@@ -72,7 +73,7 @@ def test_factors_near_one_lose_no_digits(gap, n):
             assert 1 <= mus[place] / exact <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("contraction", [0.99998859, 0.99999193])
+@pytest.mark.parametrize("contraction", [0.99998859, 0.99999193, 0.99998935, 0.99998091])
 def test_mu_is_rounded_up_also_after_a_million_steps(contraction):
     """The sum of a million logarithms errs by more than the margin for short schedules."""
     steps = 10**6
@@ -81,6 +82,13 @@ def test_mu_is_rounded_up_also_after_a_million_steps(contraction):
         c = mp.mpf(contraction)
         exact = c ** (steps - 1) / mp.sqrt((1 - c ** (2 * steps)) / (1 - c**2))
         assert 1 <= found / exact <= 1 + 1e-9
+
+
+def test_the_margin_covers_the_rounding_of_long_sums_and_of_large_logarithms():
+    steps, u = 10**6, 2.0**-53
+    plain, deep = (_margin_of_sums(np.full(steps, log_w)) for log_w in (0.0, -300.0))
+    assert 2 * u * steps <= plain <= 3 * u * steps
+    assert 2 * u * 2 * math.sqrt(steps) * 300 <= deep - plain <= 3 * u * 2 * math.sqrt(steps) * 300
 
 
 @pytest.mark.parametrize("diameter", [1e-200, 1e200])

@@ -18,7 +18,7 @@ SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
 _UNIT_ROUNDOFF = 2.0**-53
-_CACHED_BYTES, _LEAST_ROWS = 2**22, 64  # size of a part of the rows, and its least number of rows
+_CACHED_BYTES, _LEAST_ROWS = 2**22, 64  # size of a part of the rows, and the number of rows that even wide parts have
 _SPARE_STRETCH = 4.0  # the largest stretch for which shorter blocks can compensate, whatever the number of rows
 
 
@@ -243,11 +243,12 @@ class BoundedRows:
 
         The limits are slightly smaller, to leave room for rounding. They are cached, because all steps use one clip.
         """
-        if self._limits is None or self._limits[0] != clip_norm:
+        kept = self._limits  # read once, since another thread may use these rows with another clip
+        if kept is None or kept[0] != clip_norm:
             with np.errstate(over="ignore"):  # for short rows the quotient may overflow, and any finite limit will do
                 limits = np.minimum(clip_norm / (1 + self.rounding) / self._norms, np.finfo(np.float64).max)
-            self._limits = clip_norm, limits
-        return self._limits[1]
+            self._limits = kept = clip_norm, limits
+        return kept[1]
 
     def take(self, batch: NDArray[np.int64] | slice, *, alone: bool = False) -> "BoundedRows":
         """Return the rows of a batch, without a copy of the matrix if the batch is all rows.
@@ -277,24 +278,27 @@ class BoundedRows:
         return part
 
     def parts(self) -> "list[tuple[slice, BoundedRows]]":
-        """Return the rows in parts of a few megabytes, which are views of a dense matrix that is stored row by row.
+        """Return the rows in parts of at most a few megabytes, which are views of a dense matrix stored row by row.
 
         The scores of a part and the sum over it are best computed one after the other: the second finds the rows in the
         processor's cache. Other matrices, and small ones, are one part. A part is never longer than a block of a sum.
         """
-        if self._parts is None:
-            length = self.n
-            if not sparse.issparse(self._X) and self._X.flags.c_contiguous:
-                in_cache = max(_LEAST_ROWS, _CACHED_BYTES // max(self._X.itemsize * self.n_features, 1))
-                length = min(in_cache, block_length(self.n, self._stretch, self.rounding))
-            places = [slice(start, min(start + length, self.n)) for start in range(0, self.n, max(length, 1))]
-            self._parts = [(place, self.take(place, alone=self._is_alone)) for place in places]
-        return self._parts if len(self._parts) > 1 else [(slice(None), self)]
+        if self._parts is not None:
+            return self._parts
+        if sparse.issparse(self._X) or not self._X.flags.c_contiguous:
+            return [(slice(None), self)]
+        in_cache = max(_LEAST_ROWS, _CACHED_BYTES // max(self._X.itemsize * self.n_features, 1))
+        length = min(in_cache, block_length(self.n, self._stretch, self.rounding))
+        if length >= self.n:
+            return [(slice(None), self)]
+        places = [slice(start, min(start + length, self.n)) for start in range(0, self.n, length)]
+        self._parts = [(place, self.take(place, alone=self._is_alone)) for place in places]
+        return self._parts
 
     def _transposed_blocks(self) -> list[tuple[slice, Any]]:
         """Return blocks of consecutive rows, transposed. They are kept, as slicing a sparse matrix is not free."""
         if self._transposed is None:
-            self._transposed = []
+            blocks = []  # assigned when it is complete, since another thread may use these rows
             length = block_length(self.n, self._stretch, self.rounding)
             for start in range(0, self.n, length):
                 block = slice(start, min(start + length, self.n))
@@ -306,7 +310,8 @@ class BoundedRows:
                     stored = slice(ends[0], ends[-1])
                     shape = (block.stop - block.start, part.shape[1])
                     part = sparse.csr_array((part.data[stored], part.indices[stored], ends - ends[0]), shape=shape)
-                self._transposed.append((block, part.T))
+                blocks.append((block, part.T))
+            self._transposed = blocks
         return self._transposed
 
 

@@ -21,7 +21,7 @@ _AVERAGED, _AVERAGED_IF_PULLED = 0.15, 0.3  # the share of the iterates, at the 
 TOLERATED_SCORE_NOISE = 1.5  # of the scale of scores, for a row of full norm
 _STEPS, _MOST_STEPS = 50, 400
 _FINE = 1000.0  # precision from which more steps pay off
-_GROWTH = 2.0  # of the first steps, which are far shorter than the others
+GROWTH = 2.0  # of steps while consecutive gradients agree
 _CLIPS = tuple(share / 20 for share in range(4, 21))  # from 0.2 to 1, of the bound on gradients
 
 
@@ -47,9 +47,10 @@ def train(task: Task) -> Release:
     else:
         plan = GradientPlan.for_budget(task.noise_or_budget, sampler=FullBatch(), **fields)
         solver, noise_std = noisy_gradient_descent, plan.noise_std
-    smoothed_std = noise_std * math.sqrt(beta(rows.n_features, task.smoothing))
-    longest = longest_step(smoothed_std / rows.n, steps, rows.row_norm, task.worth)
-    step_size = AlignedStep(first=1.8 / (smoothness or problem.smoothness), longest=longest, growth=_GROWTH)
+    # Smoothing leaves this share of the noise, on average over the directions of the features.
+    remaining = math.sqrt(beta(rows.n_features, task.smoothing)) if task.smoothing else 1.0
+    longest = longest_step(remaining * noise_std / rows.n, steps, rows.row_norm, task.worth)
+    step_size = AlignedStep(first=1.8 / (smoothness or problem.smoothness), longest=longest, growth=GROWTH)
     denoiser = LaplacianSmoothing(task.smoothing) if task.smoothing else None
     return task.solve(solver, plan, step_size=step_size, averaged=averaged_share(task), denoiser=denoiser)
 

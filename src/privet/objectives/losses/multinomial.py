@@ -42,19 +42,27 @@ class Multinomial(GeneralisedLinear):
         below = _below_top(scores)
         missed = below[targets, np.arange(len(targets))]
         np.exp(below, out=below)
-        return np.asarray(np.log(below.sum(axis=0)) - missed)
+        return np.asarray(np.log(_sums(below)) - missed)
 
     def residuals(self, scores: Floats, targets: Floats) -> Floats:
         """Return softmax(s) - e_y."""
         residuals = _below_top(scores)
         np.exp(residuals, out=residuals)
-        residuals /= residuals.sum(axis=0)
+        residuals /= _sums(residuals)
         residuals[targets, np.arange(len(targets))] -= 1
         return residuals.T
 
     def start(self, dimension: int) -> Floats:
         """Return one zero vector per class."""
         return np.zeros((dimension, self.n_classes))
+
+
+def _sums(by_class: Floats) -> Floats:
+    """Return the sum over classes for each record, the same number for one record as among many others."""
+    total = by_class[0].copy()
+    for values in by_class[1:]:  # numpy's sum along the first axis adds in another order if there is one record only
+        total += values
+    return total
 
 
 def _below_top(scores: Floats) -> Floats:

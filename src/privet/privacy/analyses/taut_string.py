@@ -15,8 +15,8 @@ from privet.checks import nonnegative, positive
 
 Floats = NDArray[np.float64]
 
-# These margins exceed the rounding errors of all sums and products below.
-MARGIN, _MARGIN_PER_STEP = 1 + 2e-10, 4e-17
+MARGIN = 1 + 2e-10  # exceeds the rounding errors of a bounded number of sums, products and functions
+_UNIT_ROUNDOFF = 2.0**-53
 _LEAST_RISE, _LEAST_ROOM = 1e-300, 1e-290
 _MOST_RESTARTS = 64
 
@@ -70,7 +70,7 @@ def last_iterate_mu(
         return math.inf
     s, v, c = s[: last + 1], v[: last + 1], c[: last + 1]
     with np.errstate(divide="ignore", over="ignore"):
-        log_w = np.append(np.cumsum(np.log(c)[::-1])[::-1][1:], 0.0)  # w_t = c_{t+1} ... c_T
+        log_w = np.append(_running_sums(np.log(c)[::-1])[::-1][1:], 0.0)  # w_t = c_{t+1} ... c_T
         unit = float(np.max(log_w + np.log(v)))  # distances are in units of the largest weighted noise
         rise, room = _scaled(log_w + np.log(s) - unit), np.exp(2 * (log_w + np.log(v) - unit))
         room[room < _LEAST_ROOM] = 0.0  # negligible noise is ignored
@@ -78,7 +78,27 @@ def last_iterate_mu(
         best = min(_string(rise, room), float(np.sum(_ratio(s, v) ** 2)))
         if apart is not None:
             best = _with_restarts(rise, room, _scaled(log_w + np.log(apart[: last + 1]) - unit), best)
-    return math.sqrt(best) * (MARGIN + _MARGIN_PER_STEP * s.size)
+    first = int(np.argmax((room > 0) | (rise > _LEAST_RISE)))  # what comes before is negligible
+    return math.sqrt(best) * (MARGIN + _margin_of_sums(log_w[first:]))
+
+
+def _running_sums(values: Floats) -> Floats:
+    """Return the cumulative sums, added in blocks, so that each is rounded at most 2 sqrt(T) + 2 times."""
+    width = math.isqrt(values.size) + 1
+    blocks = np.cumsum(np.append(values, np.zeros(-values.size % width)).reshape(-1, width), axis=1)
+    blocks[1:] += np.cumsum(blocks[:-1, -1])[:, None]
+    return np.asarray(blocks.ravel()[: values.size])
+
+
+def _margin_of_sums(log_w: Floats) -> float:
+    """Return a bound on the relative error of mu that comes from sums over the steps with these logarithms.
+
+    Sums of T positive numbers err by at most T roundings each, of which mu contains the equivalent of two. A logarithm
+    that errs makes rise and room err by as much, and by twice as much.
+    """
+    steps, logs = log_w.size, np.abs(log_w[np.isfinite(log_w)])
+    in_logs = (2 * math.isqrt(steps) + 8) * float(logs.max(initial=0.0))
+    return 2.02 * _UNIT_ROUNDOFF * (steps + in_logs)
 
 
 def _schedule(shifts: ArrayLike, noise: ArrayLike, contraction: ArrayLike) -> tuple[Floats, Floats, Floats]:
