@@ -59,7 +59,7 @@ class Multinomial(GeneralisedLinear):
 
 def _sums(by_class: Floats) -> Floats:
     """Return the sum over classes for each record, the same number for one record as among many others."""
-    total = by_class[0].copy()
+    total = np.array(by_class[0])
     for values in by_class[1:]:  # numpy's sum along the first axis adds in another order if there is one record only
         total += values
     return total
