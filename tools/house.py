@@ -21,7 +21,7 @@ FOLDERS = {
     "benchmarks/": "privet against its peers in one run, as ratios.",
     "docs/": "Guides, proofs, corrections to the papers, sharp edges, results; docs/api is the API reference.",
     "examples/": "Programs to copy from.",
-    "tools/": "Scripts of the project itself: this map, the footprint of common calls, mutants, the test of the wheel.",
+    "tools/": "Scripts of the project itself: this map, the index of results, footprints, mutants, the wheel.",
 }
 
 

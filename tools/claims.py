@@ -1,0 +1,214 @@
+"""The index of the papers' tables and figures in docs/results/README.md, generated from experiments/claims.toml.
+
+    python tools/claims.py           # rewrites the index
+    python tools/claims.py --check   # ends with exit code 1 if the index or a quoted figure is out of date
+
+An entry names its figures, and its evidence refers to them as ``{name}``. A figure is a path into a result file, the
+number of digits, and optionally a way to summarise several values: see :func:`figure`. The numbers on the page are thus
+those of the files. ``[[quoted]]`` entries hold sentences of other pages to the same rule.
+"""
+
+import json
+import re
+import statistics
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+PAGE = RESULTS / "README.md"
+SOURCE = ROOT / "experiments" / "claims.toml"
+VERDICTS = {
+    "beaten": "privet is better than the paper's own figures, in a comparison that the entry describes",
+    "reproduced": "the paper's statement holds here",
+    "mixed": "it holds in part, or one part of it was tested",
+    "contradicted": "the opposite was found, in the setting that the entry describes",
+    "not run yet": "nothing was run that tests it",
+    "not possible here": "it cannot be run, for the reason given",
+}
+SUMMARIES: dict[str, Callable[[list[float]], float]] = {
+    "max": max,
+    "min": min,
+    "mean": statistics.fmean,
+    "count": len,
+}
+Entry = dict[str, Any]
+
+
+def load() -> Entry:
+    """Return the data of the index."""
+    return tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+
+
+# -------------------------------------------------------------------------------------------------------------- figures
+
+
+def figure(path: str, digits: int, how: str = "one", other: str = "") -> str:
+    """Return a number of a result file as text.
+
+    Parameters
+    ----------
+    path
+        A file of docs/results and the way into it, separated by slashes: ``file.json/rows/epsilon=1&method=DP-GD/0``.
+        ``key=value`` selects the element of a list, ``key^=text`` compares beginnings, and ``&`` joins conditions.
+        After ``*``, a selection takes all elements that match.
+    digits
+        The digits after the decimal point.
+    how
+        ``"one"`` value; its ``"percent"``; the ``"max"``, ``"min"``, ``"mean"`` or ``"count"`` of several; or
+        ``"below"``, the number of values that are smaller than those of the path ``other``, one by one.
+    """
+    name, *steps = path.split("/")
+    values = [number(value) if how != "count" else 0.0 for value in walk([read(name)], steps, path)]
+    if how == "below":
+        name, *steps = other.split("/")
+        others = [number(value) for value in walk([read(name)], steps, other)]
+        return str(sum(a < b for a, b in zip(values, others, strict=True)))
+    if how in SUMMARIES:
+        return f"{SUMMARIES[how](values):,.{digits}f}"
+    if len(values) != 1:
+        raise ValueError(f"{path} leads to {len(values)} values. Select one, or say how to summarise them.")
+    return f"{values[0] * (100 if how == 'percent' else 1):,.{digits}f}"
+
+
+@cache
+def read(name: str) -> Any:
+    """Return the content of a result file."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def walk(found: list[Any], steps: list[str], path: str) -> list[Any]:
+    """Follow the steps of a path from each of the values found so far."""
+    for step in steps:
+        found = [value for each in found for value in chosen(each, step)]
+        if not found:
+            raise KeyError(f"{path}: nothing matches {step!r}.")
+    return found
+
+
+def chosen(value: Any, step: str) -> Iterable[Any]:
+    """Return the parts of a value that one step of a path selects."""
+    if isinstance(value, dict):
+        return [value[step]] if step in value else []
+    if step.isdigit():
+        return [value[int(step)]]
+    conditions = [condition for condition in step.removeprefix("*").split("&") if condition]
+    matches = [each for each in value if all(holds(each, condition) for condition in conditions)]
+    if not step.startswith("*") and len(matches) > 1:
+        raise ValueError(f"{step!r} matches {len(matches)} elements. Begin it with * to take them all.")
+    return matches
+
+
+def holds(element: Any, condition: str) -> bool:
+    """Say whether an element of a list fulfils ``key=value`` or ``key^=beginning``."""
+    key, _, wanted = condition.partition("=")
+    name = key.removesuffix("^")
+    value = element[int(name)] if isinstance(element, list) else element.get(name)
+    if name != key:
+        return (value if isinstance(value, str) else json.dumps(value)).startswith(wanted)
+    try:
+        return bool(value == json.loads(wanted))
+    except json.JSONDecodeError:
+        return bool(value == wanted)
+
+
+def number(value: Any) -> float:
+    """Return a number, or the first one in a text."""
+    if isinstance(value, str):
+        value = re.findall(r"-?\d+(?:\.\d+)?", value)[0]
+    return float(value)
+
+
+def filled(text: str, figures: dict[str, list[Any]]) -> str:
+    """Return a text with its figures inserted. A figure that the text does not use is an error."""
+    unused = set(figures) - set(re.findall(r"{(\w+)}", text))
+    if unused:
+        raise ValueError(f"{text!r} does not use {sorted(unused)}.")
+    return text.format(**{name: figure(*spec) for name, spec in figures.items()})
+
+
+# ---------------------------------------------------------------------------------------------------------------- index
+
+
+def with_originals(claims: list[Entry]) -> list[Entry]:
+    """Return the entries, where those that repeat another (``same_as``) have its verdict."""
+    known = {(each["paper"], each["item"]): each for each in claims}
+    complete = []
+    for each in claims:
+        copied: Entry = {}
+        if "same_as" in each:
+            paper, item = each["same_as"]
+            copied = {"verdict": known[paper, item]["verdict"], "evidence": f"The same as {item} of {paper}."}
+        complete.append({"configuration": "", **each, **copied})
+    return complete
+
+
+def index() -> str:
+    """Return the index: what the verdicts mean and how many there are, then one table per paper."""
+    data = load()
+    claims = with_originals(data["claim"])
+    counts = Counter(each["verdict"] for each in claims)
+    lines = [f"{len(claims)} entries. Each has one of these verdicts:", "", "| verdict | number | meaning |"]
+    lines += ["|---|---|---|", *(f"| {name} | {counts[name]} | {text} |" for name, text in VERDICTS.items())]
+    for paper in data["paper"]:
+        own = [each for each in claims if each["paper"] == paper["name"]]
+        total = Counter(each["verdict"] for each in own)
+        summary = ", ".join(f"{total[name]} {name}" for name in VERDICTS if total[name])
+        lines += ["", f"### {paper['name']}", "", f"*{paper['title']}*: {summary}."]
+        lines += [paper["note"]] if "note" in paper else []
+        lines += [
+            "",
+            "| what | the paper | configuration here | verdict | evidence | files |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [row(each) for each in own]
+    return "\n".join(lines)
+
+
+def row(claim: Entry) -> str:
+    """Return the line of one entry."""
+    links = [f"`{claim['script']}`"] if claim.get("script") else []
+    links += [f"[{name}]({name})" for name in claim.get("files", ())]
+    found = " ".join(claim[key] for key in ("reason", "evidence") if key in claim)
+    texts = [claim.get("says", ""), claim["configuration"], claim["verdict"], found]
+    cells = [f"**{claim['item']}.** {claim['title']}", *texts, ", ".join(links)]
+    return filled(f"| {' | '.join(cells)} |", claim.get("figures", {}))
+
+
+def rendered(page: str) -> str:
+    """Return the page with the index replaced."""
+    pattern = re.compile(r"(<!-- claims: [^\n]*-->\n).*?(<!-- end of claims -->)", re.S)
+    if not pattern.search(page):
+        raise SystemExit(f"{PAGE.name} has no part between <!-- claims: ... --> and <!-- end of claims -->.")
+    return pattern.sub(lambda match: f"{match[1]}{index()}\n{match[2]}", page)
+
+
+def misquoted() -> list[str]:
+    """Return the sentences, with the figures of the files, that their pages do not have."""
+    missing = []
+    for each in load().get("quoted", []):
+        text = filled(each["text"], each["figures"])
+        if text not in " ".join((ROOT / each["page"]).read_text(encoding="utf-8").split()):
+            missing.append(f"{each['page']}: {text}")
+    return missing
+
+
+def main() -> None:
+    """Rewrite the index, or check it and the quoted figures."""
+    page = PAGE.read_text(encoding="utf-8")
+    fresh = rendered(page)
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(fresh, encoding="utf-8")
+    elif fresh != page:
+        sys.exit("The index in docs/results/README.md is out of date. Run: python tools/claims.py")
+    if missing := misquoted():
+        sys.exit("These pages do not say what the result files say:\n" + "\n".join(missing))
+
+
+if __name__ == "__main__":
+    main()
