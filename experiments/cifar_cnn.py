@@ -10,6 +10,7 @@ not with those of the papers.
   0.001, divided by ten from step 10,000. --full uses the CNN of TensorFlow's tutorial (1,068,298 weights, the
   central 24 x 24 pixels, no random crops) for 60 epochs. The standard preset uses CNN5, which is ten times cheaper, for
   five epochs. The paper shows the figure only as a picture and does not state sigma, which is 1 here.
+- CNN6 of the dissertation, whose convolutions are trained on CIFAR-100, is not run: CIFAR-100 could not be had.
 - CNN5, the network of PyTorch's tutorial (62,006 weights): DP-SRM against DP-SGD at epsilon 6, 8 and 10, C1 = 2. --full
   runs the paper's search, with 100 epochs (as in its non-private run) and 30 runs of the best. The standard preset has
   one setting per method, taken from the grid without a search, four epochs, and epsilon 6 and 10.

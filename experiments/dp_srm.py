@@ -7,8 +7,9 @@ labels are printed. Data passes count the records visited; DP-SRM takes two grad
 
 As in the paper, settings were tuned on the data itself, without charging the budget. Step sizes are tuned in the
 script, on a grid within the range of the methods' theorems (up to 1.9/L, and smaller for RRPSGD), with new noise for
-the results shown. Batch size, clipping norms, refresh period and largest move of DP-SRM were tuned on a9a at epsilon
-0.2. Three rows are not from the paper: DP-GD with any step size, the same with averaging, and the default method of the
+the results shown. The paper's constants of DP-SRM (C1 = 1, C2 = gamma = 0.01) are not run, nor is its non-private
+STORM. Batch size, clipping norms, refresh period and largest move of DP-SRM were tuned on a9a at epsilon 0.2. Three
+rows are not from the paper: DP-GD with any step size, the same with averaging, and the default method of the
 estimators. L is the largest possible smoothness for rows of the given norm, and real data is smoother. Within the range
 of the theorems DP-GD is therefore slow, and beyond it a strong baseline. Figures show the mean and its 95 % band.
 

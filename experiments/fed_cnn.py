@@ -17,16 +17,18 @@ here.
 - Table 6: James-Stein and soft thresholding instead of smoothing, at the noise of Table 3.
 - Figure 6: high noise (z = 3, 3.5, 4) with Poisson sampling and several local learning rates.
 
---full is the paper's network (3.4 million weights) on 32 x 32 pixels with the settings of Table H.7: 100 clients per
-round, 200 rounds, 10 epochs with batches of 64, clipping norm 0.3 and five seeds. Figure 6 starts from random weights.
+--full is the paper's network (3.4 million weights) on 32 x 32 pixels with most settings of Table H.7: 100 clients per
+round, 200 rounds, 10 epochs with batches of 64, clipping norm 0.3 and five seeds. It is not the paper's configuration:
+its rate is 0.5 with 200 clients where the paper's is 0.05 with 2,000. Figure 6 starts from random weights.
 
 The default preset has a network of 22,682 weights on 16 x 16 pixels, fewer rounds, fewer local epochs, and only some
 cells of the tables. In so few rounds, a network with random initial weights only learns to predict the most common
-digit, even without noise. Figure 6 therefore also starts from weights trained on MNIST. Whether smoothing helps depends
-on the noise on the mean, which is z times the clipping norm over the number of clients per round, and a small network
-is less sensitive to it than the paper's. Trials on validation images with 100, 50, 20 and 10 clients per round showed
-both cases: with 100, smoothing hurts at z = 3; with 20, the noise destroys the model in any case, but later with
-smoothing. Figure 6 is therefore shown for 50 and 30 clients per round, and the tables for 30.
+digit, even without noise. Figure 6 therefore also starts from weights trained on MNIST. Their accuracy before any round
+is measured by fed_start.py (docs/results/fed_start.json), and runs that end below it have learnt nothing. Whether
+smoothing helps depends on the noise on the mean, which is z times the clipping norm over the number of clients per
+round, and a small network is less sensitive to it than the paper's. Trials on validation images with 100, 50, 20 and 10
+clients per round showed both cases: with 100, smoothing hurts at z = 3; with 20, the noise destroys the model in any
+case, but later with smoothing. Figure 6 is therefore shown for 50 and 30 clients per round, and the tables for 30.
 """
 
 import time

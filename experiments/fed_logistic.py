@@ -15,7 +15,7 @@ sampling, add-or-remove). Epsilon is 6 to 9, and delta is N^-1.1 for N clients.
   Poisson sampling the divisor is fixed: docs/corrections.md (k). According to the accountant, this noise spends an
   epsilon of 0.8 to 2.1, where the theorems state 6 to 9.
 
-Without options, everything is run with five seeds, the full configuration of the paper. --preset has two seeds, and
+Without options, everything is run with five seeds, as in the paper. --preset has two seeds, and
 --quick is for tests.
 """
 

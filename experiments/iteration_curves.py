@@ -13,7 +13,8 @@ The paper has no experiments. Its figures here follow from its statements.
    of a known order, since privet has no secret skip with public records. Steps have the paper's size, sqrt(8) R /
    sqrt(n (L^2 + d sigma^2)) up to 2/beta, in a ball of radius R = 10 that holds the minimum. Steps of a fifth of that
    size are run too, a factor found by trials on other records of the model: the paper's steps are for the worst case.
-   Excess is measured on 100,000 further records. A run draws the same records and the same noise, scaled, for every m.
+   Excess is measured on 100,000 further records, beside that of zero weights and of training on the public records
+   alone. A run draws the same records and the same noise, scaled, for every m.
 4. Noise for k tasks on one dataset (Theorem 32): n = 1000, epsilon 1 (the end of the theorem's range), delta 1e-6.
 
 Adjacency is replace-one throughout, and losses are 1-Lipschitz: one replacement moves a gradient by 2.

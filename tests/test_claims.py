@@ -38,6 +38,14 @@ def test_figures_that_pages_quote_are_those_of_the_result_files():
     assert not TOOL.misquoted()
 
 
+def test_the_table_of_the_demo_is_the_same_on_both_pages():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index("| epsilon | noise in every step | noise on the result |")
+    rows = [line for line in lines[start : start + 6] if line.startswith("|")]
+    assert len(rows) == 6
+    assert set(rows) <= set(TOOL.PAGE.read_text(encoding="utf-8").splitlines())
+
+
 def test_no_item_occurs_twice():
     counts = Counter(named(claim) for claim in CLAIMS)
     assert not [name for name, count in counts.items() if count > 1]

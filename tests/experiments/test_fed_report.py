@@ -32,6 +32,13 @@ def test_the_page_shows_tables_findings_and_missing_experiments(report, tmp_path
     assert "fed_cnn.png" in report.page(tmp_path)
 
 
+def test_accuracies_stand_beside_that_of_the_start(report, tmp_path):
+    for name in report.EXPERIMENTS:
+        report.keep(name, [], ran="Configuration preset", seconds=3, findings=[])
+    (tmp_path / "fed_start.json").write_text(json.dumps({"accuracy": 42.5, "most_common_digit": 20.0}))
+    assert report.page(tmp_path).count("an accuracy of 42.50 %. Always guessing the most common digit has 20.00 %") == 2
+
+
 def test_options_have_defaults_and_can_be_set(report):
     assert report.options("about", []).configuration == "preset"
     assert report.options("about", [], default="full").configuration == "full"
