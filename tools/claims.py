@@ -26,7 +26,7 @@ SOURCE = ROOT / "experiments" / "claims.toml"
 VERDICTS = {
     "beaten": "privet is better than the paper's own figures, in a comparison that the entry describes",
     "reproduced": "the paper's statement holds here",
-    "mixed": "it holds in part, or one part of it was tested",
+    "mixed": "it holds in part, or only a part of it was tested",
     "contradicted": "the opposite was found, in the setting that the entry describes",
     "not run yet": "nothing was run that tests it",
     "not possible here": "it cannot be run, for the reason given",
