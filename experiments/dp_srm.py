@@ -143,7 +143,7 @@ def default_descent(data: Dataset, budget: Budget) -> Method:
     reached = precision(budget, rows.n, problem.start().size)
     steps = gradient_steps(reached)
     task = Task(problem, budget, NoiseSource())
-    clip = record_clip(task)
+    clip = record_clip(task, least=0.2)
     plan = CentredPlan.for_budget(budget, steps=steps, clip_norm=clip, row_norm=rows.weight_in_total)
     longest = longest_step(plan.gradients.noise_std / rows.n, steps, rows.row_norm, 1.0)
     rule = AlignedStep(first=1.8 / problem.smoothness, longest=longest, growth=GROWTH)

@@ -58,8 +58,9 @@ def test_more_data_or_budget_never_makes_a_method_expect_more_excess(delta):
 
 
 def test_the_clip_grows_to_the_bound_as_noise_vanishes():
-    clips = [record_clip(task(n=n)) for n in (100, 20_000, 10**6, 10**9)]
+    clips = [record_clip(task(n=n), 0.2) for n in (100, 20_000, 10**6, 10**9)]
     assert clips[0] == pytest.approx(0.2 * 2.0)
+    assert record_clip(task(n=100)) == pytest.approx(0.4 * 2.0)
     assert clips == sorted(clips)
     assert clips[-1] == task().problem.lipschitz
     assert record_clip(task(n=20_000, alpha=1.0)) > record_clip(task(n=20_000, alpha=0.0))

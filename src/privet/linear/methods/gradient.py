@@ -23,20 +23,21 @@ _STEPS, _MOST_STEPS = 50, 400
 _FINE = 1000.0  # precision from which more steps pay off
 GROWTH = 2.0  # of steps while consecutive gradients agree
 _CLIPS = tuple(share / 20 for share in range(4, 21))  # from 0.2 to 1, of the bound on gradients
+_LEAST_CLIP, _LEAST_CLIP_OF_BATCHES = 0.2, 0.4
 
 
 @method(
     "gradient",
     summary="the gradient in every step, on rows centred at a noisy mean",
     uses=("clip_norm", "smoothing", "noise_multiplier"),
-    excess=lambda task: excess_of_descent(task, _clip_share(task)),
+    excess=lambda task: excess_of_descent(task, _clip_share(task, _LEAST_CLIP)),
 )
 def train(task: Task) -> Release:
     """Train with noise in every step. Rows are centred if an intercept absorbs the centre at little cost."""
     problem, rows = task.problem, task.problem.rows
     reached = precision(task.share, rows.n, problem.start().size)
     steps = task.max_iter or gradient_steps(reached)
-    clip_norm = record_clip(task)
+    clip_norm = record_clip(task, _LEAST_CLIP)
     fields: dict[str, Any] = {"steps": steps, "clip_norm": clip_norm, "tasks": task.tasks}
     plan: CentredPlan | GradientPlan
     smoothness = centred_smoothness(problem)
@@ -78,23 +79,24 @@ def gradient_steps(precision: float) -> int:
     return int(min(_STEPS * max(1.0, math.sqrt(precision / _FINE)), _MOST_STEPS))
 
 
-def record_clip(task: Task) -> float:
+def record_clip(task: Task, least: float = _LEAST_CLIP_OF_BATCHES) -> float:
     """Return the bound to which each record's gradient is clipped, at most the bound that the loss has.
 
     Long gradients are rare, and noise grows with the clip, but a clip also moves the minimum. The share of the bound
-    is the one of least expected excess, and at least 0.2, unless the user asked for a clip.
+    is the one of least expected excess, and at least ``least``, unless the user asked for a clip. Steps along single
+    records or small batches are limited by other rules, which were found with larger clips.
     """
     rows, lipschitz, clip_norm = task.problem.rows, task.problem.lipschitz, task.clip_norm
     if clip_norm is None:
-        share = _clip_share(task)
+        share = _clip_share(task, least)
         clip_norm = share * rows.row_norm * task.scale if share < 1 else math.inf
     bound = min(clip_norm, lipschitz)
     # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
     return bound if math.isfinite(bound) else rows.norm_bound * task.scale
 
 
-def _clip_share(task: Task) -> float:
-    return min(_CLIPS, key=lambda share: excess_of_descent(task, share))
+def _clip_share(task: Task, least: float) -> float:
+    return min((share for share in _CLIPS if share >= least), key=lambda share: excess_of_descent(task, share))
 
 
 def averaged_share(task: Task) -> float:
@@ -103,7 +105,7 @@ def averaged_share(task: Task) -> float:
     A strong penalty pulls the iterates to the minimum, and noise scatters them around it, so the average of many is
     better than each of them. Otherwise the descent is still under way at the end, and the last iterates are the best.
     """
-    return _AVERAGED_IF_PULLED if is_pulled(task, _clip_share(task)) else _AVERAGED
+    return _AVERAGED_IF_PULLED if is_pulled(task, _clip_share(task, _LEAST_CLIP)) else _AVERAGED
 
 
 def longest_step(noise_std: float, steps: int, row_norm: float, scale: float) -> float:
