@@ -13,9 +13,7 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 R = TypeVar("R")
 
-_TURN = (
-    threading.RLock()
-)  # One call at a time limits BLAS, in the whole process.
+_TURN = threading.RLock()  # One call at a time limits BLAS, in the whole process.
 _WORKER = threading.local()
 
 
