@@ -352,7 +352,7 @@ def test_wide_sparse_rows_are_never_densified(kind, method, wide, monkeypatch):
         for way in ("toarray", "todense"):
             monkeypatch.setattr(form, way, refuse)
     X, y = wide
-    max_iter = 2 if method in {"gradient", "output", "iteration"} else None
+    max_iter = 2 if METHODS[method].takes_steps else None
     model = make(kind, method, max_iter=max_iter).set_params(feature_norm=5.0)
     if method in {"minimiser", "objective"}:
         model.set_params(alpha=20.0)
