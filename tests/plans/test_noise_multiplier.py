@@ -207,3 +207,7 @@ def test_only_one_of_budget_epsilon_and_multiplier_is_accepted():
     for given in ((None, None, None, None), ((1.0, 1e-5), None, None, 0.0), (None, 1.0, None, 1.0)):
         with pytest.raises(ValueError, match="Give one of budget, epsilon and noise_multiplier, got budget="):
             given_budget(*given, n=10)
+
+
+def test_negative_zero_is_the_noise_multiplier_zero():
+    assert math.copysign(1.0, NoiseMultiplier(-0.0).multiplier) == 1.0

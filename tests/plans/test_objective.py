@@ -68,6 +68,13 @@ def test_gaussian_noise_by_hand(is_one_sided):
     assert plan.output_scale == pytest.approx(2 * plan.tolerance / 0.01 * plan.scale / 3.0 * math.sqrt(99), rel=1e-9)
 
 
+def test_a_loss_counts_as_two_sided_unless_it_is_declared_one_sided():
+    plan = planned(Budget(1.0, 1e-5))
+    assert not plan.is_one_sided
+    assert plan == planned(Budget(1.0, 1e-5), is_one_sided=False)
+    assert plan.scale > planned(Budget(1.0, 1e-5), is_one_sided=True).scale
+
+
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), Budget(1.0)], ids=repr)
 def test_noise_on_the_output_is_hardly_felt(budget):
     """The tilt moves the minimiser by b/(n h) along a direction of curvature h, at most beta + m."""
