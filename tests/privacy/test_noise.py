@@ -433,6 +433,19 @@ def test_forks_of_a_secure_source_draw_different_noise(fingerprint):
     assert len(set(prints)) == len(prints)
 
 
+@pytest.mark.system_noise
+def test_a_fork_with_the_process_id_of_its_parent_draws_other_noise():
+    """Process ids repeat in containers, so the id alone does not tell a fork from its parent."""
+    source = NoiseSource()
+    source.below(10)
+
+    def draw_as_parent():
+        source._process = os.getpid()
+        return str(source.below(10**15)).encode()
+
+    assert in_fork(draw_as_parent) != str(source.below(10**15)).encode()
+
+
 DRAWS = {
     "gaussian": lambda source: gaussian(source, 2, 1.0).tobytes(),
     "many gaussian": lambda source: gaussian(source, 10_000, 1.0)[:2].tobytes(),

@@ -288,3 +288,13 @@ def test_computed_scores_of_neighbours_are_within_the_sensitivity_in_exact_arith
             room = (stability.stretch - features.operator_norm) * stability.minimiser.sensitivity
             assert 2 * error <= room
     assert np.linalg.norm(scores[0] - scores[1]) <= stability.sensitivity
+
+
+def test_the_roundings_of_a_gradient_are_counted_by_hand():
+    """At zero weights: 64 of a residual, one per score, 8 of later operations, and the rounding of margins near 1."""
+    for objective, n_scores in ((Logistic(), 1), (Multinomial(5), 5)):
+        problem = Problem(objective, L2(0.0), BoundedRows(np.ones((4, 2)), 2.0), np.zeros(4, dtype=int))
+        in_residuals = (64 + n_scores + 8) * problem.lipschitz
+        in_margins = 8 * objective.curvature_bound * problem.rows.norm_bound
+        found = rounding_besides_sums(problem, problem.lipschitz, 0.0)
+        assert found == pytest.approx(1.01 * 2.0**-53 * (in_residuals + in_margins))

@@ -93,3 +93,8 @@ def test_the_transfer_penalty_shrinks_with_the_root_of_n():
     assert large == pytest.approx(small / 2)
     # At this penalty the two errors of the theorem are equal: lambda^2 and s log(d) log(1/delta)/(n eps lambda)^2.
     assert small**4 == pytest.approx(10 * math.log(1000) * math.log(1e5) / 1000**2)
+
+
+def test_the_privacy_error_of_hard_threshold_descent_by_hand():
+    found = hard_threshold_descent(3000, 100, (2.0, 1e-3), **SPARSE)
+    assert found.privacy_error == pytest.approx(1.5**2 * 3 * math.log(100) / 0.8**2 * found.noise**2)

@@ -1,6 +1,7 @@
 """The prescriptions of DP-Fed-LS: errors against simulated rounds, rounds against the accountant, and the risk."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,3 +120,9 @@ def test_constants_out_of_range_are_refused():
         FederatedProblem(10, 11, 1, 3, 1.0, 1.0)
     with pytest.raises(ValueError, match="vector of finite numbers"):
         smoothing_risk([[1.0]], 1.0, 1.0)
+
+
+def test_clients_who_all_take_part_add_no_variance_by_their_differences():
+    everyone = replace(problem(), clients_per_round=40)
+    assert everyone.variance(0.0) == 0.0
+    assert problem().variance(0.0) == pytest.approx(4 / 10 * (1 - 10 / 40) * (0.5 * CURVATURE) ** 2)
