@@ -15,6 +15,7 @@ def blas_threads():
 
 
 def many_parts(monkeypatch, n=1003, d=7):
+    monkeypatch.setattr(rows, "_SMALL_BYTES", 0)
     monkeypatch.setattr(rows, "_CACHED_BYTES", 1)
     monkeypatch.setattr(rows, "_LEAST_ROWS", 10)
     X = np.random.default_rng(0).normal(size=(n, d))
@@ -87,6 +88,7 @@ def test_a_record_alone_in_the_last_part_keeps_its_bits_when_another_is_added(n_
     objective, rng = Multinomial(n_classes), np.random.default_rng(3)
     X, targets = rng.normal(size=(22, 7)), rng.integers(0, n_classes, 22)
     weights = rng.normal(size=(8, n_classes))
+    monkeypatch.setattr(rows, "_SMALL_BYTES", 0)
     monkeypatch.setattr(rows, "_CACHED_BYTES", 1)
     monkeypatch.setattr(rows, "_LEAST_ROWS", 10)
     found = []

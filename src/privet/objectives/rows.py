@@ -18,6 +18,7 @@ SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
 _UNIT_ROUNDOFF = 2.0**-53
+_SMALL_BYTES = 2**26  # a matrix of this size may stay in the cache as a whole
 _CACHED_BYTES, _LEAST_ROWS = 2**22, 64  # size of a part of the rows, and the number of rows that even wide parts have
 _SPARE_STRETCH = 4.0  # the largest stretch for which shorter blocks can compensate, whatever the number of rows
 
@@ -285,7 +286,7 @@ class BoundedRows:
         """
         if self._parts is not None:
             return self._parts
-        if sparse.issparse(self._X) or not self._X.flags.c_contiguous:
+        if sparse.issparse(self._X) or not self._X.flags.c_contiguous or self._X.nbytes <= _SMALL_BYTES:
             return [(slice(None), self)]
         in_cache = max(_LEAST_ROWS, _CACHED_BYTES // max(self._X.itemsize * self.n_features, 1))
         length = min(in_cache, block_length(self.n, self._stretch, self.rounding))
