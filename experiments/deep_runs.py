@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from multiprocessing import get_context
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from support import Spread, arrays, console
+from support import Spread, arrays, console, keep_run, kept_run, resumed
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -73,22 +73,27 @@ SCALES: dict[str, Scale] = {
 
 
 @lru_cache(maxsize=2)
-def images(source: str, scale: str, n: int, n_test: int | None = None) -> Parts:
-    """Return the first ``n`` training images, and the first ``n_test`` or all test images."""
+def images(source: str, scale: str, n: int, n_test: int | None = None, held_out: int = 0) -> Parts:
+    """Return the first ``n`` training images, and the images on which accuracy is measured.
+
+    The latter are the first ``n_test`` or all test images, or the ``held_out`` training images that follow the first
+    ``n``, on which settings are chosen.
+    """
     parts = arrays(source)
-    training, test = (_part(parts, part, scale, first) for part, first in (("train", n), ("test", n_test)))
-    return training, test
+    training = _part(parts, "train", scale, slice(n))
+    looked_at = _part(parts, "train", scale, slice(n, n + held_out)) if held_out else None
+    return training, looked_at or _part(parts, "test", scale, slice(n_test))
 
 
-def _part(parts: dict[str, NDArray[Any]], part: str, scale: str, first: int | None) -> TensorDataset:
-    pixels = torch.from_numpy(_pixels(parts, part, first)).float() / 255
-    labels = torch.from_numpy(parts[f"y_{part}"][:first].astype(np.int64))
+def _part(parts: dict[str, NDArray[Any]], part: str, scale: str, rows: slice) -> TensorDataset:
+    pixels = torch.from_numpy(_pixels(parts, part, rows)).float() / 255
+    labels = torch.from_numpy(parts[f"y_{part}"][rows].astype(np.int64))
     return TensorDataset(SCALES[scale](pixels), labels)
 
 
-def _pixels(parts: dict[str, NDArray[Any]], part: str, first: int | None) -> NDArray[np.uint8]:
+def _pixels(parts: dict[str, NDArray[Any]], part: str, rows: slice) -> NDArray[np.uint8]:
     coded = parts.get(f"r_{part}")
-    return parts[f"x_{part}"][:first, None] if coded is None else decoded(coded[:first])
+    return parts[f"x_{part}"][rows, None] if coded is None else decoded(coded[rows])
 
 
 # ----------------------------------------------------------------------------------------------------------- networks
@@ -153,8 +158,10 @@ class Job:
     smoothing: float = 0.0
     momentum: RecursiveMomentum | None = None
     decay_at: int | None = None  # the step from which the learning rate is divided by ten
+    is_annealed: bool = False  # whether the learning rate decreases linearly to zero
     tensorflow: bool = False
     n_test: int | None = None
+    held_out: int = 0  # the number of training images after the first n on which accuracy is measured, or 0
     seed: int = 0
 
     @property
@@ -183,7 +190,7 @@ def train(job: Job) -> Outcome:
     """Return the outcome of a job, computed on one thread."""
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
-    training, test = images(job.source, job.scale, job.n, job.n_test)
+    training, test = images(job.source, job.scale, job.n, job.n_test, job.held_out)
     model = NETS[job.net]()
     if job.tensorflow:
         model.apply(as_tensorflow_begins)
@@ -235,9 +242,15 @@ def marks(steps: int) -> list[int]:
 
 def accuracies(job: Job, private: PrivateTraining, test: TensorDataset) -> Iterator[tuple[int, float]]:
     """Run all steps, and yield the test accuracy after some of them."""
-    milestones = [] if job.decay_at is None else [job.decay_at]
-    schedule = torch.optim.lr_scheduler.MultiStepLR(private.optimizer, milestones)
-    looked_at = set(marks(private.plan.steps))
+    steps = private.plan.steps
+
+    def share(step: int) -> float:
+        """Return the share of the learning rate that a step uses."""
+        annealed = 1 - step / steps if job.is_annealed else 1.0
+        return annealed if job.decay_at is None or step < job.decay_at else 0.1 * annealed
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(private.optimizer, share)
+    looked_at = set(marks(steps))
     for batch in private.batches():
         private.step(*batch)
         schedule.step()
@@ -253,25 +266,42 @@ def accuracy(model: nn.Module, part: TensorDataset) -> float:
     return 100 * float((guessed == labels).double().mean())
 
 
+def start_and_majority(job: Job) -> dict[str, float]:
+    """Return the accuracy of the untrained network and the share of the most frequent class, in per cent."""
+    torch.manual_seed(job.seed)
+    model = NETS[job.net]()
+    _, test = images(job.source, job.scale, job.n, job.n_test, job.held_out)
+    counts = torch.bincount(test.tensors[1]).double()
+    return {"start": accuracy(model, test), "majority": 100 * float(counts.max() / counts.sum())}
+
+
+def without_noise(job: Job) -> Job:
+    """Return the same training as DP-SGD without noise, which has no guarantee."""
+    return replace(job, method="without noise", epsilon=None, noise_multiplier=0.0, momentum=None, smoothing=0.0)
+
+
 # ----------------------------------------------------------------------------------------------------- many trainings
 
 Outcomes = dict[Job, Outcome]
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> Outcomes:
-    """Run the jobs with one thread each, and print each outcome."""
+    """Run the jobs with one thread each, and print each outcome. Jobs that have finished before are not run again."""
+    new = [job for job in jobs if not kept_run(job).exists()]
     if workers == 1:
-        return dict(_told(jobs, map(train, jobs)))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return dict(_told(jobs, pool.map(train, jobs)))
+        _keep(new, map(train, new))
+    elif new:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            _keep(new, pool.map(train, new))
+    return {job: Outcome(**resumed(job, lambda job=job: asdict(train(job)))) for job in jobs}
 
 
-def _told(jobs: Sequence[Job], outcomes: Iterator[Outcome]) -> Iterator[tuple[Job, Outcome]]:
+def _keep(jobs: Sequence[Job], outcomes: Iterator[Outcome]) -> None:
     for number, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True), 1):
+        keep_run(job, asdict(outcome))
         setting = f"{job.net}, learning rate {job.learning_rate:g}, noise {outcome.noise_multiplier:.3g}"
         result = f"{outcome.last:.2f} % in {outcome.seconds:.0f} s of one core"
         console.print(f"{number}/{len(jobs)} {job.method}, {setting}, seed {job.seed}: {result}")
-        yield job, outcome
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from deep_runs import Job, options
-from dp_srm_networks import Setting, Study, compared, draw_budget, grid, without_nan
+from dp_srm_networks import Setting, Study, beside, compared, draw_budget, grid, without_nan
 from matplotlib.figure import Figure
 from support import console, data_file, save_figure, write_results
 
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "preset": chosen.preset,
         "runs": study.runs,
         "rows": without_nan(rows),
+        "test_error_beside": beside(study, groups, chosen.workers),
         "seconds": round(time.perf_counter() - begin),
     }
     console.print(f"{results['seconds']} s in all")

@@ -1,8 +1,12 @@
 """Shared code of dp_srm_cnn.py and cifar_cnn.py: DP-SRM against DP-SGD on a network, at given budgets.
 
-If a method has several candidates, each is tried once at every epsilon, and the one with the smallest test error is run
-again with other seeds. As in the paper, this choice is not charged to the budget. DP-SRM evaluates every batch at two
-points, so one step takes as long as two steps of DP-SGD. Its first batch may be larger.
+If a method has several candidates, each is tried once at every epsilon, with part of the training images held out. The
+one with the smallest error on these is run with all training images, with other seeds, and looks at the test images
+once. As in the paper, this choice is not charged to the budget. DP-SRM evaluates every batch at two points, so one step
+takes as long as two steps of DP-SGD or more. Its first batch may be larger.
+
+Beside the errors stand those of the untrained network, of the most frequent class, and of the same training as that of
+DP-SGD without noise.
 """
 
 import math
@@ -10,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deep_runs import Job, Runs, draw, grouped, run_all
+from deep_runs import Job, Runs, draw, grouped, run_all, start_and_majority, without_noise
 from support import Spread, console, print_table
 
 from privet.deep import RecursiveMomentum
@@ -22,20 +26,40 @@ Groups = dict[tuple[float, str], Runs]
 
 @dataclass(frozen=True)
 class Setting:
-    """The tuned settings: step size, batch size b, epochs, and for DP-SRM gamma = C2 and b0 / b."""
+    """The tuned settings of a training.
+
+    Attributes
+    ----------
+    learning_rate, batch, epochs
+        Step size, batch size b, and the number of passes over the images.
+    refresh : float or None
+        gamma of DP-SRM, or None for DP-SGD.
+    first : int
+        The size of DP-SRM's first batch, divided by b.
+    difference_norm : float or None
+        The bound C2 of DP-SRM. None takes gamma, as in the paper.
+    clip_norm : float or None
+        The bound C1. None takes that of the template.
+    is_annealed : bool
+        Whether the step size decreases linearly to zero.
+    """
 
     learning_rate: float
     batch: int
     epochs: float
     refresh: float | None = None
     first: int = 1
+    difference_norm: float | None = None
+    clip_norm: float | None = None
+    is_annealed: bool = False
 
     @property
     def momentum(self) -> RecursiveMomentum | None:
         """The recursive momentum of DP-SRM, or None for DP-SGD."""
         if self.refresh is None:
             return None
-        return RecursiveMomentum(self.refresh, self.refresh, first_batch_size=self.first * self.batch)
+        difference = self.refresh if self.difference_norm is None else self.difference_norm
+        return RecursiveMomentum(difference, self.refresh, first_batch_size=self.first * self.batch)
 
     def of(self, template: Job, method: str, epsilon: float) -> Job:
         """Return the job with this setting."""
@@ -47,6 +71,8 @@ class Setting:
             batch=self.batch,
             steps=max(1, round(self.epochs * template.n / self.batch)),
             momentum=self.momentum,
+            clip_norm=self.clip_norm or template.clip_norm,
+            is_annealed=self.is_annealed,
         )
 
 
@@ -60,6 +86,7 @@ class Study:
     candidates: dict[str, tuple[Setting, ...]]
     paper: dict[tuple[float, str], float]  # test error, %
     runs: int
+    held_out: int = 5000  # training images on which settings are chosen
 
 
 def grid(
@@ -82,8 +109,9 @@ def chosen(study: Study, workers: int) -> dict[tuple[float, str], Setting]:
         for setting in settings
         if len(settings) > 1
     ]
-    jobs = [setting.of(study.template, method, epsilon) for epsilon, method, setting in several]
-    tried = run_all([replace(job, seed=TRIAL_SEED) for job in jobs], workers).values() if jobs else ()
+    fewer = replace(study.template, n=study.template.n - study.held_out, held_out=study.held_out, seed=TRIAL_SEED)
+    jobs = [setting.of(fewer, method, epsilon) for epsilon, method, setting in several]
+    tried = run_all(jobs, workers).values()
     best = {(epsilon, method): study.candidates[method][0] for epsilon in study.epsilons for method in METHODS}
     found: dict[tuple[float, str], float] = {}
     for (epsilon, method, setting), outcome in zip(several, tried, strict=True):
@@ -105,6 +133,19 @@ def compared(study: Study, workers: int) -> tuple[Groups, list[dict[str, Any]]]:
     rows = [row(study, groups, epsilon, method) for epsilon in study.epsilons for method in METHODS]
     show(study, rows)
     return groups, rows
+
+
+def beside(study: Study, groups: Groups, workers: int) -> dict[str, Any]:
+    """Return what an error is to be compared with: the start, the majority class, and a training without noise."""
+    job = groups[study.epsilons[-1], "DP-SGD"].job
+    plain = run_all([replace(without_noise(job), seed=seed) for seed in range(study.runs)], workers)
+    found = {name: 100 - accuracy for name, accuracy in start_and_majority(job).items()}
+    without = error(Runs(job, [*plain.values()]))
+    console.print(
+        f"Test error of the untrained network {found['start']:.1f} %, of the most frequent class "
+        f"{found['majority']:.1f} %, of DP-SGD's training without noise {without.show(2)} %"
+    )
+    return {**found, "without_noise": [without.mean, without.std]}
 
 
 def error(runs: Runs) -> Spread:

@@ -4,10 +4,12 @@ Data is never part of the repository. Point PRIVET_DATA at a folder with the fil
 beside the repository); an experiment stops and names a file that is missing.
 """
 
+import hashlib
 import json
 import math
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -112,12 +114,50 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     console.print(table)
 
 
+def resumed(key: object, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the outcome of a run, which is read from .experiments if a run with the same key has finished before.
+
+    Experiments of hours thereby continue where they were interrupted. Delete the folder to run everything anew.
+    """
+    kept = kept_run(key)
+    if not kept.exists():
+        keep_run(key, run())
+    found: dict[str, Any] = json.loads(kept.read_text())["outcome"]
+    return found
+
+
+def kept_run(key: object) -> Path:
+    """Return the file in .experiments that holds the outcome of a run, or will hold it."""
+    return ROOT / ".experiments" / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.json"
+
+
+def keep_run(key: object, outcome: dict[str, Any]) -> None:
+    """Keep the outcome of a run. The file appears only when it is complete."""
+    kept = kept_run(key)
+    kept.parent.mkdir(exist_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps({"key": repr(key), "commit": commit(), "outcome": outcome}))
+    part.replace(kept)
+
+
+def commit() -> str:
+    """Return the commit of the repository, with a "+" if files of the package differ from it."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        number = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "../src"], check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return number.stdout.strip() + "+" * changed.returncode
+
+
 def write_results(name: str, content: dict[str, Any]) -> Path:
-    """Write docs/results/<name>.json, with the versions and the machine of the run."""
+    """Write docs/results/<name>.json, with the command, the commit, the versions and the machine of the run."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     target = RESULTS / f"{name}.json"
     machine = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
-    target.write_text(json.dumps({"experiment": name, "machine": machine, **content}, indent=1) + "\n")
+    ran = {"command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), "commit": commit(), "machine": machine}
+    target.write_text(json.dumps({"experiment": name, **ran, **content}, indent=1) + "\n")
     console.print(f"Written: {target.relative_to(ROOT)}")
     return target
 

@@ -129,3 +129,46 @@ def test_marks_end_with_the_last_step(deep_runs):
     assert deep_runs.marks(1) == [1]
     assert deep_runs.marks(1500)[-1] == 1500
     assert len(deep_runs.marks(1500)) == deep_runs.MARKS
+
+
+def test_a_finished_job_is_not_run_again(deep_runs, job, monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.import_module("support"), "ROOT", tmp_path)
+    jobs = [job, replace(job, seed=1)]
+    first = deep_runs.run_all(jobs[:1], 1)
+    ran = []
+    train = deep_runs.train
+    monkeypatch.setattr(deep_runs, "train", lambda each: ran.append(each) or train(each))
+    both = deep_runs.run_all(jobs, 1)
+    assert ran == jobs[1:]
+    assert both[job] == first[job]
+
+
+def test_settings_are_chosen_on_training_images_that_follow_those_of_the_training(deep_runs, job):
+    training, held_out = deep_runs.images(job.source, job.scale, 150, held_out=50)
+    everything, test = deep_runs.images(job.source, job.scale, 200)
+    assert len(training) == 150
+    for few, all_of_them in zip(held_out.tensors, everything.tensors, strict=True):
+        assert torch.equal(few, all_of_them[150:])
+    assert len(test) == 100
+
+
+def test_the_learning_rate_decreases_to_zero(deep_runs, job):
+    annealed = replace(job, is_annealed=True, decay_at=10)
+    training, test = deep_runs.images(job.source, job.scale, job.n)
+    private = deep_runs.begun(annealed, deep_runs.NETS[job.net](), training)
+    rates = {}
+    for step, _ in deep_runs.accuracies(annealed, private, test):
+        rates[step] = private.optimizer.param_groups[0]["lr"]
+    assert rates[5] == pytest.approx(0.5 * 15 / 20)
+    assert rates[10] == pytest.approx(0.05 * 10 / 20)
+    assert rates[20] == 0.0
+
+
+def test_a_training_is_compared_with_its_start_the_majority_class_and_itself_without_noise(deep_runs, job):
+    _, test = deep_runs.images(job.source, job.scale, job.n)
+    share = float(test.tensors[1].double().mean())
+    found = deep_runs.start_and_majority(job)
+    assert found["majority"] == pytest.approx(100 * max(share, 1 - share))
+    assert 0 <= found["start"] <= 100
+    plain = deep_runs.without_noise(replace(job, noise_multiplier=None, epsilon=1.0, smoothing=1.0))
+    assert (plain.epsilon, plain.noise_multiplier, plain.smoothing) == (None, 0.0, 0.0)
