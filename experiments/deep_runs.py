@@ -92,8 +92,10 @@ def _part(parts: dict[str, NDArray[Any]], part: str, scale: str, rows: slice) ->
 
 
 def _pixels(parts: dict[str, NDArray[Any]], part: str, rows: slice) -> NDArray[np.uint8]:
-    coded = parts.get(f"r_{part}")
-    return parts[f"x_{part}"][rows, None] if coded is None else decoded(coded[rows])
+    if f"r_{part}" in parts:
+        return decoded(parts[f"r_{part}"][rows])
+    pixels = parts[f"x_{part}"][rows]
+    return pixels if pixels.ndim == 4 else pixels[:, None]
 
 
 # ----------------------------------------------------------------------------------------------------------- networks

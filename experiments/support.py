@@ -1,7 +1,8 @@
 """What the experiments share: finding data, repeating runs, printing tables and writing results.
 
 Data is never part of the repository. Point PRIVET_DATA at a folder with the files named here (by default ../shared/data
-beside the repository); an experiment stops and names a file that is missing.
+beside the repository); an experiment stops and names a file that is missing. Files that scripts make, and the outcomes
+of single runs, are kept in .experiments.
 """
 
 import hashlib
@@ -40,10 +41,15 @@ class Split:
 def data_file(name: str) -> Path:
     """Return the path of a data file. If it is missing, stop with its name."""
     folder = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
-    path = folder / name
-    if not path.exists():
+    path = next((each for each in (folder / name, made_data(name)) if each.exists()), None)
+    if path is None:
         sys.exit(f"{name} is not in {folder}: Set PRIVET_DATA to the folder that holds it.")
     return path
+
+
+def made_data(name: str) -> Path:
+    """Return the path of a data file that a script of this folder makes."""
+    return ROOT / ".experiments" / "data" / name
 
 
 def arrays(name: str) -> dict[str, NDArray[Any]]:
