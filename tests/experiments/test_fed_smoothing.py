@@ -1,0 +1,64 @@
+"""The comparison of smoothed and plain federated training runs from end to end on synthetic images."""
+
+import json
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="clients train networks: install the extra deep")
+pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
+
+
+@pytest.fixture
+def experiment(opened, monkeypatch):
+    module = opened("fed_smoothing")
+    data = opened("fed_data")
+
+    def made(n, side):
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(n + 200) % 10
+        X = torch.randn(n + 200, 3, side, side, generator=generator)
+        X[:, 0, 0] += y[:, None]
+        return data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
+
+    monkeypatch.setattr(module, "svhn_images", made)
+    monkeypatch.setattr(module, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    yield module
+    module.digits.cache_clear()
+    module.start.cache_clear()
+
+
+def test_quick_run(experiment, tmp_path, capsys):
+    results = experiment.main(["--quick"])
+    written = tmp_path / "results" / "fed_smoothing_quick.json"
+    assert json.loads(written.read_text())["rows"] == results["rows"]
+    assert written.with_suffix(".png").exists()
+    assert [(row["sampling"], row["sigma"]) for row in results["rows"]] == [
+        ("poisson", 0.0),
+        ("poisson", 1.0),
+        ("uniform", 0.0),
+        ("uniform", 1.0),
+    ]
+    for plain, smooth in (results["rows"][:2], results["rows"][2:]):
+        assert plain["gain"] == [0.0, 0.0]
+        assert smooth["gain"][0] == pytest.approx(smooth["test"][0] - plain["test"][0])
+    assert results["majority"] == 10.0
+    assert results["without_noise"]["epsilon"] is None
+    assert results["noise_to_clip"] == pytest.approx(1.8 * math.sqrt(22_682) / 2)
+    assert "84.40" in capsys.readouterr().out  # the paper's, uniform, sigma 1
+
+
+def test_the_setting_is_that_of_the_paper_where_it_can_be(experiment):
+    grid = experiment.PRESETS["standard"]
+    setting = grid.template.setting
+    assert (setting.n_clients, setting.clients_per_round, setting.rounds, setting.clip_norm) == (2000, 100, 200, 0.3)
+    assert ("poisson", 1.8) in grid.noises
+    assert ("uniform", 1.8) in grid.noises
+
+
+def test_images_are_standardised_one_by_one(experiment):
+    X = torch.rand(3, 3, 8, 8)
+    alone, together = experiment.standardised(X[:1]), experiment.standardised(X)
+    torch.testing.assert_close(alone, together[:1])
+    assert float(together[1].mean()) == pytest.approx(0, abs=1e-6)
+    assert float(together[1].std()) == pytest.approx(1)
