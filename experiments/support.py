@@ -26,6 +26,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 console = Console(width=140, highlight=False)
+MADE_BY = {"cifar10.npz": "experiments/cifar10.py makes it."}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def data_file(name: str) -> Path:
     folder = Path(os.environ.get("PRIVET_DATA", ROOT.parent / "shared" / "data"))
     path = next((each for each in (folder / name, made_data(name)) if each.exists()), None)
     if path is None:
-        sys.exit(f"{name} is not in {folder}: Set PRIVET_DATA to the folder that holds it.")
+        remedy = MADE_BY.get(name, "Set PRIVET_DATA to the folder that holds it.")
+        sys.exit(f"{name} is not in {folder}: {remedy}")
     return path
 
 

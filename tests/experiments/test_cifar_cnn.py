@@ -1,4 +1,4 @@
-"""The CNNs on the subset of CIFAR-10 train by all methods, and the output mentions that the data is a subset."""
+"""The CNNs on CIFAR-10 train by all methods."""
 
 import importlib
 import math
@@ -31,7 +31,7 @@ def test_quick_run(experiment, tmp_path, capsys):
     assert {each["method"] for each in results["figure6"]} == set(experiment.OPTIMISERS)
     assert {row["paper_error"] for row in results["cnn5"]} == {49.3, 47.1}
     assert all(math.isfinite(row["error"][0]) and row["spent_epsilon"] <= 10 for row in results["cnn5"])
-    assert "15,000 of the papers' 50,000" in capsys.readouterr().out
+    assert "1000 images" in capsys.readouterr().out
 
 
 def test_full_is_the_configuration_of_the_paper(experiment):
@@ -41,3 +41,9 @@ def test_full_is_the_configuration_of_the_paper(experiment):
     assert {job.learning_rate for job in jobs} == {0.15, 0.001}
     assert preset.study.epsilons == (6.0, 8.0, 10.0)
     assert {method: len(each) for method, each in preset.study.candidates.items()} == {"DP-SGD": 15, "DP-SRM": 315}
+
+
+def test_other_presets_use_all_images(experiment):
+    for name in ("standard", "full"):
+        template = experiment.PRESETS[name].study.template
+        assert (template.source, template.n, template.n_test) == ("cifar10.npz", 50_000, None)
