@@ -1,6 +1,7 @@
 """Several tasks on the same data: one plan is run once per task, and one guarantee covers all runs."""
 
 import math
+from fractions import Fraction
 
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.budget import Adjacency, Budget
@@ -37,7 +38,8 @@ def black_box_share(budget: Budget, tasks: int) -> Budget:
         return budget
     if budget.is_pure:
         share = budget.epsilon / tasks
-        return Budget(share if share * tasks <= budget.epsilon else math.nextafter(share, 0.0))
+        is_enough = Fraction(share) * tasks <= Fraction(budget.epsilon)  # floats would round the product
+        return Budget(share if is_enough else math.nextafter(share, 0.0))
     delta = black_box_delta(budget.delta, tasks)
     low, high = budget.epsilon / tasks * (1 - 1e-9), budget.epsilon
     for _ in range(_TURNS):

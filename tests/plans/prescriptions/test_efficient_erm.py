@@ -5,9 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mpmath import exp, log, mpf, sqrt
 from scipy.optimize import minimize
 
-from privet.plans.prescriptions import generalisation_penalty, output_descent, random_round, stopping_law
+from privet.plans import DescentStability, GradientPlan, OneUniform, OutputPlan
+from privet.plans.prescriptions import (
+    RandomRound,
+    generalisation_penalty,
+    output_descent,
+    random_round,
+    stopping_law,
+)
 from privet.privacy import Budget
 
 PROBLEM = {"lipschitz": 1.0, "smoothness": 0.35, "radius": 4.0}
@@ -164,3 +172,183 @@ def test_the_generalisation_penalty_balances_its_two_errors():
     constants = {"lipschitz": 2.0, "smoothness": 0.5, "radius": 3.0, "failure": 0.1}
     mu = generalisation_penalty(10_000, 20, 0.5, **constants)
     assert mu / 2 * 9.0 == pytest.approx(2.0 * math.sqrt(0.5 * 20) / (10_000 * 0.5 * mu * 0.1))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize(("mu", "constant"), [(0.0, 1.0), (0.0, 1.3), (0.15, 1.0), (0.15, 1.3)])
+def test_output_descent_is_that_of_theorems_2_and_3(delta, mu, constant):
+    n, d, L, beta, D, epsilon = 5000, 7, mpf("1.4"), mpf("0.35"), mpf("2.6"), mpf("0.7")
+    constants = {"lipschitz": 1.4, "smoothness": 0.35, "radius": 2.6}
+    found = output_descent(n, d, (0.7, delta), strong_convexity=mu, constant=constant, **constants)
+    spread = d**2 if delta == 0 else d * -log(delta)
+    signal, m = n**2 * epsilon**2 * D**2 / (L**2 * spread), mpf(str(mu))
+    of_theorem_2 = (m**2 + beta**2) / (m * beta) * log(m**2 * signal) if mu else None
+    of_theorem_3 = (beta**2 * signal) ** (mpf(1) / 3)
+    assert found.steps == math.ceil(mpf(str(constant)) * (of_theorem_2 or of_theorem_3)) > 2
+    assert found.step_size == pytest.approx(float(1 / (m + beta)))
+    stability = DescentStability(n, 1.4, 0.35, mu, found.step_size, found.steps)
+    assert found.stability == stability
+    assert found.plan == OutputPlan.for_budget((0.7, delta), stability=stability)
+    if mu:
+        left = beta / 2 * D**2 * exp(-2 * m * beta * found.steps / (m + beta) ** 2)
+    else:
+        left = 2 * beta * D**2 / found.steps
+    moments = d * (d + 1) if delta == 0 else d
+    noise = float(beta) / 2 * found.plan.scale**2 * moments
+    assert found.optimisation_error == pytest.approx(float(left))
+    assert found.noise_error == pytest.approx(noise)
+    assert found.excess == pytest.approx(float(left) + noise)
+
+
+def test_output_descent_is_not_strongly_convex_and_has_constant_one_by_default():
+    plain = output_descent(5000, 7, (0.7, 1e-5), **PROBLEM)
+    assert plain == output_descent(5000, 7, (0.7, 1e-5), strong_convexity=0.0, constant=1.0, **PROBLEM)
+    assert plain.with_steps(17) == replace(plain, steps=17)
+
+
+def test_other_steps_of_an_output_descent_have_the_bounds_of_nesterov():
+    """2 D^2/(T eta (2 - beta eta)), and exp(-2 eta mu beta T/(mu + beta)) beta D^2/2 with strong convexity."""
+    plain = replace(output_descent(5000, 7, (0.7, 1e-5), **PROBLEM), step_size=1.5, steps=9)
+    assert plain.optimisation_error == pytest.approx(2 * 16 / (9 * 1.5 * (2 - 0.35 * 1.5)))
+    strong = replace(plain, strong_convexity=0.15)
+    exponent = 2 * 1.5 * 0.15 * 0.35 * 9 / 0.5
+    assert strong.optimisation_error == pytest.approx(0.35 / 2 * 16 * math.exp(-exponent))
+
+
+def test_a_strongly_convex_descent_takes_steps_of_at_most_two_over_the_sum_of_its_constants():
+    strong = output_descent(100, 5, (1.0, 1e-6), strong_convexity=0.15, **PROBLEM)
+    for step in (2 / 0.5, 2 / 0.5 * (1 + 9e-13)):
+        assert replace(strong, step_size=step).step_size == step
+    for step in (2 / 0.5 * (1 + 1.2e-12), 2 / 0.5 * (1 + 1e-9), 2 / 0.4):
+        with pytest.raises(ValueError, match="does not cover a step size"):
+            replace(strong, step_size=step)
+
+
+@pytest.mark.parametrize("distance", [None, 0.8])
+@pytest.mark.parametrize("unit", [1.3, 1e-4])
+def test_random_round_is_that_of_theorem_5(distance, unit):
+    """Steps of a loss with a small smoothness end at D_F/(sigma sqrt(N)) or distance/(sigma sqrt(N)), others at 1/beta.
+
+    The bounds are sums over all steps: (D_F^2 + sum sigma^2 eta^2)/sum(2 eta - beta eta^2), times beta for gradients.
+    """
+    n, d, N, gap = 30, 4, 700, 0.6
+    beta = 1.7e4 if unit == 1e-4 else 0.9
+    found = random_round(n, d, (1.0, 1e-3), lipschitz=unit, smoothness=beta, gap=gap, distance=distance, most_steps=N)
+    plan = GradientPlan.for_budget((1.0, 1e-3), sampler=OneUniform(n), steps=N, clip_norm=unit)
+    assert found.noise == plan.noise_std
+    sigma = math.sqrt(4 * unit**2 + d * plan.noise_std**2)
+    start = math.sqrt(2 * gap / beta) if distance is None else distance
+    eta = min(1 / beta, start / (sigma * math.sqrt(N)))
+    assert (eta < 1 / beta) == (unit == 1.3)
+    assert found.step_size == pytest.approx(eta)
+    below = sum(2 * eta - beta * eta**2 for _ in range(N))
+    above = sum(sigma**2 * eta**2 for _ in range(N + 1))
+    assert found.squared_gradient == pytest.approx(beta * (2 * gap / beta + above) / below)
+    if distance is not None:
+        assert found.excess == pytest.approx((distance**2 + above) / below)
+    assert (found.excess is None) == (distance is None)
+    constants = (found.most_steps, found.dimension, found.lipschitz, found.smoothness, found.gap)
+    assert constants == (N, d, unit, beta, gap)
+
+
+@pytest.mark.parametrize("failure", [0.01, 1.0])
+def test_the_likely_bound_of_random_round_adds_up_the_inequalities_of_theorem_6(failure):
+    found = RandomRound(
+        most_steps=600,
+        step_size=0.21,
+        noise=0.7,
+        squared_gradient=1.0,
+        excess=None,
+        dimension=5,
+        lipschitz=1.3,
+        smoothness=1.9,
+        gap=0.8,
+    )
+    n, eta, alpha, beta, L, d = 601, mpf("0.21"), mpf("0.7"), mpf("1.9"), mpf("1.3"), 5
+    tail = log(3 / mpf(failure))
+    second = 2 * beta * eta**2 * n * L**2
+    # Azuma: steps bounded by 2 (eta - beta eta^2) L^2, so that their sum exceeds bound sqrt(2 n log) rarely.
+    third = 2 * (eta - beta * eta**2) * L**2 * sqrt(2 * n * tail)
+    fourth = (eta + beta * eta**2) * L * alpha * sqrt(2 * n * tail)
+    fifth = beta / 2 * alpha**2 * eta**2 * (d * n + 2 * sqrt(d * n * tail) + 2 * tail)
+    total = (mpf("0.8") + second + third + fourth + fifth) / (600 * (eta - beta / 2 * eta**2))
+    assert found.likely_squared_gradient(failure) == pytest.approx(float(total))
+
+
+@pytest.mark.parametrize("failure", [0.0, 1.1])
+def test_a_failure_probability_lies_above_zero_and_at_most_at_one(failure):
+    found = rounds()
+    with pytest.raises(ValueError, match=r"failure must lie in \(0, 1\]"):
+        found.likely_squared_gradient(failure)
+    with pytest.raises(ValueError, match=r"failure must lie in \(0, 1\]"):
+        penalty(failure=failure)
+
+
+def test_the_stopping_law_is_proportional_to_twice_the_step_minus_its_square():
+    steps, beta = [0.7, 0.2, 0.35], 1.9
+    shares = [2 * eta - beta * eta**2 for eta in steps]
+    assert stopping_law(steps, beta) == pytest.approx([share / sum(shares) for share in shares])
+
+
+@pytest.mark.parametrize("steps", [[], [[0.1]], [0.1, 0.0], [0.1, -0.1], [1.0], [0.1, 1.5], [math.nan]])
+def test_steps_without_a_stopping_law_are_refused(steps):
+    with pytest.raises(ValueError, match="between 0 and 2/smoothness = 1,"):
+        stopping_law(steps, 2.0)
+
+
+def test_the_smoothness_of_a_stopping_law_is_positive():
+    assert stopping_law([math.nextafter(1.0, 0)], 2.0) == [1.0]
+    with pytest.raises(ValueError, match="smoothness must be positive"):
+        stopping_law([0.1], 0.0)
+
+
+def test_the_generalisation_penalty_by_hand():
+    squared = 2 * 1.7 * sqrt(mpf("0.6") * 20) / (10_000 * mpf("0.5") * mpf("0.1")) / 9
+    assert penalty() ** 2 == pytest.approx(float(squared))
+
+
+def output(**changed):
+    fields = {"n": 1000, "dimension": 5, "budget": (1.0, 1e-5), "strong_convexity": 0.1, "constant": 1.0, **PROBLEM}
+    return output_descent(**fields | changed)
+
+
+def rounds(**changed):
+    fields = {"n": 30, "dimension": 5, "budget": (1.0, 1e-3), "lipschitz": 1.0, "smoothness": 1.0, "gap": 1.0}
+    return random_round(**fields | {"distance": 1.0, "most_steps": 50} | changed)
+
+
+def penalty(**changed):
+    fields = {"n": 10_000, "dimension": 20, "epsilon": 0.5, "lipschitz": 1.7, "smoothness": 0.6, "radius": 3.0}
+    return generalisation_penalty(**fields | {"failure": 0.1} | changed)
+
+
+@pytest.mark.parametrize(
+    ("prescribe", "name", "value"),
+    [
+        *((output, name, 0) for name in ("n", "dimension", "lipschitz", "smoothness", "radius", "constant")),
+        (output, "strong_convexity", -1e-9),
+        *((rounds, name, 0) for name in ("n", "dimension", "smoothness", "gap", "distance", "most_steps")),
+        *((penalty, name, 0) for name in ("n", "dimension", "epsilon", "lipschitz", "smoothness", "radius")),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_name(prescribe, name, value):
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        prescribe(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("dimension", 0), ("radius", 0.0), ("steps", 0), ("n", 0)])
+def test_fields_of_an_output_descent_out_of_range_are_refused_by_name(name, value):
+    taken = output()
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        replace(taken, **{name: value})
+
+
+def test_the_default_delta_is_that_of_the_number_of_records():
+    assert output(n=50_000, budget=1.0) == output(n=50_000, budget=(1.0, 2e-7))
+    assert rounds(n=50_000, budget=1.0) == rounds(n=50_000, budget=(1.0, 2e-7))
+    with pytest.raises(ValueError, match="Theorem 5 is about Gaussian noise"):
+        rounds(budget=(1.0, 0.0))
+
+
+def test_random_round_makes_at_most_the_square_of_n_steps_by_default():
+    assert rounds(n=9, most_steps=None) == rounds(n=9, most_steps=81)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from mpmath import mpf, sqrt
 
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans import Descent, FixedOrder, GradientPlan, RandomSkip, RandomStop
@@ -15,7 +16,7 @@ from privet.plans.prescriptions import (
     skipping_pass,
     smoothing_width,
 )
-from privet.privacy import Budget, NoiseSource, gaussian_epsilon
+from privet.privacy import Budget, NoiseSource, gaussian_epsilon, gdp_mu
 from privet.privacy.iteration import last_iterate_mu
 from privet.solvers import Problem, Run, projected_sgd
 
@@ -133,3 +134,147 @@ def test_a_pass_that_the_theorems_do_not_cover_is_refused():
         noisy_pass_plan(Budget(1.0, 1e-5), sampler=FixedOrder(10, 2), radius=1.0, **fields)
     with pytest.raises(ValueError, match=r"exceeds 2/smoothness = 2"):
         noisy_pass_plan(Budget(50.0, 1e-5), sampler=FixedOrder(10), radius=100.0, **fields)
+
+
+EXACT = [
+    # n, dimension, budget, lipschitz, radius
+    (37, 5, Budget(0.9, 1e-4), 1.7, 2.3),
+    (400, 11, Budget(3.0, 1e-6), 0.3, 0.6),
+]
+
+
+def by_hand(n, dimension, noise, lipschitz, radius, step_factor, excess_factor):
+    """Return step size and excess with 30 digits."""
+    squared = mpf(lipschitz) ** 2 + dimension * mpf(noise) ** 2
+    return float(step_factor * radius / sqrt(n * squared)), float(excess_factor * radius * sqrt(squared / n))
+
+
+@pytest.mark.parametrize(("n", "dimension", "budget", "lipschitz", "radius"), EXACT)
+def test_local_passes_are_those_of_theorem_29(n, dimension, budget, lipschitz, radius):
+    found = local_pass(n, dimension, budget, lipschitz=lipschitz, radius=radius)
+    assert found.noise == pytest.approx(2 * lipschitz / gdp_mu(budget), rel=1e-12)
+    expected = by_hand(n, dimension, found.noise, lipschitz, radius, 2, 4)
+    assert (found.step_size, found.excess) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_public", [None, 7])
+@pytest.mark.parametrize(("n", "dimension", "budget", "lipschitz", "radius"), EXACT)
+def test_skipping_passes_are_those_of_theorem_30_and_corollary_31(n, dimension, budget, lipschitz, radius, n_public):
+    public = {} if n_public is None else {"n_public": n_public}
+    found = skipping_pass(n, dimension, budget, lipschitz=lipschitz, radius=radius, smoothness=0.1, **public)
+    squared = 4 * lipschitz**2 / (gdp_mu(budget) ** 2 * (1 + (n_public or 0)))
+    assert found.noise**2 == pytest.approx(squared, rel=1e-12)
+    expected = by_hand(n, dimension, found.noise, lipschitz, radius, sqrt(mpf(8)), sqrt(mpf(32)))
+    assert (found.step_size, found.excess) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "tasks"), [(3, 1), (300, 1), (300, 5000)])
+def test_passes_of_several_tasks_are_those_of_theorem_32(n, tasks):
+    """With 5000 tasks, 2 k log(n)/n = 190 exceeds 2 log(1/delta) = 18, and with one it does not."""
+    found = several_tasks(n, 7, (0.8, 1e-4), tasks=tasks, lipschitz=1.3, smoothness=0.01, radius=0.7)
+    log = -math.log(1e-4)
+    shared = 2 * tasks * math.log(n) / n if tasks > 1 else 2 * log
+    assert found.noise**2 == pytest.approx(16 * 1.3**2 * shared * log / 0.64, rel=1e-12)
+    assert (found.step_size, found.excess) == pytest.approx(by_hand(n, 7, found.noise, 1.3, 0.7, 4, 4), rel=1e-12)
+
+
+def test_the_ranges_of_theorem_32_end_where_it_says():
+    fields = {"tasks": 2, "smoothness": 1e-3, "lipschitz": 1.0, "radius": 1.0}
+    for budget in ((math.nextafter(1.0, 0), 1e-5), (0.5, math.nextafter(0.5, 0))):
+        assert several_tasks(100, 3, budget, **fields).noise > 0
+    for budget in ((1.0, 1e-5), (0.5, 0.5)):
+        with pytest.raises(ValueError, match=r"epsilon < 1 and delta < 1/2"):
+            several_tasks(100, 3, budget, **fields)
+
+
+def test_a_step_of_exactly_two_over_smoothness_contracts_and_a_longer_one_does_not():
+    step = skipping_pass(64, 3, (1.0, 1e-5), smoothness=1e-3, **PROBLEM).step_size
+    limit = 2 / step
+    while 2 / limit < step:
+        limit = math.nextafter(limit, 0)
+    assert skipping_pass(64, 3, (1.0, 1e-5), smoothness=limit, **PROBLEM).step_size == step <= 2 / limit
+    for smoothness in (limit * (1 + 1e-12), 1.9 * limit):
+        with pytest.raises(ValueError, match="exceeds 2/smoothness"):
+            skipping_pass(64, 3, (1.0, 1e-5), smoothness=smoothness, **PROBLEM)
+        with pytest.raises(ValueError, match="exceeds 2/smoothness"):
+            several_tasks(64, 3, (0.5, 1e-5), tasks=1, smoothness=100 * smoothness, **PROBLEM)
+
+
+@pytest.mark.parametrize(("passes", "factor"), [(None, 1.0), (1, 0.0), (9, 0.2)])
+def test_noise_of_many_passes_by_hand(passes, factor):
+    """sigma = (2 L/mu) sqrt((E - 1)/n + 1), where E = n is the default."""
+    n, budget = 40, Budget(0.7, 1e-5)
+    more = factor if passes else (n - 1) / n
+    found = many_passes_noise(n, budget, lipschitz=1.3, passes=passes)
+    assert found**2 == pytest.approx(4 * 1.69 / gdp_mu(budget) ** 2 * (more + 1), rel=1e-12)
+
+
+def test_the_smoothing_width_is_half_of_the_step_times_the_lipschitz_constant():
+    assert smoothing_width(0.6, 7.0) == pytest.approx(2.1)
+
+
+def test_a_planned_pass_is_convex_and_for_one_task_by_default():
+    fields = {"clip_norm": 1.5, "dimension": 3, "smoothness": 4.0, "radius": 0.01}
+    plain = noisy_pass_plan(Budget(1.0, 1e-5), sampler=FixedOrder(50), **fields)
+    assert plain == noisy_pass_plan(Budget(1.0, 1e-5), sampler=FixedOrder(50), strong_convexity=0, tasks=1, **fields)
+    assert plain.clip_norm == 1.5
+    assert plain.descent == Descent(plain.descent.step_size, 4.0, 0.0, 0.02)
+    strong = noisy_pass_plan(Budget(1.0, 1e-5), sampler=FixedOrder(50), strong_convexity=0.5, **fields)
+    assert strong.descent.strong_convexity == 0.5
+    assert strong.noise_multiplier == plain.noise_multiplier
+
+
+def local(**changed):
+    return local_pass(**{"n": 100, "dimension": 3, "budget": (0.5, 1e-5), **PROBLEM, **changed})
+
+
+def skip(**changed):
+    fields = {"n": 100, "dimension": 3, "budget": (0.5, 1e-5), "smoothness": 0.1, "n_public": 0, **PROBLEM}
+    return skipping_pass(**fields | changed)
+
+
+def several(**changed):
+    fields = {"n": 100, "dimension": 3, "budget": (0.5, 1e-5), "smoothness": 0.1, "tasks": 1, **PROBLEM}
+    return several_tasks(**fields | changed)
+
+
+def many(**changed):
+    return many_passes_noise(**{"n": 100, "budget": (0.5, 1e-5), "lipschitz": 1.0, "passes": 1, **changed})
+
+
+def width(**changed):
+    return smoothing_width(**{"step_size": 1.0, "lipschitz": 1.0, **changed})
+
+
+def planned(**changed):
+    fields = {"budget": (0.5, 1e-5), "sampler": FixedOrder(50), "clip_norm": 1.0, "dimension": 3}
+    return noisy_pass_plan(**fields | {"smoothness": 0.1, "radius": 1.0} | changed)
+
+
+@pytest.mark.parametrize(
+    ("prescribe", "name", "value"),
+    [
+        *((local, name, 0) for name in ("n", "dimension", "lipschitz", "radius")),
+        *((skip, name, 0) for name in ("n", "dimension", "lipschitz", "radius", "smoothness")),
+        *((skip, "n_public", value) for value in (-1, 100)),
+        *((several, name, 0) for name in ("dimension", "tasks", "lipschitz", "radius", "smoothness")),
+        *((many, name, 0) for name in ("n", "lipschitz", "passes")),
+        *((width, name, 0.0) for name in ("step_size", "lipschitz")),
+        *((planned, name, 0) for name in ("clip_norm", "dimension", "smoothness", "radius", "tasks")),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_name(prescribe, name, value):
+    prescribe()
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        prescribe(**{name: value})
+
+
+@pytest.mark.parametrize("prescribe", [local, skip, several, many])
+def test_a_delta_is_needed_and_by_default_it_is_that_of_the_number_of_records(prescribe):
+    assert prescribe(n=50_000, budget=0.5) == prescribe(n=50_000, budget=(0.5, 2e-7))
+    with pytest.raises(ValueError, match=r"Theorem \d\d is about Gaussian noise"):
+        prescribe(budget=(0.5, 0.0))
+
+
+def test_all_records_but_one_may_be_public():
+    assert skip(n_public=99).noise == pytest.approx(skip().noise / 10)

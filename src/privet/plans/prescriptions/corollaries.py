@@ -61,7 +61,7 @@ def recursive_batches(
     Raises
     ------
     ValueError
-        If T is too small, or a batch would have less than one record or more than all.
+        If T is too small, or a batch would have less than one record.
 
     Notes
     -----
@@ -76,13 +76,13 @@ def recursive_batches(
             f"Corollary 4.5.3 needs at least {least:,} steps at epsilon = {budget.epsilon:g} and delta = "
             f"{budget.delta:g}, got {steps:,}. Use RecursivePlan.for_budget, which has no such condition."
         )
-    share = math.sqrt(budget.epsilon / steps)
-    if not 1 <= n * share <= n:
+    # The number of steps is more than 900 epsilon, so that a batch is a small share of the records.
+    size = math.floor(n * math.sqrt(budget.epsilon / steps))
+    if size < 1:
         raise ValueError(
-            f"Corollary 4.5.3 takes batches of n sqrt(epsilon/T) = {n * share:.3g} records, which must be at least 1 "
-            f"and at most n = {n:,}. It needs {'more records' if n * share < 1 else 'more steps'}."
+            f"Corollary 4.5.3 takes batches of n sqrt(epsilon/T) records, which is less than one record for n = {n:,}. "
+            "It needs more records."
         )
-    size = math.floor(n * share)
     noise = dp_srm_noise(
         n,
         size,

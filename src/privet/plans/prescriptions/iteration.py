@@ -226,8 +226,8 @@ def many_passes_noise(n: int, budget: BudgetLike, *, lipschitz: float, passes: i
         Number E of passes, n by default.
     """
     budget = approximate(budget, "Theorem 35", n)
-    passes = count("n", n) if passes is None else count("passes", passes)
-    return 2 * positive("lipschitz", lipschitz) * math.sqrt((passes - 1) / n + 1) / gdp_mu(budget)
+    passes = n if passes is None else count("passes", passes)
+    return 2 * positive("lipschitz", lipschitz) * math.sqrt((passes - 1) / count("n", n) + 1) / gdp_mu(budget)
 
 
 def smoothing_width(step_size: float, lipschitz: float) -> float:
