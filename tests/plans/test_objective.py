@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, gamma, kstest
 
 from privet.plans.objective import ObjectivePlan
+from privet.plans.tasks import black_box_share
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, compose, enforced, gaussian_sigma
 from privet.privacy.analyses.objective_noise import objective_epsilon
 from privet.privacy.events import ApproximateRelease, PureRelease
@@ -262,3 +263,85 @@ def test_seeds_repeat(is_pure):
     one, other, third = (plan.linear_term((5,), NoiseSource(seed))[0] for seed in (3, 3, 4))
     assert np.array_equal(one, other)
     assert not np.array_equal(one, third)
+
+
+def test_the_longest_terms_and_errors_are_as_long_as_the_documentation_says():
+    """Longer ones would be safe, and would cost tolerance."""
+    for size in (1, 10, 100_000):
+        assert plan_of().longest_term(size) == pytest.approx(4.0 * (math.sqrt(size) + 40))
+        assert plan_of(is_pure=True).longest_term(size) == pytest.approx(4.0 * (2 * size + 1500))
+        assert plan_of().largest_error(size) == pytest.approx(plan_of().longest_term(size) * 2.0**-44)
+
+
+class Strange(NoiseSource):
+    """A source whose linear terms have a given entry and a given error."""
+
+    drawn = 0.0, 0.0
+
+    def real_gaussian(self, shape, std, claim=None, objective=None):
+        return np.full(shape, self.drawn[0]), self.drawn[1]
+
+
+def test_a_linear_term_that_is_too_long_or_too_inexact_is_refused():
+    plan, source = plan_of(), Strange(0)
+    longest, largest = plan.longest_term(4), plan.largest_error(4)
+    for entry, error in ((0.499 * longest, 0.0), (0.0, largest)):
+        source.drawn = entry, error
+        term, found = plan.linear_term((2, 2), source)
+        assert (term == entry).all()
+        assert found == error
+    for entry, error in ((0.501 * longest, 0.0), (0.0, 1.001 * largest), (math.nan, 0.0), (0.0, math.nan)):
+        source.drawn = entry, error
+        with pytest.raises(RuntimeError, match="too long for the tolerance"):
+            plan.linear_term((2, 2), source)
+
+
+@pytest.mark.parametrize("name", ["scale", "output_scale"])
+def test_noise_whose_square_overflows_is_refused(name):
+    assert getattr(plan_of(**{name: 1e100}), name) == 1e100
+    with pytest.raises(ValueError, match="exceeds the range of floating point"):
+        plan_of(**{name: 1.001e100})
+
+
+def test_an_epsilon_that_needs_noise_beyond_floating_point_is_refused():
+    constants = {"n": 200, "lipschitz": 1e-9, "smoothness": 0.0, "strong_convexity": 1.0, "tolerance": 1e-9}
+    assert ObjectivePlan.for_budget(Budget(1e-90), **constants).scale > 1e80
+    assert ObjectivePlan.for_budget(Budget(1.01e-100), **constants).scale > 1e90
+    for epsilon in (0.99e-100, 1e-120):
+        with pytest.raises(ValueError, match="needs noise beyond the range of floating point"):
+            ObjectivePlan.for_budget(Budget(epsilon), **constants)
+
+
+@pytest.mark.parametrize("is_pure", [False, True])
+def test_several_releases_are_each_stated_at_half_of_their_share_of_delta(is_pure):
+    plan = plan_of(is_pure=is_pure, tasks=3)
+    one = plan.event_at(6e-6).events
+    if is_pure:
+        assert one == (PureRelease(plan.epsilon_at(0.0)),) * 3
+    else:
+        assert one == (ApproximateRelease(plan.epsilon_at(1e-6), 1e-6),) * 3
+    assert dataclasses.replace(plan, delta=6e-6).event == plan.event_at(6e-6)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_several_releases_for_a_budget_get_the_noise_of_their_shares(delta):
+    budget = Budget(2.0, delta)
+    plan = planned(budget, tasks=3)
+    alone = planned(black_box_share(budget, 3))
+    assert (plan.scale, plan.tolerance, plan.output_scale) == (alone.scale, alone.tolerance, alone.output_scale)
+    assert (plan.tasks, plan.delta) == (3, delta)
+    assert plan.guarantee().epsilon <= 2.0
+
+
+def test_every_constant_of_a_planned_objective_is_kept():
+    plan = planned(Budget(1.0, 1e-5), is_one_sided=True, added_alpha=0.02, tolerance=1e-7)
+    assert (plan.n, plan.lipschitz, plan.smoothness, plan.strong_convexity) == (200, 1.5, 0.25, 0.01)
+    assert (plan.is_one_sided, plan.added_alpha, plan.tolerance, plan.tasks) == (True, 0.02, 1e-7, 1)
+    assert planned(Budget(1.0, 1e-5)).added_alpha == 0.0
+    assert plan_of() == plan_of(is_one_sided=False, added_alpha=0.0, tasks=1)
+
+
+def test_words_on_an_added_penalty_are_not_a_detail():
+    shown = plan_of(added_alpha=0.5).guarantee(1e-5).statement()
+    assert "additional penalty of 0.5/2 ||w||^2" in shown
+    assert "linear term" not in shown

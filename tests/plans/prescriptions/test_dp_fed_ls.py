@@ -300,6 +300,8 @@ def test_the_risk_is_that_of_the_inverse_of_one_plus_the_laplacian_of_a_cycle(d)
     assert bias == pytest.approx(np.sum((inverse @ signal - signal) ** 2), abs=1e-15)
     assert variance == pytest.approx(0.09 * np.sum(inverse**2))
     assert smoothing_risk(signal, 0.0, 0.0) == (0.0, 0.0)
+    single = signal.astype(np.float32)
+    assert smoothing_risk(single, 0.3, 0.7) == smoothing_risk(single.astype(np.float64), 0.3, 0.7)
 
 
 @pytest.mark.parametrize("signal", [[[1.0], [2.0]], [], [1.0, math.nan], [math.inf]])

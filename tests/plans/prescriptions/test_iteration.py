@@ -188,16 +188,18 @@ def test_the_ranges_of_theorem_32_end_where_it_says():
 
 
 def test_a_step_of_exactly_two_over_smoothness_contracts_and_a_longer_one_does_not():
-    step = skipping_pass(64, 3, (1.0, 1e-5), smoothness=1e-3, **PROBLEM).step_size
-    limit = 2 / step
-    while 2 / limit < step:
-        limit = math.nextafter(limit, 0)
-    assert skipping_pass(64, 3, (1.0, 1e-5), smoothness=limit, **PROBLEM).step_size == step <= 2 / limit
-    for smoothness in (limit * (1 + 1e-12), 1.9 * limit):
+    def skipping(radius, smoothness):
+        return skipping_pass(64, 3, (1.0, 1e-5), lipschitz=1.0, smoothness=smoothness, radius=radius).step_size
+
+    steps = {radius: skipping(radius, 1e-3) for radius in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)}
+    radius, step = next((radius, step) for radius, step in steps.items() if 2 / (2 / step) == step)
+    assert skipping(radius, 2 / step) == step
+    for smoothness in (2 / step * (1 + 1e-12), 3.8 / step):
         with pytest.raises(ValueError, match="exceeds 2/smoothness"):
-            skipping_pass(64, 3, (1.0, 1e-5), smoothness=smoothness, **PROBLEM)
-        with pytest.raises(ValueError, match="exceeds 2/smoothness"):
-            several_tasks(64, 3, (0.5, 1e-5), tasks=1, smoothness=100 * smoothness, **PROBLEM)
+            skipping(radius, smoothness)
+    task = several_tasks(64, 3, (0.5, 1e-5), tasks=1, smoothness=1e-3, **PROBLEM).step_size
+    with pytest.raises(ValueError, match="exceeds 2/smoothness"):
+        several_tasks(64, 3, (0.5, 1e-5), tasks=1, smoothness=2 / task * (1 + 1e-12), **PROBLEM)
 
 
 @pytest.mark.parametrize(("passes", "factor"), [(None, 1.0), (1, 0.0), (9, 0.2)])
