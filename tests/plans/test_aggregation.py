@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privet.plans.aggregation import AggregationPlan
-from privet.privacy import Adjacency, Budget, compose, enforced, gaussian_sigma
+from privet.privacy import Adjacency, Budget, compose, enforced, gaussian_sigma, gdp_mu
 from privet.privacy.events import NearlyGaussian
 from privet.privacy.noise.lattice import LatticeLaw
 
@@ -245,3 +245,49 @@ def test_plans_are_frozen_and_equal_by_value():
     assert planned() == PLAN
     with pytest.raises(dataclasses.FrozenInstanceError):
         PLAN.scale = 1.0
+
+
+# ------------------------------------------------------------------------------------------------- how it is calibrated
+
+
+@pytest.mark.parametrize(
+    ("budget", "changed"),
+    [(BUDGET, {}), (Budget(0.3, 1e-7), {"dimension": 300}), (Budget(4.0, 1e-4), {"steps": 3, "largest": 1.0})],
+)
+def test_the_lattice_is_the_coarsest_on_which_rounding_adds_a_fiftieth(budget, changed):
+    """A hundredth of delta goes to the tails, of which e^epsilon + 1 times as much counts."""
+    plan = planned(budget, **changed)
+    tail = 0.01 * budget.delta / (1 + math.exp(budget.epsilon)) / (plan.steps * plan.dimension)
+    assert plan.tail == pytest.approx(tail)
+    mu = gdp_mu(Budget(budget.epsilon, 0.99 * budget.delta))
+
+    def hidden(bits):
+        return mu / (LatticeLaw(bits=bits).comparison(plan.tail)[0] * math.sqrt(plan.steps))
+
+    assert plan.law == LatticeLaw(bits=plan.law.bits)
+    assert math.sqrt(plan.dimension) <= 0.02 * hidden(plan.law.bits)
+    assert plan.law.bits == 2 or math.sqrt(plan.dimension) > 0.02 * hidden(plan.law.bits - 1)
+    # The shift is what the law hides, up to a margin for rounding.
+    assert 1 - 4e-9 <= plan.shift / hidden(plan.law.bits) <= 1 - 0.5e-9
+
+
+def test_a_law_has_at_most_fifteen_bits():
+    """Rounding to the finest lattice may add more than a fiftieth."""
+    plan = planned(Budget(0.02, 1e-6), dimension=10**4, steps=5)
+    assert plan.law.bits == 15
+    assert math.sqrt(plan.dimension) > 0.02 * plan.shift
+    assert plan.guarantee().epsilon <= 0.02
+
+
+def test_a_sum_of_exactly_two_to_the_fifty_steps_fits():
+    law = LatticeLaw(bits=6)
+    largest = 2.0**50 - law.reach
+    assert AggregationPlan(3, 1, 1.0, largest, 1.0, law, 1e-6).reach == 2.0**50
+    with pytest.raises(ValueError, match="do not fit the lattice"):
+        AggregationPlan(3, 1, 1.0, largest + 1, 1.0, law, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["dimension", "steps", "sensitivity", "largest", "scale", "tail"])
+def test_impossible_fields_are_named(name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        dataclasses.replace(PLAN, **{name: 0})

@@ -20,11 +20,12 @@ from privet.plans import (
     SecretOrder,
 )
 from privet.plans.contraction import ROUNDING
-from privet.privacy import Adjacency, Budget, NoiseSource, gdp_epsilon, gdp_mu
+from privet.privacy import Adjacency, Budget, NoiseSource, enforced, gdp_epsilon, gdp_mu
 from privet.privacy.analyses.accounting import epsilon as accounted
 from privet.privacy.analyses.gaussian import gdp_delta
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, Secret
 from privet.privacy.iteration import last_iterate_mu
+from privet.privacy.noise.release import in_words
 
 DELTA = 1e-5
 BUDGET = Budget(1.0, DELTA)
@@ -342,3 +343,76 @@ def test_a_run_must_state_that_it_hides_its_iterates():
     with pytest.raises(PlanError, match="releases 'last'"):
         next(GradientPlan(FixedOrder(9), None, 1.0, 4.0).run(9, NoiseSource(0), release="last"))
     assert len(list(plan.run(9, NoiseSource(0), release="last"))) == 9
+
+
+# -------------------------------------------------------------------------------------------------------- boundaries
+
+
+def test_constants_at_their_limits_are_allowed():
+    assert Descent(2.0, 1.0, 1.0).contraction == 1.0
+    assert Descent(1.0, 1.0, 1.0).contraction == 0.0
+    assert Descent(0.5, 2.0, 0.0, None) == Descent(0.5, 2.0)
+    for smoothness in (0.3, 0.7, 3.0):
+        assert Descent(2 / smoothness, smoothness).contraction <= 1.0
+
+
+def test_a_truncated_schedule_has_its_first_steps():
+    descent = Descent((0.5, 0.25, 0.125), 2.0, 0.1, diameter=3.0)
+    assert descent.truncated(2) == Descent((0.5, 0.25), 2.0, 0.1, diameter=3.0)
+    same = Descent(0.5, 2.0)
+    assert same.truncated(2) is same
+
+
+def test_words_on_steps_name_one_size_or_the_range_and_the_charge_for_rounding():
+    assert "steps of size 0.5 on a convex, 2-smooth" in Descent((0.5, 0.5), 2.0).in_words()
+    assert "steps of size 0.25 to 0.5 on" in Descent((0.5, 0.25), 2.0).in_words()
+    assert "0.05% of mu is charged" in Descent(0.5, 2.0).in_words()
+
+
+def test_the_words_on_noise_differ_for_hidden_and_released_iterates():
+    hidden = last(FixedOrder(9)).drawn().text
+    assert hidden.endswith("drawn exactly, on a public grid")
+    shown = GradientPlan(FixedOrder(9), None, 1.0, 4.0).drawn("first: ").text
+    assert shown.startswith("first: units are visited once")
+    assert shown.endswith(in_words(4.0))
+    assert "no noise is added" in GradientPlan(FixedOrder(9), None, 1.0, 0.0).drawn("first: ").text
+
+
+def test_a_guarantee_of_a_hidden_descent_may_name_what_is_enforced_and_released():
+    told = last(FixedOrder(9, shuffled=True)).guarantee(
+        DELTA, bound=enforced("clipped"), contracts=enforced("contracts"), released="weights"
+    )
+    assert told.released == "weights"
+    assert not told.is_conditional
+    assert [each.text for each in told.assumptions][::2] == ["clipped", "contracts"]
+
+
+def test_a_plan_of_a_budget_keeps_all_fields():
+    descent = Descent(0.5, 1.0, diameter=2.0)
+    fields = {"sampler": FullBatch(), "clip_norm": 0.7, "public_n": 30, "release": "last", "descent": descent}
+    plan = GradientPlan.for_budget(BUDGET, steps=4, tasks=2, **fields)
+    explicit = GradientPlan(FullBatch(), 4, 0.7, plan.noise_multiplier, Adjacency.REPLACE_ONE, 30, "last", descent, 2)
+    assert plan == explicit
+    assert plan.delta == BUDGET.delta
+    assert explicit.delta is None
+    plain = GradientPlan(FullBatch(), 4, 0.7, 2.0)
+    assert plain == GradientPlan(FullBatch(), 4, 0.7, 2.0, Adjacency.REPLACE_ONE, None, "all", None, 1, None)
+
+
+@pytest.mark.parametrize("name", ["clip_norm", "public_n"])
+def test_numbers_of_a_plan_are_checked(name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        replace(GradientPlan(FullBatch(), 4, 0.7, 2.0), **{name: 0})
+
+
+def test_noise_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="scale must"):
+        GradientPlan(FullBatch(), 4, 1e300, 1e300)
+
+
+def test_a_truncated_plan_has_between_one_and_all_steps():
+    plan = GradientPlan(FullBatch(), 4, 0.7, 2.0)
+    assert plan.truncated(4) == plan
+    for steps in (0, 5):
+        with pytest.raises(ValueError, match=r"^steps must be at"):
+            plan.truncated(steps)

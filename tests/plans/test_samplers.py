@@ -21,6 +21,7 @@ from privet.plans import (
     RandomStop,
     SecretOrder,
 )
+from privet.plans.samplers import named_sampler
 from privet.privacy import Adjacency, NoiseSource
 from privet.privacy.events import FixedSizeGaussian, GaussianRelease, PoissonGaussian
 
@@ -290,3 +291,61 @@ def test_one_sum_is_not_called_each_of_several():
     for steps, words in ((1, "on the sum (noise multiplier"), (60, "on each of 60 sums (noise multiplier")):
         plan = GradientPlan(FullBatch(), steps, 1.0, 2.0)
         assert words in plan.guarantee(1e-5).statement(verbose=True).replace("\n", " ").replace("  ", " ")
+
+
+# ---------------------------------------------------------------------------------------------------------- shares
+
+
+@pytest.mark.parametrize(
+    ("sampler", "share"),
+    [
+        (FullBatch(), 1.0),
+        (Poisson(0.3), 0.3),
+        (FixedSize(3, 12), 0.25),
+        (OneUniform(8), 0.125),
+        (FixedOrder(10, size=2, public=5), 0.2),
+    ],
+    ids=repr,
+)
+def test_a_batch_takes_a_share_of_the_protected_units(sampler, share):
+    assert sampler.batch_share == pytest.approx(share)
+
+
+def test_named_samplers_take_batches_of_the_size_on_average_or_exactly():
+    assert named_sampler("poisson", 3, 12) == Poisson(0.25)
+    assert named_sampler("uniform", 3, 12) == FixedSize(3, 12)
+    with pytest.raises(ValueError, match="sampling must be one of poisson, uniform, got 'shuffle'"):
+        named_sampler("shuffle", 3, 12)
+
+
+@pytest.mark.parametrize(
+    ("size", "public", "batches"), [(1, 0, 12), (5, 0, 3), (4, 0, 3), (5, 2, 4), (5, 5, 4), (5, 6, 5), (12, 1, 2)]
+)
+def test_private_and_public_units_fill_batches_of_their_own(size, public, batches):
+    order = FixedOrder(12, 2, size, public)
+    assert order.batches_per_pass == batches
+    assert order.implied_steps == 2 * batches == len(drawn(order, 12 + public, 2 * batches))
+
+
+def test_an_order_can_stop_after_its_last_batch_and_not_after_a_further_one():
+    assert FixedOrder(12, 2, 5, stop=6).implied_steps == 6
+    for stop in (0, 7):
+        with pytest.raises(ValueError, match=r"stop must be at least 1|stop = 7 exceeds the 6 batches"):
+            FixedOrder(12, 2, 5, stop=stop)
+
+
+def test_by_default_an_order_makes_one_pass_unit_by_unit():
+    assert FixedOrder(12) == FixedOrder(12, passes=1, size=1, public=0, stop=None, shuffled=False)
+
+
+def test_a_truncated_order_of_whole_passes_is_an_order_without_a_stop():
+    order = FixedOrder(12, passes=3, size=5)
+    assert order.truncated(6) == FixedOrder(12, passes=2, size=5)
+    assert order.truncated(7) == FixedOrder(12, passes=3, size=5, stop=7)
+    assert order.truncated(2) == FixedOrder(12, passes=3, size=5, stop=2)
+
+
+@pytest.mark.parametrize("sampler", [FullBatch(), FixedOrder(6, 2)], ids=repr)
+def test_rounding_errors_of_hidden_iterates_are_charged_half_a_thousandth(sampler):
+    steps = sampler.implied_steps or 4
+    assert sampler.last_iterate(3.0, steps, Descent(0.5, 1.0), None).rounding == pytest.approx(5e-4, rel=0.03)
