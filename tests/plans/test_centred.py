@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privet.plans import CentredPlan, FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
+from privet.plans import CentredPlan, Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, OneUniform, Poisson
 from privet.privacy import Adjacency, Budget, NoiseSource, compose, enforced
 from privet.privacy.events import GaussianRelease
 
@@ -184,3 +184,44 @@ def test_the_mean_takes_its_share_also_beside_random_batches(sampler):
     # Without the mean, the gradients would need sqrt(0.95) of their noise.
     assert plan.gradients.noise_multiplier == pytest.approx(alone.noise_multiplier / math.sqrt(0.95), rel=0.02)
     assert 0.98 < plan.guarantee(BUDGET.delta).epsilon <= 1.0
+
+
+# ------------------------------------------------------------------------------------------------------ its parts
+
+
+def test_the_descent_of_a_planned_budget_states_its_own_guarantee_at_the_same_delta():
+    plan = CentredPlan.for_budget(BUDGET, **FIELDS)
+    assert plan.delta == plan.gradients.delta == BUDGET.delta
+    assert plan.gradients.guarantee().epsilon < 1.0
+
+
+def test_a_hidden_descent_on_centred_rows_says_so_and_may_enforce_its_contraction():
+    descent = Descent(0.5, 1.0)
+    plan = CentredPlan.for_budget(
+        BUDGET, sampler=FixedOrder(9, shuffled=True), clip_norm=0.4, row_norm=1.5, release="last", descent=descent
+    )
+    assert plan.gradients.release == "last"
+    bounds = (enforced("rows are short"), enforced("gradients are clipped"))
+    assert "the last iterate, and no earlier one" in plan.guarantee(bounds=bounds).released
+    assert plan.guarantee(bounds=bounds).is_conditional
+    assert not plan.guarantee(bounds=bounds, contracts=enforced("steps contract")).is_conditional
+
+
+def test_shares_at_both_ends_are_allowed():
+    for share in (1e-3, 1 - 1e-3):
+        plan = CentredPlan.for_budget(BUDGET, **FIELDS | {"share": share})
+        of_mean, of_gradients = (mu**2 for mu in mus(plan))
+        assert of_mean / (of_mean + of_gradients) == pytest.approx(share, rel=1e-6)
+    for share in (0.999e-3, 1 - 0.999e-3):
+        with pytest.raises(ValueError, match=r"share must lie in \[0.001, 0.999\]"):
+            CentredPlan.for_budget(BUDGET, **FIELDS | {"share": share})
+    explicit = CentredPlan.for_budget(BUDGET, **FIELDS | {"share": 0.05, "sampler": FullBatch()})
+    assert CentredPlan.for_budget(BUDGET, **FIELDS) == explicit
+
+
+def test_noise_in_one_of_two_parts_is_refused():
+    plan = CentredPlan.for_budget(BUDGET, **FIELDS)
+    for part in ("mean", "gradients"):
+        silent = dataclasses.replace(getattr(plan, part), noise_multiplier=0.0)
+        with pytest.raises(ValueError, match="Add noise to all of them or to none"):
+            dataclasses.replace(plan, **{part: silent})

@@ -169,3 +169,18 @@ def test_a_mean_without_noise_is_refused():
     plan = CentredOutputPlan.for_budget(BUDGET, **FIELDS)
     with pytest.raises(ValueError, match="the mean has no noise"):
         dataclasses.replace(plan, mean=dataclasses.replace(plan.mean, noise_multiplier=0.0))
+
+
+def test_the_result_of_a_planned_budget_states_its_own_guarantee_at_the_same_delta():
+    plan = CentredOutputPlan.for_budget(BUDGET, **FIELDS)
+    assert plan.output.delta == BUDGET.delta
+    assert not plan.output.is_pure
+    assert plan.output.guarantee().epsilon < 1.0
+    assert plan == CentredOutputPlan.for_budget(BUDGET, **FIELDS, share=0.05, tasks=1)
+    assert CentredOutputPlan.for_budget((1.0, 1e-5), **FIELDS) == plan
+
+
+@pytest.mark.parametrize("share", [1e-3, 1 - 1e-3])
+def test_shares_at_both_ends_are_allowed(share):
+    of_mean, of_result = (mu**2 for mu in mus(CentredOutputPlan.for_budget(BUDGET, **FIELDS, share=share)))
+    assert of_mean / (of_mean + of_result) == pytest.approx(share, rel=1e-6)

@@ -337,3 +337,41 @@ def test_a_changed_copy_has_its_own_guarantee():
 
 def test_a_clip_of_differences_that_never_binds_is_allowed():
     assert plan_of(difference_norm=5.0).contribution_norm == pytest.approx(0.3 + 0.7 * 5)
+
+
+def test_a_plan_of_a_budget_keeps_all_fields():
+    fields = {"sampler": FullBatch(), "steps": 4, "first": Poisson(0.5), "public_n": 30, "tasks": 2}
+    plan = RecursivePlan.for_budget(BUDGET, adjacency=ADD, first_noise_ratio=1.5, **fields, **BOUNDS)
+    noise = {"noise_multiplier": plan.noise_multiplier, "first_noise_multiplier": 1.5 * plan.noise_multiplier}
+    assert plan == RecursivePlan(**fields, **BOUNDS, **noise, adjacency=ADD)
+    assert plan.delta == BUDGET.delta
+    assert 0.99 * BUDGET.epsilon < plan.guarantee().epsilon <= BUDGET.epsilon
+    assert plan.adjacency is plan.first_plan.adjacency is plan.later_plan.adjacency is ADD
+    assert plan.first_plan.public_n == plan.later_plan.public_n == 30
+
+
+def test_the_first_release_is_like_the_others_by_default():
+    assert plan_of() == plan_of(first_noise_multiplier=2.0, first=FullBatch(), adjacency=REPLACE, tasks=1)
+    assert plan_of().public_n is None
+    assert plan_of().delta is None
+
+
+def test_two_steps_and_any_share_of_fresh_gradients_are_allowed():
+    assert plan_of(steps=2).later_plan.steps == 1
+    assert plan_of(refresh=0).contribution_norm == pytest.approx(0.1)
+    assert plan_of(refresh=1).contribution_norm == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("steps", [0, 6])
+def test_a_truncated_plan_has_between_one_and_all_steps(steps):
+    plan = plan_of(public_n=30, tasks=2)
+    assert plan.truncated(5) == plan
+    alone = GradientPlan(FullBatch(), 1, 1.0, 2.0, public_n=30, tasks=2)
+    assert plan.truncated(1) == alone
+    with pytest.raises(ValueError, match=r"^steps must be at"):
+        plan.truncated(steps)
+
+
+def test_a_recursion_cannot_hide_its_iterates():
+    with pytest.raises(PlanError, match="releases 'last'"):
+        next(plan_of().run(3, NoiseSource(0), release="last"))
