@@ -46,3 +46,11 @@ def test_shares_are_the_largest_that_the_accountant_certifies(total, tasks):
 
     assert together(share.epsilon) <= total < together(share.epsilon * (1 + 1e-9))
     assert share.epsilon >= total / tasks * (1 - 1e-9)
+
+
+def test_where_composition_gains_nothing_the_shares_of_epsilon_are_equal_parts():
+    """With so small a delta, the epsilons of two runs practically add up."""
+    share = black_box_share(Budget(4.0, 1e-14), 2)
+    together = Composition((ApproximateRelease(share.epsilon, share.delta),) * 2)
+    assert epsilon(together, Adjacency.REPLACE_ONE, 1e-14) <= 4.0
+    assert 2.0 * (1 - 1.5e-9) <= share.epsilon <= 2.0 * (1 + 1e-9)
