@@ -511,3 +511,27 @@ def test_noise_beyond_floating_point_is_refused_before_it_is_drawn(untouched):
 
 def test_a_purse_is_opened_by_its_plan():
     assert isinstance(AdaptivePlan(gdp_mu(Budget(1.0, 1e-5))).open(NoiseSource()), Purse)
+
+
+@pytest.mark.parametrize(
+    ("scores", "number"), [(np.zeros(3), 0), (np.zeros(3), 4), (np.zeros((3, 1)), 1), (np.zeros(0), 1)]
+)
+def test_an_impossible_number_of_indices_is_refused_before_it_is_paid_for(scores, number):
+    with AdaptivePlan(2.0).open(NoiseSource(0)) as purse:
+        with pytest.raises(ValueError, match="indices cannot be chosen from scores of shape"):
+            purse.noisy_top(scores, 1.0, 0.5, number)
+        assert purse.left == 2.0
+        assert list(purse.noisy_top(np.zeros(3), 1.0, 0.5, 3)) == [0, 1, 2]
+        assert purse.left == pytest.approx(math.sqrt(4 - 0.25))
+
+
+@pytest.mark.parametrize("sums", [np.zeros((2, 1)), np.zeros(0)])
+def test_a_choice_needs_a_list_of_sums_before_it_is_paid_for(sums):
+    with AdaptivePlan(2.0).open(NoiseSource(0)) as purse:
+        with pytest.raises(ValueError, match="list of at least one number"):
+            purse.noisy_min(sums, 1.0, 0.5)
+        assert purse.left == 2.0
+        purse.noisy_min(np.zeros(1), 1.0, 0.5)
+        assert purse.left == pytest.approx(math.sqrt(4 - selection_mu(0.5) ** 2))
+        purse.noisy(np.zeros(1), 1.0, 0.5)
+        assert purse.left == pytest.approx(math.sqrt(4 - 0.25 - selection_mu(0.5) ** 2))

@@ -135,7 +135,7 @@ def test_the_guarantee_says_what_is_released_and_on_what_it_rests():
     [
         *(({"steps": value}, "steps must be") for value in (0, -1, 2.5, "a", True)),
         *(({"clip_norm": value}, "clip_norm must be") for value in (0, -1.0, math.inf, math.nan, "a", None)),
-        *(({"row_norm": value}, "norm must be") for value in (0, -1.0, math.inf, math.nan, "a", None)),
+        *(({"row_norm": value}, "^row_norm must be") for value in (0, -1.0, math.inf, math.nan, "a", None)),
         *(({"share": value}, "share must") for value in (0, 1, -0.1, 1e-4, 0.9999, 2, math.nan, "a", None)),
     ],
     ids=str,
