@@ -6,6 +6,7 @@ import resource
 from pathlib import Path
 
 import dp_accounting as dpa
+import mpmath as mp
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
@@ -17,13 +18,21 @@ from scipy.special import log_ndtr, logsumexp
 
 from privet.privacy import Adjacency, Budget, calibrate, gdp_delta, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
-from privet.privacy.analyses.loss_distribution import COARSE, Precision, fourier_floor, loss_distribution_epsilon
-from privet.privacy.analyses.renyi import ORDERS
+from privet.privacy.analyses.loss_distribution import (
+    COARSE,
+    Precision,
+    _interval,
+    fourier_floor,
+    fourier_rounding,
+    loss_distribution_epsilon,
+)
+from privet.privacy.analyses.renyi import ORDERS, poisson_rdp, renyi_epsilon
 from privet.privacy.events import (
     ApproximateRelease,
     Composition,
     FixedSizeGaussian,
     GaussianRelease,
+    NearlyGaussian,
     PoissonGaussian,
     PureRelease,
 )
@@ -469,6 +478,107 @@ def test_a_large_and_a_small_release_compose_in_little_time_and_memory(large, sm
 )
 def test_extremely_rare_batches_have_a_finite_epsilon(event):
     assert 0 <= isolated_epsilon(event, 1e-8) < 1e-3
+
+
+# --- approximate descriptions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distance", [1e-6, 1e-9, 1e-30])
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0])
+def test_a_distance_from_a_gaussian_release_takes_its_share_of_delta(mu, distance):
+    """The share is (1 + e^epsilon) times the distance, and the epsilon that is certified is hardly above the least."""
+    delta = 1e-4
+    found = epsilon(NearlyGaussian(mu, distance), ADD, delta)
+    assert gdp_delta(mu, found) <= delta - distance * (1 + math.exp(found))
+    less = found * (1 - 1e-7) - 1e-9
+    assert gdp_delta(mu, less) > delta - distance * (1 + math.exp(less))
+
+
+def test_distances_of_several_releases_add_up():
+    parts = [NearlyGaussian(0.3, 1e-6), NearlyGaussian(0.4, 2e-6)]
+    assert epsilon(together(*parts), ADD, 1e-4) == epsilon(NearlyGaussian(0.5, 3e-6), ADD, 1e-4)
+    assert epsilon(together(*parts), ADD, 1e-4) > epsilon(NearlyGaussian(0.5, 2e-6), ADD, 1e-4)
+
+
+def test_a_distance_alone_costs_twice_itself():
+    assert epsilon(NearlyGaussian(0.0, 1e-6), ADD, 2.1e-6) == 0.0
+    assert epsilon(NearlyGaussian(0.0, 1e-6), ADD, 2e-6) == math.inf
+
+
+@pytest.mark.parametrize("mu", [40.0, 60.0])
+@pytest.mark.parametrize("distance", [5e-324, 1e-300, 1e-9])
+def test_even_the_least_distance_has_no_finite_epsilon_beyond_the_range_of_exponentials(mu, distance):
+    assert epsilon(NearlyGaussian(mu, distance), ADD, 1e-5) == math.inf
+    assert 700 < epsilon(GaussianRelease(mu), ADD, 1e-5) < math.inf
+
+
+def test_epsilon_is_zero_at_exactly_the_chance_of_being_sampled():
+    event = PoissonGaussian(0.02, 1e-4, 10)
+    assert epsilon(event, ADD, -math.expm1(event.log_chance_of_no_contact())) == 0
+
+
+# --- grids of losses ----------------------------------------------------------------------------------------------
+
+FREE = Precision(cells_per_deviation=10.0, most_cells=10**9)
+
+
+def test_a_grid_divides_the_deviation_of_one_kind_of_step_evenly():
+    assert _interval((GaussianRelease(0.5),), FREE) == pytest.approx(0.05, rel=1e-12)
+    step = PoissonGaussian(2.0, 0.01, 1)
+    for steps in (1, 100):
+        assert _interval((step.repeated(steps),), FREE) == pytest.approx(step.spread() / 10, rel=1e-9)
+
+
+def test_a_small_release_beside_a_large_one_does_not_force_a_fine_grid_on_both():
+    """With h between both deviations the variance h^2 + h s of rounding is a hundredth of 1 + s^2."""
+    s = 1e-3
+    h = (-s + math.sqrt(s**2 + 4 * (1 + s**2) / 100)) / 2
+    assert _interval((GaussianRelease(1.0), GaussianRelease(s)), FREE) == pytest.approx(h, rel=1e-9)
+
+
+def test_grids_for_black_boxes_are_finer_as_their_losses_are_rounded_up():
+    one, two = PureRelease(0.3), PureRelease(0.4)
+    assert _interval((one,), FREE) == pytest.approx(0.016 * 0.3, rel=1e-9)
+    assert _interval((one, two), FREE) == pytest.approx(0.016 * 0.5 / 2, rel=1e-9)
+    together_with = math.hypot(0.3, 0.4)
+    assert _interval((one, GaussianRelease(0.4)), FREE) == pytest.approx(0.016 * together_with, rel=1e-9)
+
+
+def test_a_grid_has_a_limited_number_of_cells_and_a_least_width():
+    part = PoissonGaussian(0.5, 1e-3, 10)
+    assert _interval((part,), Precision(1e6, 100)) == pytest.approx(part.largest_loss() / 100, rel=1e-12)
+    assert _interval((PureRelease(1e-12),), FREE) == 1e-9
+
+
+def test_the_allowance_for_a_transform_grows_with_the_steps_that_it_composes():
+    """``test_loss_masses.py`` compares this allowance with transforms in extended precision."""
+    parts = (PoissonGaussian(1.0, 0.1, 3000), FixedSizeGaussian(1.0, 10, 2, 1096), GaussianRelease(1.0))
+    assert fourier_rounding(parts[-1:]) == fourier_rounding(()) == pytest.approx(1e-14, rel=1e-12)
+    assert fourier_rounding(parts) == pytest.approx(1e-14 + 4e-16 * 4096, rel=1e-12)
+    assert fourier_floor(parts) == pytest.approx(30 * fourier_rounding(parts), rel=1e-12)
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.6, 0.3), (2.0, 0.01), (50.0, 1e-3), (1e6, 1e-4)])
+def test_divergences_of_poisson_batches_are_exact_and_allow_for_rounding(sigma, rate):
+    orders = [2, 3, 10, 64]
+    found = poisson_rdp(sigma, rate, np.array(orders, dtype=float))
+    with mp.workdps(60):
+        for order, divergence in zip(orders, found, strict=True):
+            q, variance = mp.mpf(rate), mp.mpf(sigma) ** 2
+            terms = [
+                mp.binomial(order, k) * (1 - q) ** (order - k) * q**k * mp.exp(mp.mpf(k * (k - 1)) / (2 * variance))
+                for k in range(order + 1)
+            ]
+            exact = mp.log(mp.fsum(terms)) / (order - 1)
+            assert exact < divergence <= exact * (1 + mp.mpf("1e-9")) + mp.mpf("4e-14") * order / (order - 1)
+
+
+def test_black_boxes_leave_less_delta_to_renyi_divergences():
+    parts = (GaussianRelease(0.5), ApproximateRelease(0.2, 4e-6))
+    alone = (GaussianRelease(0.5), PureRelease(0.2))
+    assert renyi_epsilon(parts, ADD, 1e-5) == pytest.approx(renyi_epsilon(alone, ADD, 6e-6), rel=1e-12)
+    assert renyi_epsilon(parts, ADD, 4e-6) == math.inf
+    assert renyi_epsilon((GaussianRelease(1e-9),), ADD, 0.5) == 0.0
 
 
 # --- the arguments ------------------------------------------------------------------------------------------------

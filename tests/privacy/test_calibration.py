@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from privet.privacy import Adjacency, Budget, calibrate
-from privet.privacy.analyses.accounting import _Guess, _search, epsilon
+from privet.privacy import Adjacency, Budget, NoiseMultiplier, calibrate, gdp_mu
+from privet.privacy.analyses.accounting import _Guess, _local_slope, _log, _next_x, _Point, _search, epsilon
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease, PoissonGaussian, PureRelease
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
@@ -178,3 +178,113 @@ def test_the_search_finds_the_edge_of_a_cliff(cliff):
     """There no slope leads to the target, and no value is within the window."""
     found = _search(lambda noise: 1e3 if noise < cliff else 1e-6, 1.0, _Guess(1.0, -1.0), (0.999, 1.0))
     assert cliff <= found.noise_multiplier <= cliff * (1 + 2e-7)
+
+
+@pytest.mark.parametrize("smallest", [0.1, 0.5, 4.0])
+def test_the_smallest_noise_of_an_event_changes_where_the_search_begins_and_not_its_result(smallest):
+    budget = Budget(1.0, 1e-5)
+    exact = calibrate(lambda z: GaussianRelease(1 / (smallest * z)), REPLACE, budget, smallest=smallest)
+    assert exact == pytest.approx(1 / (smallest * gdp_mu(budget)), rel=1e-12)
+
+    def family(z):
+        return PoissonGaussian(smallest * z, 0.01, 10)
+
+    noise = calibrate(family, ADD, budget, smallest=smallest)
+    assert 0.99 < epsilon(family(noise), ADD, 1e-5) <= 1.0
+
+
+def test_the_smallest_noise_of_an_event_stays_in_the_range_of_the_accountants():
+    """At z = 1 the event would have too little noise to be analysed."""
+    noise = calibrate(lambda z: PoissonGaussian(5e-4 * z, 0.01, 10), ADD, Budget(1.0, 1e-5), smallest=5e-4)
+    assert 0.99 < epsilon(PoissonGaussian(5e-4 * noise, 0.01, 10), ADD, 1e-5) <= 1.0
+
+
+def test_a_noise_multiplier_in_place_of_a_budget_is_returned_as_it_is():
+    family = [GaussianRelease(1.0)].pop  # It is not called.
+    assert calibrate(family, REPLACE, NoiseMultiplier(3.25, 1e-5)) == 3.25
+    assert calibrate(family, REPLACE, NoiseMultiplier(3.25)) == 3.25
+
+
+def test_a_release_that_needs_next_to_no_noise_gets_the_least_that_can_be_analysed():
+    def family(z):
+        return GaussianRelease(1e-6 / z)
+
+    assert calibrate(family, REPLACE, Budget(1.0, 1e-5)) == 1e-3
+    assert calibrate(family, REPLACE, Budget(100.0, 1e-5)) == 1e-3
+    enormous = Budget(101.0, 1e-5)
+    assert calibrate(family, REPLACE, enormous) == pytest.approx(1e-6 / gdp_mu(enormous), rel=1e-12)
+
+
+def test_a_release_whose_noise_does_not_matter_is_refused():
+    with pytest.raises(ValueError, match=r"\(almost\) no noise"):
+        calibrate(lambda z: GaussianRelease(0.0), REPLACE, Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=r"^no noise multiplier up to 1e\+12 reaches epsilon = 1$"):
+        calibrate(lambda z: GaussianRelease(1.0), REPLACE, Budget(1.0, 1e-5))
+
+
+SHAPES = {
+    "inverse": (lambda z: 5 / z, 2),
+    "inverse square": (lambda z: 300 / z**2, 4),
+    "flat": (lambda z: 0.2 / z**0.3, 4),
+    "with a constant part": (lambda z: 0.5 + 3 / z, 5),
+    "infinite at first": (lambda z: math.inf if z < 30 else 40 / z, 6),
+    "a plateau": (lambda z: 1.5 if z < 50 else 75 / z, 10),
+    "steep": (lambda z: 50 * math.exp(-3 * z), 7),
+    "zero at first": (lambda z: 0.0 if z > 1e-2 else 1e-2 / z - 1, 12),
+}
+
+
+@pytest.mark.parametrize(("epsilon_of", "most"), SHAPES.values(), ids=SHAPES)
+def test_the_search_needs_few_evaluations(epsilon_of, most):
+    """Each of them may take a second."""
+    tried = []
+
+    def counted(z):
+        tried.append(z)
+        return epsilon_of(z)
+
+    found = _search(counted, 1.0, _Guess(1.0, -1.0), (0.9905, 1.0))
+    assert 0.9905 < epsilon_of(found.noise_multiplier) <= 1.0
+    assert len(tried) <= most
+
+
+@pytest.mark.parametrize(
+    ("best", "slope", "low", "high", "expected"),
+    [
+        (_Point(1.0, 0.5), -2.0, -math.inf, math.inf, 1.25),  # where the line meets the aim
+        (_Point(1.0, -0.5), -2.0, -math.inf, math.inf, 0.75),
+        (_Point(1.0, 9.0), -2.0, -math.inf, math.inf, 3.0),  # at most two away
+        (_Point(1.0, -9.0), -2.0, -math.inf, math.inf, -1.0),
+        (_Point(1.0, 1e-6), -2.0, -math.inf, math.inf, 1.002),  # at least a little
+        (_Point(1.0, -1e-6), -2.0, -math.inf, math.inf, 0.998),
+        (_Point(1.0, math.inf), -2.0, -math.inf, math.inf, 3.0),
+        (_Point(1.0, -math.inf), -2.0, -math.inf, math.inf, -1.0),
+        (_Point(1.0, 0.5), -2.0, 1.0, 1.25, 1.125),  # outside the bracket
+        (_Point(1.0, -0.5), -2.0, 0.75, 1.0, 0.875),
+        (_Point(1.0, 0.5), -2.0, 1.5, math.inf, 2.5),
+        (_Point(1.0, -0.5), -2.0, -math.inf, 0.5, -0.5),
+    ],
+)
+def test_the_next_place_is_where_the_line_meets_the_aim_inside_the_bracket(best, slope, low, high, expected):
+    assert _next_x(best, 0.0, slope, low, high) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([_Point(0.0, 1.0)], -1.5),
+        ([_Point(0.0, 1.0), _Point(1.0, -1.0)], -2.0),
+        ([_Point(0.0, 1.0), _Point(9.0, 7.0), _Point(2.0, -0.5)], -0.75),  # the two nearest to the aim
+        ([_Point(0.0, 1.0), _Point(1.0, 0.99)], -0.1),  # never flatter
+        ([_Point(0.0, 1.0), _Point(0.0, 0.5)], -1.5),
+        ([_Point(0.0, 2.0), _Point(1.0, -1.0)], -1.5),  # too far apart
+        ([_Point(0.0, 2.0), _Point(1.0, -0.99)], -2.99),
+        ([_Point(0.0, 1.0), _Point(1.0, -math.inf)], -1.5),
+    ],
+)
+def test_the_slope_is_that_between_the_two_nearest_points_if_they_are_near_each_other(points, expected):
+    assert _local_slope(points, 0.0, -1.5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_logarithms_of_the_search_cover_zero_and_infinity():
+    assert (_log(0.0), _log(1.0), _log(math.inf)) == (-math.inf, 0.0, math.inf)

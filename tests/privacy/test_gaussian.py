@@ -19,7 +19,7 @@ from privet.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privet.privacy.analyses.gaussian import gdp_epsilons, log_gdp_deltas
+from privet.privacy.analyses.gaussian import averaged_epsilon, gdp_epsilons, log_gdp_deltas, shared_budget
 
 # --- exact values, with as many digits as necessary ---------------------------------------------------------------
 
@@ -150,6 +150,71 @@ def test_epsilon_grows_with_mu_and_falls_with_delta(mu, delta, more):
     assert gdp_epsilon(mu, delta * more) <= epsilon
 
 
+@pytest.mark.parametrize("mu", [1e-9, 1e-3, 0.3, 1.0, 7.0])
+def test_epsilon_is_zero_down_to_the_delta_of_no_loss_and_positive_below_it(mu):
+    delta = gdp_delta(mu, 0.0)
+    assert gdp_epsilon(mu, delta) == 0.0
+    for _ in range(20):
+        delta = math.nextafter(delta, 0.0)
+        assert gdp_epsilon(mu, delta) >= 0.0
+    assert gdp_epsilon(mu, delta * (1 - 1e-12)) > 0.0
+
+
+def test_epsilon_is_infinite_only_where_its_square_would_overflow():
+    assert gdp_epsilon(1e149, 1e-5) == pytest.approx(5e297, rel=1e-9)
+    assert gdp_epsilon(1e155, 1e-5) == math.inf
+
+
+# --- shares of a budget, and averages of profiles -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.7])
+@pytest.mark.parametrize("budget", [Budget(0.1, 1e-5), Budget(1.0, 1e-6), Budget(8.0, 1e-3)])
+def test_shares_of_a_gaussian_budget_compose_to_it(budget, share):
+    part, rest = shared_budget(budget, share), shared_budget(budget, 1 - share)
+    assert part.delta == rest.delta == budget.delta
+    assert gdp_mu(part) ** 2 == pytest.approx(share * gdp_mu(budget) ** 2, rel=1e-7)
+    assert math.hypot(gdp_mu(part), gdp_mu(rest)) == pytest.approx(gdp_mu(budget), rel=1e-7)
+
+
+def test_shares_of_a_pure_budget_add_up_and_the_whole_share_is_the_budget_itself():
+    assert shared_budget(Budget(2.0), 0.25) == Budget(0.5)
+    for budget in (Budget(2.0), Budget(2.0, 1e-5)):
+        assert shared_budget(budget, 1) is budget
+
+
+def exact_average(mus, chances, epsilon):
+    return mp.fsum(mp.mpf(chance) * exact_delta(mu, epsilon) for mu, chance in zip(mus, chances, strict=True) if mu)
+
+
+AVERAGES = [
+    ([1.0], [1.0]),
+    ([0.1, 2.0, 0.7], [0.5, 0.2, 0.3]),
+    ([0.0, 0.5, 0.0, 0.2], [0.4, 0.1, 0.3, 0.2]),
+    (list(0.5 / np.sqrt(np.arange(1, 31))), [1 / 30] * 30),
+]
+
+
+@pytest.mark.parametrize(("mus", "chances"), AVERAGES, ids=range(len(AVERAGES)))
+@pytest.mark.parametrize("share", [1 - 1e-6, 0.999, 0.5, 1e-3, 1e-9])
+def test_the_epsilon_of_an_average_is_rounded_up_and_hardly_more(mus, chances, share):
+    with mp.workdps(40):
+        delta = share * float(exact_average(mus, chances, 0))
+        found = averaged_epsilon(np.array(mus), np.array(chances), delta)
+        assert exact_average(mus, chances, found) <= delta
+        assert exact_average(mus, chances, max(found * (1 - 4e-9) - 4e-11, 0)) > delta
+
+
+def test_an_average_has_no_loss_where_delta_allows_it_and_none_is_finite_at_delta_zero():
+    mus, chances = np.array([0.0, 1.0]), np.array([0.9, 0.1])
+    at_zero = 0.1 * gdp_delta(1.0, 0.0)
+    assert averaged_epsilon(mus, chances, at_zero * (1 + 1e-12)) == 0.0
+    assert averaged_epsilon(mus, chances, 0.5) == 0.0
+    assert averaged_epsilon(mus, chances, at_zero * (1 - 1e-6)) > 0.0
+    assert averaged_epsilon(mus, chances, 0.0) == math.inf
+    assert averaged_epsilon(np.zeros(2), chances, 0.0) == averaged_epsilon(np.zeros(2), chances, 1e-5) == 0.0
+
+
 # --- zero-concentrated privacy ------------------------------------------------------------------------------------
 
 
@@ -181,6 +246,11 @@ def test_zcdp_rho_inverts_the_conversion_without_overshoot(epsilon, delta):
     assert zcdp_epsilon(rho, delta) <= epsilon
     assert zcdp_epsilon(rho * (1 + 1e-6), delta) > epsilon * (1 - 1e-9)
     assert rho <= gdp_to_zcdp(gdp_mu(Budget(epsilon, delta))) * (1 + 1e-6)
+
+
+def test_a_budget_below_the_range_of_floats_permits_no_rho():
+    assert zcdp_rho(Budget(1e-300, 1e-300)) == 0.0
+    assert zcdp_rho(Budget(1e-120, 1e-300)) > 0.0
 
 
 def test_zcdp_limits():

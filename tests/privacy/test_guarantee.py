@@ -24,9 +24,12 @@ from privet.privacy.events import (
     Composition,
     FixedSizeGaussian,
     GaussianRelease,
+    LastIterate,
+    Noiseless,
     PoissonGaussian,
     PureRelease,
 )
+from privet.privacy.guarantees.guarantee import _upwards
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 CLIPPED = enforced("each record's gradient is clipped to norm 1")
@@ -154,6 +157,27 @@ def test_the_printed_epsilon_is_never_below_the_certified_one():
         assert subject.epsilon <= printed <= subject.epsilon * (1 + 1e-4)
 
 
+@pytest.mark.parametrize(
+    ("value", "digits", "printed"),
+    [
+        (0.0, 6, "0"),
+        (math.inf, 6, "inf"),
+        (0.3, 4, "0.3"),
+        (1.0000000000001, 6, "1"),  # a rounding error of the number itself
+        (1.00000000001, 6, "1.00001"),
+        (1.000001, 6, "1.00001"),
+        (1.00001, 6, "1.00001"),
+        (1.2341, 4, "1.235"),
+        (9.9991, 4, "10"),
+        (1.0001e-05, 3, "1.01e-05"),
+        (1e-05, 3, "1e-05"),
+        (123456.1, 6, "123457"),
+    ],
+)
+def test_printed_numbers_are_rounded_up(value, digits, printed):
+    assert _upwards(value, digits) == printed
+
+
 def test_statement_mentions_delta_only_if_it_is_positive():
     assert "plus at most" not in guarantee(PureRelease(1.0), REPLACE, 0.0).statement()
     assert "plus at most 1e-05" in guarantee().statement()
@@ -189,6 +213,43 @@ def test_epsilon_at_falls_with_delta_and_agrees_at_its_own(event, adjacency):
     deltas = np.geomspace(1e-14, 0.5, 12)
     assert np.all(np.diff([subject.epsilon_at(float(delta)) for delta in deltas]) <= 0)
     assert subject.epsilon_at(0.0) == math.inf
+
+
+def test_conditions_are_enforced_or_assumed_and_are_details_only_on_request():
+    assert enforced("x") == Assumption("x", True, False) == Assumption("x", True)
+    assert enforced("x", detail=True) == Assumption("x", True, True)
+    assert assumed("x") == Assumption("x", False, False)
+
+
+def test_a_guarantee_has_no_conditions_and_protects_records_unless_it_says_otherwise():
+    event = GaussianRelease(0.5)
+    bare = Guarantee(1.0, 1e-5, REPLACE, event, "the weights")
+    assert (bare.assumptions, bare.unit) == ((), Unit.RECORD)
+    assert Guarantee.of(event, REPLACE, 1e-5, released="the weights") == guarantee()
+    numbers = Guarantee(np.float32(1), np.float32(0.5), REPLACE, event, "the weights")
+    assert (type(numbers.epsilon), type(numbers.delta)) == (float, float)
+    assert Guarantee(0.0, 0.0, REPLACE, GaussianRelease(0.0), "nothing").epsilon == 0.0
+
+
+def test_one_release_without_noise_takes_all_privacy():
+    with_noise = guarantee(Composition((GaussianRelease(0.5), PureRelease(0.1))))
+    without = guarantee(Composition((GaussianRelease(0.5), Noiseless())))
+    assert (with_noise.is_private, without.is_private) == (True, False)
+    assert without.epsilon == math.inf
+    assert without.statement().startswith("No differential privacy: the noise multiplier is 0")
+
+
+@pytest.mark.parametrize("unit", Unit)
+def test_the_local_guarantee_keeps_everything_but_what_is_seen(unit):
+    subject = guarantee(LastIterate(3.0, n=20), REPLACE, 1e-5, CLIPPED, unit=unit)
+    local = subject.local
+    assert local.epsilon == pytest.approx(gdp_epsilon(2 / 3, 1e-5), rel=1e-9)
+    assert (local.delta, local.adjacency, local.unit) == (1e-5, REPLACE, unit)
+    assert local.released == "the state after every step"
+    assert local.assumptions == (CLIPPED, assumed("each person makes their own step and adds its noise"))
+    assert guarantee(LastIterate(3.0, n=20), REPLACE, 0.0).local is None
+    assert guarantee(Composition(())).local is None
+    assert guarantee(Composition((LastIterate(3.0, n=20), GaussianRelease(0.1)))).local is None
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------
@@ -316,6 +377,9 @@ def test_composition_keeps_every_assumption_once_and_every_release():
     assert "a table" in total.released
     assert "a model" in total.released
     assert total.is_conditional
+    assert compose([one, two, one]).released == "a table; a model"
+    assert compose([guarantee(unit=Unit.CLIENT)] * 2).unit is Unit.CLIENT
+    assert compose([guarantee(None, ADD)] * 2).adjacency is ADD
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from privet.privacy import Adjacency, gdp_delta
 from privet.privacy.analyses.accounting import epsilon
-from privet.privacy.analyses.loss_masses import fixed_size_losses, mixture_losses
+from privet.privacy.analyses.loss_masses import coarser, fixed_size_losses, loss_grid, mixture_losses
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease
 
 REPLACE = Adjacency.REPLACE_ONE
@@ -67,6 +67,28 @@ def test_the_masses_are_a_law_and_its_mirror_image(sigma, rate):
     values = grid_of(sigma, rate) * np.arange(1, masses.size // 2)
     right, left = masses[masses.size // 2 + 1 : -1], masses[masses.size // 2 - 1 : 0 : -1]
     np.testing.assert_allclose(left, right * np.exp(-values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 5.0])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.999])
+def test_a_coarse_grid_has_the_exact_profile_at_its_points(sigma, rate):
+    """This is what connecting the dots means. Between its points, the profile is interpolated from above."""
+    interval = grid_of(sigma, rate, 25)
+    losses = fixed_size_losses(sigma, rate, interval)
+    for cell in range(20):
+        exact = amplified_divergence(sigma, rate, math.exp(cell * interval))
+        assert profile(losses, interval, cell * interval) == pytest.approx(exact, rel=1e-9, abs=1e-15)
+        assert profile(losses, interval, (cell + 0.5) * interval) > amplified_divergence(
+            sigma, rate, math.exp((cell + 0.5) * interval)
+        )
+
+
+@pytest.mark.parametrize(("largest", "interval"), [(0.0, 0.1), (1.0, 0.3), (0.9, 0.3), (5.0, 7.0)])
+def test_a_grid_of_losses_begins_at_zero_and_ends_just_above_the_largest(largest, interval):
+    grid = loss_grid(largest, interval)
+    assert grid[0] == 0
+    np.testing.assert_allclose(np.diff(grid), interval, rtol=1e-12)
+    assert largest + interval * (1 - 1e-9) <= grid[-1] <= largest + 2.01 * interval
 
 
 # --- the truth ------------------------------------------------------------------------------------------------------
@@ -239,3 +261,37 @@ def test_a_mixture_without_any_loss_has_all_its_mass_at_zero():
     losses = mixture_losses(np.zeros(2), np.array([0.4, 0.6]), 0.1)
     places = losses.lowest + np.flatnonzero(losses.probabilities)
     assert (places.tolist(), losses.probabilities.sum(), losses.infinite) == ([0], 1.0, 0.0)
+
+
+@pytest.mark.parametrize("interval", [0.02, 0.3])
+def test_a_coarse_grid_of_a_mixture_has_the_exact_profile_at_its_points(interval):
+    mus, chances = np.array([0.2, 1.0, 0.6]), np.array([0.5, 0.2, 0.3])
+    losses = mixture_losses(mus, chances, interval)
+    for cell in range(15):
+        exact = average(mus, chances, cell * interval)
+        assert profile(losses, interval, cell * interval) == pytest.approx(exact, rel=1e-9, abs=1e-16)
+        assert profile(losses, interval, (cell + 0.5) * interval) > average(mus, chances, (cell + 0.5) * interval)
+
+
+def test_a_mixture_of_few_components_keeps_those_that_reveal_anything():
+    mus, chances = coarser(np.array([0.5, 0.0, 2.0, 1.0]), np.array([0.1, 0.2, 0.3, 0.4]))
+    assert (mus.tolist(), chances.tolist()) == ([2.0, 1.0, 0.5], [0.3, 0.4, 0.1])
+    many = np.linspace(1.0, 2.0, 256)
+    assert np.array_equal(coarser(many, np.full(256, 1 / 256))[0], many[::-1])
+
+
+@pytest.mark.parametrize("least", [0.3, 1e-3, 1e-12])
+@pytest.mark.parametrize("number", [257, 1000])
+def test_many_components_are_rounded_up_a_little(number, least):
+    mus, chances = np.geomspace(least, 3.0, number), np.arange(1.0, number + 1)
+    chances /= chances.sum()
+    kept, masses = coarser(mus, chances)
+    assert kept.size == masses.size == 256
+    assert np.array_equal(kept[:64], mus[::-1][:64])
+    assert masses.sum() == pytest.approx(1.0, rel=1e-12)
+    order = np.argsort(kept)
+    above = masses.sum() - np.concatenate(([0.0], np.cumsum(masses[order])))  # mass of the components from each one on
+    for mu in mus[:: max(1, number // 100)]:
+        exact = chances[mus >= mu].sum()
+        assert above[np.searchsorted(kept[order], mu * (1 - 1e-12))] >= exact * (1 - 1e-9)
+        assert above[np.searchsorted(kept[order], mu * 1.08 + 4e-6)] <= exact * (1 + 1e-9)

@@ -46,6 +46,7 @@ from privet.privacy.budget import Adjacency, Budget, BudgetOrNoise, NoiseMultipl
 from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event, GaussianRelease, NearlyGaussian
 
 _SENSIBLE_EPSILON = 100.0
+_LARGEST_EXPONENT = 700.0  # Beyond it, an exponential may overflow.
 
 Bound = Callable[[Sequence[Event], Adjacency, float, Precision], float]
 
@@ -134,7 +135,7 @@ def merged_epsilon(
         return bound(exact, adjacency, delta, precision) if exact else 0.0
     found = 0.0
     while math.isfinite(found):
-        room = delta - error * (1 + math.exp(min(found, 700.0)))
+        room = delta - error * (1 + math.exp(found)) if found < _LARGEST_EXPONENT else 0.0
         if room <= 0:
             return math.inf
         needed = bound(exact, adjacency, room, precision) if exact else 0.0
