@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, logsumexp
 
 from privet.privacy import Adjacency, Budget, calibrate, gdp_delta, gdp_epsilon
-from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.accounting import epsilon, gaussian_mu
 from privet.privacy.analyses.loss_distribution import (
     COARSE,
     Precision,
@@ -510,6 +510,22 @@ def test_a_distance_alone_costs_twice_itself():
 def test_even_the_least_distance_has_no_finite_epsilon_beyond_the_range_of_exponentials(mu, distance):
     assert epsilon(NearlyGaussian(mu, distance), ADD, 1e-5) == math.inf
     assert 700 < epsilon(GaussianRelease(mu), ADD, 1e-5) < math.inf
+
+
+@pytest.mark.parametrize("analysis", ["tightest", "pld"])
+@pytest.mark.parametrize("empty", [ApproximateRelease(0.0, 1e-7), GaussianRelease(0.0)], ids=repr)
+def test_a_release_that_reveals_nothing_does_not_hide_the_others(analysis, empty):
+    pure = together(PureRelease(1.0), empty)
+    assert 0.999 <= epsilon(pure, ADD, 1e-5, analysis=analysis) <= 1.001
+    few = PoissonGaussian(1.0, 0.1, 3)
+    poisson = epsilon(together(few, empty), ADD, 1e-5, analysis=analysis)
+    assert poisson == pytest.approx(epsilon(few, ADD, 1e-5, analysis=analysis), rel=0.02)
+
+
+def test_only_exact_gaussian_releases_have_a_mu():
+    assert gaussian_mu(together(GaussianRelease(0.3), GaussianRelease(0.4)), ADD) == 0.5
+    for event in (NearlyGaussian(0.3, 1e-9), together(GaussianRelease(0.3), PureRelease(0.1)), PureRelease(0.1)):
+        assert gaussian_mu(event, ADD) is None
 
 
 def test_epsilon_is_zero_at_exactly_the_chance_of_being_sampled():

@@ -511,3 +511,37 @@ def test_orders_are_limited():
     cf._Run(1, math.log(1e5) / 0.9e12, 1e-5)
     with pytest.raises(ValueError, match="its order would exceed 1e12"):
         cf._Run(1, math.log(1e5) / 1.1e12, 1e-5)
+
+
+# --- orders and splits ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "share", "exact", "rounded"),
+    [(1.0, 0.5, 21.0, 21), (1.0, 0.6, 26.0, 26), (3.0, 0.5, 1 + 20 / 3, 8), (100.0, 0.5, 1.2, 2)],
+)
+def test_orders_by_hand(epsilon, share, exact, rounded):
+    """The order is 1 + log(1/delta) / ((1 - split) epsilon), rounded up, and at least 2."""
+    run = cf._Run(1, epsilon, math.exp(-10) * (1 + 1e-9))
+    assert run._order(share, False) == pytest.approx(exact, rel=1e-8)
+    assert run._order(share, True) == rounded
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 30.0])
+def test_the_other_splits_of_the_search_are_the_largest_of_the_same_order(epsilon):
+    run = cf._Run(1, epsilon, 1e-5)
+    candidates = list(run._candidate_splits())
+    grid, widest = candidates[::2], candidates[1::2]
+    assert grid[0] < 1e-8
+    assert grid[-1] > 1 - 1e-8
+    assert np.all(np.diff(np.log(grid) - np.log1p(-np.array(grid))) < 0.0101)
+    for share, other in list(zip(grid, widest, strict=True))[::50]:
+        assert other >= share
+        order = run._order(share, True)
+        if order < 1e6:
+            assert run._order(other, True) == order
+            assert run._order(other + 1e-9, True) > order or other == share or order == 2
+
+
+def test_a_run_searches_for_its_split_and_rounds_its_order_by_default():
+    assert cf._Run(3, 1.0, 1e-5) == cf._Run(3, 1.0, 1e-5, None, True)

@@ -14,6 +14,7 @@ from scipy.special import expit, ndtr
 
 from privet.privacy import Adjacency, gdp_delta, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon, merged
+from privet.privacy.analyses.fixed_order import VisitSchedule, _restarts, place_mus
 from privet.privacy.analyses.gaussian import averaged_epsilon
 from privet.privacy.events import Composition, GaussianRelease, LastIterate, PureRelease, Secret, event_from_dict
 from privet.privacy.iteration import last_iterate_mu, per_record_epsilon
@@ -835,3 +836,56 @@ def test_events_survive_a_round_trip():
         assert isinstance(one.secret, Secret)
     assert event.steps == 2 * (3 + 2)
     assert event.places == 3
+
+
+# -------------------------------------------------------------------------------------------------- long schedules
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_long_schedule_with_a_diameter_the_best_of_all_beginnings_is_found(seed):
+    """Only some beginnings are tried, in the order of a bound on their cost."""
+    rng = np.random.default_rng(seed)
+    steps, diameter = 150, float(rng.uniform(0.5, 4.0))
+    shifts = rng.exponential(size=steps) * (rng.random(steps) < 0.5)
+    noise, contraction = rng.uniform(0.5, 2.0, steps), rng.uniform(0.9, 1.0, steps)
+    every = [last_iterate_mu(shifts, noise, contraction)]
+    for first in range(steps):
+        every.append(last_iterate_mu(shifts[first:], noise[first:], contraction[first:], start=diameter))
+    assert last_iterate_mu(shifts, noise, contraction, diameter=diameter) == pytest.approx(min(every), rel=1e-9)
+    assert min(every) < every[0]
+
+
+def test_the_numbers_of_visits_after_a_restart_are_all_or_spread_over_the_passes():
+    assert _restarts(1) == [0]
+    assert _restarts(5) == [0, 1, 2, 3, 4]
+    assert _restarts(256) == list(range(256))
+    some = _restarts(10**6)
+    assert (some[0], some[-1]) == (0, 10**6 - 1)
+    assert 100 < len(some) <= 256
+    assert some == sorted(set(some))
+
+
+def test_the_mus_of_places_are_read_only_since_they_are_shared():
+    mus = place_mus(VisitSchedule(3, 4, 2, 0.9, 1.0, None))
+    assert not mus.flags.writeable
+    assert place_mus(VisitSchedule(3, 4, 2, 0.9, 1.0, None)) is mus
+
+
+@pytest.mark.parametrize("sizes", [(0.5, 0.4, 0.1), (0.1, 0.2, 0.5), (0.2, 0.1, 0.4)], ids=str)
+def test_a_local_step_is_charged_for_rounding_in_proportion_to_its_noise(sizes):
+    event = LastIterate(4.0, n=3, step_size=sizes, rounding=0.01, runs=4)
+    charge = event.rounding_mu() * sizes[-1] / min(sizes)
+    assert event.local().mu == pytest.approx(2 * (2 / 4.0 + charge), rel=1e-12)
+    uniform = LastIterate(4.0, n=3, passes=9, rounding=0.01)
+    assert uniform.local().mu == pytest.approx(3 * (2 / 4.0 + uniform.rounding_mu()), rel=1e-12)
+
+
+def test_per_record_epsilons_have_the_defaults_of_one_pass_over_private_records():
+    found = per_record_epsilon(7, noise_multiplier=4.0, delta=1e-5)
+    explicit = {"passes": 1, "size": 1, "public": 0, "contraction": 1.0}
+    assert np.array_equal(found, per_record_epsilon(7, noise_multiplier=4.0, delta=1e-5, **explicit))
+    for name, other in {"passes": 2, "size": 2, "public": 3, "contraction": 0.5}.items():
+        changed = per_record_epsilon(7, noise_multiplier=4.0, delta=1e-5, **{name: other})
+        event = LastIterate(4.0, n=7, **{name: other})
+        assert np.array_equal(changed, event.record_epsilons(1e-5))
+        assert not np.array_equal(changed, found)

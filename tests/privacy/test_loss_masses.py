@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from privet.privacy import Adjacency, gdp_delta
 from privet.privacy.analyses.accounting import epsilon
-from privet.privacy.analyses.loss_masses import coarser, fixed_size_losses, loss_grid, mixture_losses
+from privet.privacy.analyses.loss_masses import coarser, connect_the_dots, fixed_size_losses, loss_grid, mixture_losses
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease
 
 REPLACE = Adjacency.REPLACE_ONE
@@ -81,6 +81,20 @@ def test_a_coarse_grid_has_the_exact_profile_at_its_points(sigma, rate):
         assert profile(losses, interval, (cell + 0.5) * interval) > amplified_divergence(
             sigma, rate, math.exp((cell + 0.5) * interval)
         )
+
+
+def test_masses_by_hand():
+    """The mass of each cell is split over its ends so that its mass under both laws is kept."""
+    losses = np.array([0.0, 0.5, 1.0])
+    lower, upper = np.array([0.2, 0.1]), np.array([0.15, 0.05])  # at the two ends of each of two cells
+    in_q = lower * np.exp(-losses[:-1]) + upper * np.exp(-losses[1:])
+    above_p, above_q = np.array([0.6, 0.25, 0.1]), np.array([in_q.sum(), in_q[1], 0.0]) + 0.02
+    zero, one, two = 0.2, 0.15 + 0.1, 0.05
+    by_hand = [two * math.exp(-1) + 0.02, one * math.exp(-0.5), 2 * zero + 1 - 0.6 - above_q[0], one, two]
+    found = connect_the_dots(losses, above_p, above_q)
+    np.testing.assert_allclose(found.probabilities, by_hand, rtol=1e-12)
+    assert (found.lowest, found.infinite) == (-2, 0.1)
+    assert found.probabilities.sum() + found.infinite == pytest.approx(1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize(("largest", "interval"), [(0.0, 0.1), (1.0, 0.3), (0.9, 0.3), (5.0, 7.0)])

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from privet.privacy import Budget
+from privet.privacy import Budget, gdp_delta, gdp_epsilon
 from privet.privacy.analyses.objective_noise import (
     OUTPUT_SHARE,
     _cross_term,
@@ -223,3 +224,58 @@ def test_the_cross_term_by_hand(room, mu, output_mu):
     by_hand = (2 * norm.cdf(mu / 2) - 1) * math.exp(room) * norm.cdf(-room / output_mu - output_mu / 2)
     assert _cross_term(room, mu, output_mu) == pytest.approx(by_hand, rel=1e-12)
     assert _cross_term(room, mu, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("mu", [1e-9, 0.1, 0.7, 2.0])
+def test_volume_and_noise_add_up_without_rounding_down(mu):
+    """The margin of the noise alone is far below the rounding of a sum with a large volume loss."""
+    rng = np.random.default_rng(0)
+    for volume in rng.uniform(0.1, 30.0, 20).tolist():
+        parts = Fraction(volume) + Fraction(gdp_epsilon(mu, 1e-5 / 2))
+        found = Fraction(objective_epsilon(1e-5, mu, 0.0, volume=volume, is_one_sided=False))
+        assert parts <= found <= parts * (1 + Fraction(1, 10**15))
+
+
+def test_a_delta_is_never_above_one():
+    assert objective_delta(0.0, 5.0, 0.0, volume=0.0, is_one_sided=False) == 1.0
+    assert objective_delta(0.0, 5.0, 0.0, volume=0.0, is_one_sided=True) == pytest.approx(gdp_delta(5.0, 0.0))
+    assert objective_delta(0.0, 5.0, 5.0, volume=0.0, is_one_sided=True) <= 1.0
+
+
+@pytest.mark.parametrize(("mu", "output_mu"), [(0.3, 0.2), (1.0, 1.0), (0.1, 1.0)])
+def test_the_one_sided_delta_is_the_smaller_of_two_bounds(mu, output_mu):
+    for epsilon in (0.0, 0.3, 2.0):
+        total = gdp_delta(math.hypot(mu, output_mu), epsilon)
+        both = 2 * total, total + _cross_term(epsilon, mu, output_mu)
+        found = objective_delta(epsilon + 0.5, mu, output_mu, volume=0.5, is_one_sided=True)
+        assert found == pytest.approx(min(1.0, *both), rel=1e-12)
+
+
+@pytest.mark.parametrize("output_mu", [0.05, 0.5, 2.0])
+def test_the_one_sided_epsilon_pays_for_the_cross_term_or_for_both_sides(output_mu):
+    delta, mu = 1e-6, 0.3
+    total = math.hypot(mu, output_mu)
+    # Half of exp(-x^2/2) is a millionth of delta at this x, in deviations beyond the mean of the loss.
+    least = output_mu * (math.sqrt(2 * math.log(1 / (2 * 1e-6 * delta))) + output_mu / 2)
+    by_hand = min(gdp_epsilon(total, delta / 2), max(gdp_epsilon(total, delta * (1 - 1e-6)), least))
+    found = objective_epsilon(delta, mu, output_mu, volume=0.0, is_one_sided=True)
+    assert found == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_enormous_budgets_have_the_noise_of_the_largest_epsilon():
+    largest, larger = (objective_mu(Budget(e, 1e-5), volume=1.0, is_one_sided=True) for e in (1e6, 1e9))
+    assert larger == largest
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("smoothness", lambda: volume_loss(-1e-9, 5, 0.1)),
+        ("n", lambda: volume_loss(1.0, 0, 0.1)),
+        ("strong_convexity", lambda: volume_loss(1.0, 5, 0.0)),
+        ("delta", lambda: objective_epsilon(0.0, 1.0, 0.1, volume=0.1, is_one_sided=True)),
+    ],
+)
+def test_impossible_arguments_are_named(name, call):
+    with pytest.raises(ValueError, match=rf"^{name} must"):
+        call()
