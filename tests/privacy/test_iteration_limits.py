@@ -11,7 +11,7 @@ import pytest
 from privet.privacy import Adjacency, gdp_delta
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.analyses.gaussian import gdp_epsilons
-from privet.privacy.analyses.taut_string import _margin_of_sums
+from privet.privacy.analyses.taut_string import _margin_of_sums, _running_sums
 from privet.privacy.events import LastIterate, Secret
 from privet.privacy.iteration import last_iterate_mu, per_record_epsilon
 
@@ -89,6 +89,21 @@ def test_the_margin_covers_the_rounding_of_long_sums_and_of_large_logarithms():
     plain, deep = (_margin_of_sums(np.full(steps, log_w)) for log_w in (0.0, -300.0))
     assert 2 * u * steps <= plain <= 3 * u * steps
     assert 2 * u * 2 * math.sqrt(steps) * 300 <= deep - plain <= 3 * u * 2 * math.sqrt(steps) * 300
+
+
+@pytest.mark.parametrize("steps", [1, 4, 16, 100])
+def test_the_margin_covers_every_rounding_of_few_logarithms(steps):
+    """A logarithm is the sum of up to ``steps`` terms, each rounded at most 2 sqrt(steps) + 2 times."""
+    u, each = 2.0**-53, 2 * math.sqrt(steps)
+    charged = _margin_of_sums(np.full(steps, -300.0)) - _margin_of_sums(np.zeros(steps))
+    assert 2 * u * (each + 2) * 300 <= charged <= 2.1 * u * (each + 12) * 300
+    assert _margin_of_sums(np.append(np.zeros(steps), -math.inf)) == _margin_of_sums(np.zeros(steps + 1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 10, 99, 100, 101])
+def test_running_sums_are_those_of_all_values_before(size):
+    values = np.random.default_rng(size).integers(-9, 9, size).astype(float)
+    assert np.array_equal(_running_sums(values), np.cumsum(values))
 
 
 @pytest.mark.parametrize("diameter", [1e-200, 1e200])

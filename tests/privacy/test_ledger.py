@@ -76,6 +76,12 @@ def test_a_release_without_noise_is_refused_before_and_after_training(path, limi
     assert len(ledger.entries()) == 1
 
 
+def test_times_are_in_whole_seconds_of_universal_time(path):
+    time = datetime.fromisoformat(Ledger(path).spend(GAUSS).time)
+    assert time.utcoffset() == timedelta(0)
+    assert time.isoformat() == time.isoformat(timespec="seconds")
+
+
 def test_the_file_has_one_json_object_per_line(path):
     for _ in range(3):
         Ledger(path).spend(GAUSS, "a")
@@ -267,6 +273,37 @@ def test_an_interrupted_write_leaves_the_ledger_as_it_was(path, monkeypatch):
         patch.setattr(os, "fsync", interrupt)
         Ledger(path).spend(GAUSS)
     assert path.read_bytes() == before
+
+
+def test_a_line_and_the_name_of_a_new_file_are_on_disk_before_spend_returns(path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def noted(descriptor):
+        size = os.fstat(descriptor).st_size
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), size))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    Ledger(path).spend(GAUSS)
+    first = path.stat().st_size
+    assert synced[0] == (str(path.resolve()), first)
+    assert [name for name, _ in synced[1:]] == [str(path.resolve().parent)]
+    synced.clear()
+    Ledger(path).spend(GAUSS)
+    assert synced == [(str(path.resolve()), path.stat().st_size)]
+    synced.clear()
+    path.write_bytes(path.read_bytes()[:-30])
+    Ledger(path).drop_cut_line()
+    assert synced == [(str(path.resolve()), first)]
+
+
+def test_descriptors_are_closed_again(path):
+    Ledger(path).spend(GAUSS)
+    before = os.listdir("/proc/self/fd")
+    for other in range(3):
+        Ledger(path.with_name(f"{other}.jsonl")).spend(GAUSS)
+        Ledger(path).total()
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
 
 
 @pytest.mark.parametrize("cut", [2, 30, 200, 10_000])

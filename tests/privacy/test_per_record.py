@@ -7,7 +7,15 @@ import pytest
 
 from privet.plans import Descent, FixedOrder, FullBatch, GradientPlan, RandomStop
 from privet.privacy import Adjacency, Guarantee, compose, gdp_epsilon
-from privet.privacy.events import Composition, GaussianRelease, LastIterate, PoissonGaussian, PureRelease, Secret
+from privet.privacy.events import (
+    Composition,
+    GaussianRelease,
+    LastIterate,
+    NearlyGaussian,
+    PoissonGaussian,
+    PureRelease,
+    Secret,
+)
 from privet.privacy.guarantees.per_record import PerRecord
 
 REPLACE, DELTA = Adjacency.REPLACE_ONE, 1e-5
@@ -91,6 +99,8 @@ def test_other_gaussian_releases_increase_the_epsilon_of_every_record():
         Composition((LastIterate(4.0, n=20), LastIterate(4.0, n=20, secret=Secret.STOP))),
         Composition((LastIterate(4.0, n=20, secret=Secret.STOP), GaussianRelease(1.0))),
         LastIterate(4.0, n=20, secret=Secret.STOP, runs=2),
+        Composition((LastIterate(4.0, n=20), NearlyGaussian(0.1, 1e-9))),
+        Composition((LastIterate(4.0, n=20, shuffled=True, runs=2), GaussianRelease(0.1))),
     ],
     ids=repr,
 )
@@ -133,6 +143,14 @@ def test_per_record_prints_as_a_sentence():
     assert "1,000 records at delta = 1e-05" in text
     assert "the worst is record 999 with 1.993" in text
     assert "\n" not in text
+
+
+def test_records_of_a_drawn_order_have_places_and_no_rows():
+    records = guarantee_of(LastIterate(4.0, n=1000, shuffled=True)).per_record
+    assert not records.is_by_row
+    assert "the worst is at place 999 of a secret random order, with 1.993" in str(records)
+    assert guarantee_of(LastIterate(4.0, n=10)).per_record.is_by_row
+    assert PerRecord(np.ones(2), 1e-5).is_by_row
 
 
 def test_quantiles_are_those_of_records_and_round_up():
