@@ -262,6 +262,11 @@ def test_the_one_sided_epsilon_pays_for_the_cross_term_or_for_both_sides(output_
     assert found == pytest.approx(by_hand, rel=1e-12)
 
 
+def test_the_noise_on_the_result_takes_a_hundredth():
+    mu, output_mu = objective_mu(Budget(1.0, 1e-5), volume=0.1, is_one_sided=True)
+    assert output_mu**2 / (mu**2 + output_mu**2) == pytest.approx(0.01, rel=1e-12)
+
+
 def test_enormous_budgets_have_the_noise_of_the_largest_epsilon():
     largest, larger = (objective_mu(Budget(e, 1e-5), volume=1.0, is_one_sided=True) for e in (1e6, 1e9))
     assert larger == largest

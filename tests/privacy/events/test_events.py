@@ -160,6 +160,28 @@ def test_a_composition_of_a_list_is_still_a_frozen_value():
     assert hash(Composition([PureRelease(1.0)])) == hash(Composition((PureRelease(1.0),)))
 
 
+@pytest.mark.parametrize(
+    ("question", "arguments"),
+    [
+        ("repeated", (2,)),
+        ("unsampled", (ADD,)),
+        ("renyi", (ADD, np.array([2.0]))),
+        ("spread", ()),
+        ("largest_loss", ()),
+        ("loss_distribution", (0.1,)),
+    ],
+)
+def test_a_question_without_a_safe_answer_is_refused_by_name(question, arguments):
+    with pytest.raises(ValueError, match=r"^the analysis '\w+' does not cover Composition$"):
+        getattr(Composition(()), question)(*arguments)
+
+
+@pytest.mark.parametrize("fields", [[], "PureRelease", None, 3], ids=repr)
+def test_an_event_that_is_not_an_object_is_refused(fields):
+    with pytest.raises(ValueError, match=r"^an event must be a JSON object"):
+        event_from_dict(fields)
+
+
 # --- the ranges that can be analysed --------------------------------------------------------------------------------
 
 
