@@ -158,5 +158,6 @@ def test_the_last_place_is_the_worst(contraction, diameter, passes):
 def test_the_worst_of_very_many_units_needs_little_memory(takes_less_than):
     assert epsilon(LastIterate(4.0, n=10**12, passes=3), REPLACE, 1e-5) == pytest.approx(1.993, abs=1e-3)
     assert takes_less_than(1.0, lambda: epsilon(LastIterate(4.0, n=10**12, passes=4), REPLACE, 1e-5))
-    with pytest.raises(ValueError, match="places in the order are too many"):
-        LastIterate(4.0, n=10**9).place_mus()
+    for n in (10**7 + 1, 10**9):
+        with pytest.raises(ValueError, match="places in the order are too many"):
+            LastIterate(4.0, n=n).place_mus()

@@ -21,6 +21,7 @@ from privet.privacy.events import (
     PoissonGaussian,
     PureRelease,
     Secret,
+    Unsampled,
     event_from_dict,
 )
 
@@ -290,6 +291,32 @@ def test_divergences_of_a_secret_order_average_the_moments_of_all_places():
     np.testing.assert_allclose(event.renyi(REPLACE, orders), by_hand, rtol=1e-8)
     assert event.spread() == pytest.approx(math.sqrt(np.mean(mus**2)), rel=1e-8)
     assert event.largest_loss() == pytest.approx((2 / 3) ** 2 / 2 + 10 * 2 / 3, rel=1e-8)
+
+
+def test_a_last_iterate_is_by_default_one_plain_pass_of_single_records():
+    explicit = {
+        "passes": 1,
+        "size": 1,
+        "public": 0,
+        "contraction": 1.0,
+        "step_size": 1.0,
+        "diameter": None,
+        "secret": Secret.NOTHING,
+        "runs": 1,
+        "rounding": 0.0,
+        "shuffled": False,
+    }
+    assert LastIterate(4.0, n=5) == LastIterate(4.0, n=5, **explicit)
+
+
+def test_without_other_releases_their_mu_is_zero():
+    event = LastIterate(4.0, n=5, secret=Secret.ORDER)
+    assert event.closed_form_epsilon(1e-5) == event.closed_form_epsilon(1e-5, 0.0)
+    assert event.closed_form_epsilon(1e-5) < event.closed_form_epsilon(1e-5, 0.1)
+    for secret in Secret:
+        one = dataclasses.replace(event, secret=secret)
+        assert np.array_equal(one.record_epsilons(1e-5), one.record_epsilons(1e-5, 0.0))
+    assert tuple(Unsampled()) == (0.0, 0.0, 0.0)
 
 
 # --- records --------------------------------------------------------------------------------------------------------
