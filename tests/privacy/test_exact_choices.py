@@ -150,6 +150,83 @@ def test_the_logarithm_of_numpy_is_as_accurate_as_assumed():
     assert max(ulps) < choices.ULPS / 2
 
 
+def float_bounds(scores, copies, drawn, scale=1.0):
+    scores, copies = np.asarray(scores, dtype=np.float64), np.asarray(copies, dtype=np.int64)
+    return choices._float_bounds(choices.Candidates(scores, copies, np.asarray(drawn, dtype=np.uint64)), scale)
+
+
+def test_float_intervals_have_the_lengths_of_the_proof():
+    """docs/proofs.md, section 27: four times what moves the logarithm, four times its error, and 2^-50 of the score."""
+    generator = np.random.default_rng(7)
+    drawn = np.concatenate([generated(7)(300), [1 << 15, (1 << 64) - (1 << 26)]]).astype(np.uint64)
+    scores = generator.normal(size=302) * 10.0 ** generator.integers(-3, 9, 302)
+    scores[-2:] = scores.max()  # nothing but the logarithm counts there
+    copies = generator.integers(1, 10**6, 302)
+    lower, upper = float_bounds(scores, copies, drawn, 0.3)
+    uniform = (drawn.astype(np.float64) + 0.5) * 2.0**-64
+    logs = np.log(-np.log(uniform) / copies)
+    length = 4 * (2.0**-51 * uniform + 2.0**-64) / (uniform * -np.log(uniform))
+    length += 2.0**-46 * (1 + np.abs(logs)) + 2.0**-50 * (scores.max() - scores) / 0.3
+    np.testing.assert_allclose((upper - lower) / 2, length, rtol=0.25)  # the ends are rounded, too
+    np.testing.assert_allclose((upper + lower) / 2, (scores - scores.max()) / 0.3 - logs, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("word", "is_finite"),
+    [
+        (0, False),
+        ((1 << 14) - 1, False),  # a uniform number just below 2^-50
+        (1 << 14, True),
+        ((1 << 64) - (1 << 24) - (1 << 12), True),  # just below 1 - 2^-40
+        ((1 << 64) - (1 << 24) + (1 << 12), False),
+        (TOP, False),
+    ],
+)
+def test_the_first_word_decides_nothing_near_the_ends_of_the_unit_interval(word, is_finite):
+    lower, upper = float_bounds([0.0], [1], [word])
+    assert bool(np.isfinite(lower[0])) == bool(np.isfinite(upper[0])) == is_finite
+    assert is_finite or (lower[0], upper[0]) == (-math.inf, math.inf)
+
+
+def test_quotients_that_overflow_are_bounded_from_above_only():
+    lower, upper = float_bounds([1e308, -1e308, 0.0], [1, 1, 1], [1 << 63] * 3, 1e-5)
+    assert lower[1:].tolist() == [-math.inf] * 2
+    assert np.isfinite(lower[0])
+    assert (upper[1:] < -1e300).all()
+    lower, upper = float_bounds([1.7e308, -1.7e308], [1, 1], [1 << 63] * 2, 1e308)  # only the difference overflows
+    assert lower[1] == -math.inf
+    ideal = -3.4 - math.log(math.log(2))
+    assert ideal <= upper[1] < 0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int64, list])
+def test_scores_of_every_type_are_compared_as_exact_numbers(kind):
+    """In float32 the difference of the scores over the scale would be rounded to 24 bits."""
+    bits, given = 256, 12345 << 240
+    values = [3, 1] if kind in (np.int64, list) else np.array([0.7, 0.1], dtype=kind)
+    scores = values if kind is list else np.array(values, dtype=kind)
+    better, worse = map(float, values)
+    with mpmath.workprec(800):
+        gap = (mpmath.mpf(better) - mpmath.mpf(worse)) / mpmath.mpf(0.3)
+        point = int(mpmath.exp(mpmath.log(mpmath.mpf(given) / 2**bits) * mpmath.exp(-gap)) * 2**bits)
+    for offset, winner in ((-(1 << 210), 0), (1 << 210, 1)):
+        assert race(scores, 0.3, 1, scripted([given, point + offset], bits)).tolist() == [winner]
+
+
+def test_an_index_stands_for_one_candidate_unless_copies_are_given():
+    ones = np.ones(5, dtype=np.int64)
+    for seed in range(50):
+        assert (
+            race(SCORES, SCALE, 2, generated(seed)).tolist() == race(SCORES, SCALE, 2, generated(seed), ones).tolist()
+        )
+
+
+@pytest.mark.parametrize("copies", [[1, 1], [1, 1, 0], [1, 1, -1], [[1, 1, 1]]])
+def test_copies_that_are_not_one_positive_number_per_score_are_refused(copies):
+    with pytest.raises(ValueError, match="copies must be 3 positive integers"):
+        race([0.0, 1.0, 2.0], 1.0, 1, generated(0), copies)
+
+
 # --- the law --------------------------------------------------------------------------------------------------------
 
 SCORES, SCALE = np.array([0.0, 1.0, -0.5, 1.2, 0.4]), 0.8

@@ -160,6 +160,71 @@ def test_large_binomial_tables_are_right(n, rate):
     assert abs(draws.var() / (n * rate * (1 - rate)) - 1) < 6 * math.sqrt(2 / draws.size)
 
 
+def words_read(draw, *first):
+    """Return how many words a draw reads, if it begins with these and goes on with random ones."""
+    left, further, sizes = iter(first), generated(0), []
+
+    def words(size):
+        sizes.append(size)
+        return np.array([next(left, None) or further(1)[0] for _ in range(size)], dtype=np.uint64)
+
+    draw(words)
+    return sum(sizes)
+
+
+def test_the_first_word_of_a_binomial_number_decides_unless_it_meets_the_bounds_of_a_probability():
+    """The bounds of a cumulative probability are at most two words apart."""
+    n, rate = 30, 0.1
+    table = sampling._table(n, rate)
+    for lower in table[1:6]:
+        reads = [words_read(lambda words: binomial(n, rate, words), lower + apart) for apart in (-1, 0, 1, 2)]
+        assert reads == [1, 2, 2, 1]
+    assert words_read(lambda words: binomial(n, rate, words), 1) == 1
+    assert words_read(lambda words: binomial(n, rate, words), TOP) > 1  # beyond the end of the table
+
+
+def test_a_table_ends_where_no_word_is_left():
+    table = sampling._table(1000, 0.3)
+    assert (1 << 64) - 2 <= table[-1] <= 1 << 64
+    assert table[-2] < (1 << 64) - 2
+    assert len(table) < 500
+    assert list(table) == sorted(table)
+    assert len(sampling._table(3, 0.5)) == 3  # P(number <= 3) = 1 is not needed
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, True, None])
+def test_samples_need_a_number_of_units(n):
+    for draw in (bernoulli_indices, binomial):
+        with pytest.raises(ValueError, match="n must"):
+            draw(n, 0.5, generated(0))
+
+
+@pytest.mark.parametrize("rate", [-1e-9, 1 + 1e-9, math.nan])
+def test_a_rate_is_a_probability(rate):
+    for draw in (bernoulli_indices, binomial):
+        with pytest.raises(ValueError, match=r"rate must lie in \[0, 1\]"):
+            draw(5, rate, generated(0))
+
+
+@pytest.mark.parametrize(("n", "size"), [(0, 1), (1, 0), (1.5, 1), (1, None)])
+def test_fair_coins_are_counted_for_positive_numbers(n, size):
+    with pytest.raises(ValueError, match=r"n must|size must"):
+        binomial_half(n, size, generated(0))
+
+
+def test_every_fair_coin_counts_once_in_every_block(monkeypatch):
+    """Words are read row by row. The last row contributes only as many bits as are left."""
+    monkeypatch.setattr(sampling, "BLOCK", 3)
+    given = generated(3)(3 * 7)
+    left = iter([given[:9], given[9:18], given[18:]])
+    drawn = binomial_half(150, 7, lambda size: next(left))
+    for start, width, part in ((0, 3, given[:9]), (3, 3, given[9:18]), (6, 1, given[18:])):
+        first, second, third = (part[row * width : (row + 1) * width].tolist() for row in range(3))
+        for place in range(width):
+            ones = first[place].bit_count() + second[place].bit_count() + (third[place] >> (192 - 150)).bit_count()
+            assert drawn[start + place] == ones
+
+
 def test_certain_numbers_need_no_randomness():
     assert binomial(0, 0.5, None) == 0
     assert binomial(7, 0.0, None) == 0
@@ -223,6 +288,30 @@ def test_the_exact_path_is_rare_and_agrees_with_the_fast_one(monkeypatch):
     monkeypatch.setattr(sampling, "_exact_index", lambda *args: exact.append(args) or exact_index(*args))
     assert [weighted_index(weights, generated(seed)) for seed in range(300)] == fast
     assert len(exact) == 300
+
+
+@pytest.mark.parametrize("size", [3, 50])
+@pytest.mark.parametrize(("share", "is_exact"), [(-1.1, False), (-0.9, True), (0.9, True), (1.1, False)])
+def test_exact_arithmetic_decides_within_the_rounding_error_of_an_end_and_not_beyond(
+    size, share, is_exact, monkeypatch
+):
+    """docs/proofs.md, section 27: the error is (n + 8) 2^-51 times the sum of all weights."""
+    exact, exact_index = [], sampling._exact_index
+    monkeypatch.setattr(sampling, "_exact_index", lambda *args: exact.append(1) or exact_index(*args))
+    end = Fraction(size // 2, size) + Fraction(share) * (size + 8) / 2**51
+    found = weighted_index(np.ones(size), scripted(math.floor(end * 2**128), 128))
+    assert found == size // 2 - (share < 0)
+    assert len(exact) == is_exact
+
+
+def test_an_index_has_the_same_law_whatever_the_type_of_the_weights():
+    for seed in range(20):
+        drawn = {
+            weighted_index(kind, generated(seed))
+            for kind in ([1, 2, 5], np.array([1, 2, 5], dtype=np.uint8), np.array([1, 2, 5], dtype=np.float32))
+        }
+        assert drawn == {weighted_index(np.array([1.0, 2.0, 5.0]), generated(seed))}
+    assert weighted_index(np.full(300, 255, dtype=np.uint8), scripted(TOP, 64)) == 299
 
 
 def test_impossible_weights_are_refused():

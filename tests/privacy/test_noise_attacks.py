@@ -147,7 +147,18 @@ def test_bits_that_acceptance_used_stay_with_their_draw(monkeypatch, chunk):
         assert max(abs(approximation - low), abs(approximation - high)) < Fraction(ERROR)
 
 
-@pytest.mark.parametrize(("distance", "is_close"), [(-(2.0**-45), True), (2.0**-45, True), (-(2.0**-30), False)])
+@pytest.mark.parametrize(
+    ("distance", "is_close"),
+    [
+        (-(2.0**-45), True),
+        (2.0**-45, True),
+        (-(2.0**-36.3), True),
+        (2.0**-36.3, True),
+        (-(2.0**-35.7), False),
+        (2.0**-35.7, False),
+        (-(2.0**-30), False),
+    ],
+)
 def test_exact_arithmetic_decides_about_proposals_close_to_the_density_and_no_others(monkeypatch, distance, is_close):
     boxes = np.flatnonzero(TABLE.heights > 2.0**-20)[::4]
     choices = (TABLE.choices[boxes].astype(np.uint64) - 1) << np.uint64(64 - ziggurat.CHOICE_BITS)

@@ -1,6 +1,7 @@
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -121,3 +122,82 @@ def test_products_of_draws_are_rounded_as_their_values_are():
     for one, other in generator.uniform(-9, 9, (200, 2)):
         draws = [LinearDraw(Fraction(value), Fraction(1, 2**40), LazyUniform(1, 1, no_bits)) for value in (one, other)]
         assert nearest_integer(Fraction(0.25), Fraction(3), *draws) == round(0.25 + 3 * one * other)
+
+
+# --- enclosures, compared with many more digits than they have ------------------------------------------------------
+
+
+def exact(x):
+    """Return a fraction as an mpmath number."""
+    return mpmath.mpf(x.numerator) / x.denominator
+
+
+@pytest.mark.parametrize("bits", [64, 128, 300])
+@pytest.mark.parametrize("x", [Fraction(1, 3), Fraction(6, 7), Fraction(2**64 - 1, 2**64), Fraction(3, 2**70)])
+def test_bounds_of_functions_lie_on_both_sides_of_the_exact_number(x, bits):
+    with mpmath.workprec(4 * bits + 500):
+        for (low, high), value in (
+            (exponential(-x, bits), mpmath.exp(-exact(x))),
+            (exponential(-100 * x, bits), mpmath.exp(-100 * exact(x))),
+            (logarithm(x, bits), mpmath.log(exact(x))),
+            (square_root(x, bits), mpmath.sqrt(exact(x))),
+            (pi(bits), mpmath.pi),
+        ):
+            assert exact(low) < value < exact(high)
+
+
+@pytest.mark.parametrize("bits", [64, 300])
+def test_bounds_are_as_far_apart_as_stated(bits):
+    low, high = square_root(Fraction(2), bits)
+    assert high - low == Fraction(1, 1 << bits)
+    low, high = pi(bits)
+    assert high - low == Fraction(2, 1 << bits)
+
+
+def test_a_perfect_square_has_its_root_as_a_bound():
+    assert square_root(Fraction(9, 4), 64)[0] == Fraction(3, 2)
+    assert square_root(Fraction(0), 64)[0] == 0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("known", [1, 2**40 + 3, 2**63, 2**64 - 2])
+def test_a_tail_draw_is_enclosed_where_its_roundings_matter_most(sign, known):
+    """The edges are such that one end of the interval is almost a multiple of 2^-64, to which square roots go."""
+    for end, beside in ((known + 1, -1), (known, 1)):
+        with mpmath.workdps(200):
+            log_end = mpmath.log(mpmath.mpf(end) / 2**64)
+            edge = mpmath.sqrt((16 + mpmath.mpf(7) / 2**64 + beside * mpmath.mpf(10) ** -120) ** 2 + 2 * log_end)
+            edge = Fraction(int(edge * 2**500), 2**500)
+            near, far = (
+                mpmath.sqrt(exact(edge) ** 2 - 2 * mpmath.log(mpmath.mpf(place) / 2**64))
+                for place in (known + 1, known)
+            )
+            low, high = TailDraw(sign, edge, LazyUniform(known, 64, no_bits)).bounds()
+            inner, outer = (low, high) if sign > 0 else (-high, -low)
+            assert exact(inner) < near < far < exact(outer)
+            assert exact(outer) - exact(inner) < far - near + mpmath.mpf(4) / 2**64
+
+
+def constant(value):
+    return LinearDraw(Fraction(value), Fraction(0), LazyUniform(0, 0, lambda: 0))
+
+
+def test_a_norm_becomes_more_precise_with_each_refinement():
+    """Otherwise a decision that needs more digits of the norm would never end."""
+    norm = LazyNorm([constant(1), constant(-1)])
+    for bits in (128, 192, 256):
+        low, high = norm.bounds()
+        assert low**2 < 2 < high**2
+        assert high - low == Fraction(1, 1 << bits)
+        norm.refine()
+
+
+@pytest.mark.parametrize(
+    ("base", "slope", "least", "most"),
+    [(HALF, 2, HALF, Fraction(5, 2)), (-HALF, -2, HALF, Fraction(5, 2)), (-1, 3, 0, 2)],
+)
+def test_the_norm_of_one_number_is_its_absolute_value(base, slope, least, most):
+    number = LinearDraw(Fraction(base), Fraction(slope), LazyUniform(0, 0, no_bits))
+    low, high = LazyNorm([number]).bounds()
+    assert least - Fraction(1, 2**100) < low <= least
+    assert most <= high < most + Fraction(1, 2**100)

@@ -186,6 +186,43 @@ def test_a_grid_must_be_a_power_of_two(grid):
         NoiseSource().add_gaussian(np.zeros(2), 1.0, grid=grid)
 
 
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_grids_have_at_most_2_to_the_42_steps_per_scale_and_the_reverse(scale):
+    for bits in (-42, 42):
+        assert release.checked_grid(scale, scale * 2.0**bits) == scale * 2.0**bits
+    for bits in (-43, 43):
+        with pytest.raises(ValueError, match="too fine or too coarse"):
+            release.checked_grid(scale, scale * 2.0**bits)
+
+
+def test_scales_lie_between_1e_minus_290_and_1e290():
+    for scale in (1 / 1e290, 1e290):
+        assert 2**20 <= scale / release.checked_grid(scale) < 2**21
+    for scale in (math.nextafter(1 / 1e290, 0), math.nextafter(1e290, math.inf)):
+        with pytest.raises(ValueError, match="cannot be drawn exactly"):
+            release.checked_grid(scale)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, None])
+def test_a_scale_that_is_not_positive_is_named(scale):
+    with pytest.raises(ValueError, match=r"^scale must be"):
+        release.checked_grid(scale)
+    with pytest.raises(ValueError, match=r"^std must be"):
+        release.checked_grid(scale, None, "std")
+
+
+def test_the_norm_of_draws_has_the_error_of_the_proof():
+    drawn = np.array([3.0, 4.0, 12.0])
+    assert release.approximate_norm(drawn) == pytest.approx((13.0, math.sqrt(3) * 2.0**-47 + 2.0**-51 * 13), rel=1e-12)
+    assert release.approximate_norm(np.zeros(1)) == (0.0, 2.0**-47)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_beyond_the_largest_float_are_infinite_with_their_sign(sign):
+    assert release._multiple(sign * 2**40, 2.0**1000) == sign * math.inf
+    assert release._multiple(sign * 2**1000, 2.0**-10) == sign * 2.0**990
+
+
 def test_a_grid_that_is_too_fine_is_refused():
     with pytest.raises(ValueError, match="too fine or too coarse for noise of scale 1"):
         NoiseSource().add_gaussian(np.zeros(2), 1.0, grid=2.0**-43)

@@ -41,7 +41,3 @@ class Keystream:
         words = np.empty(size, np.int64)
         self.fill(words)
         return words.view(np.uint64)
-
-    def octets(self, size: int) -> NDArray[np.uint8]:
-        """Return ``size`` independent random bytes."""
-        return self.words(-(-size // 8)).view(np.uint8)[:size]

@@ -56,7 +56,7 @@ def checked_grid(scale: float, grid: float | None = None, name: str = "scale") -
             f"{1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g}"
         )
     step = grid_step(scale) if grid is None else grid
-    if not step > 0 or math.frexp(step)[0] != 0.5:
+    if math.frexp(step)[0] != 0.5:
         raise ValueError(f"the step of the grid must be a power of two, got {step!r}")
     if not scale / MOST_STEPS <= step <= scale * MOST_STEPS:
         raise ValueError(

@@ -147,7 +147,7 @@ def binomial_half(n: int, size: int, words: Words) -> NDArray[np.int64]:
     for start in range(0, size, BLOCK):
         part = result[start : start + BLOCK]
         bits = words(rows * part.size).reshape(rows, part.size)
-        np.sum(np.bitwise_count(bits[:-1]), axis=0, dtype=np.int64, out=part)
+        np.sum(np.bitwise_count(bits[:-1]), axis=0, out=part)
         part += np.bitwise_count(bits[-1] >> np.uint64(64 * rows - n))
     return result
 

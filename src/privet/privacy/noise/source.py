@@ -136,7 +136,9 @@ class NoiseSource:
         flat, result = _flat_pair(values)
         stream, done = self._normals(), 0
         if prepared is not None and prepared.stream is stream:  # not after a fork, which starts a new stream
-            done = min(len(prepared), flat.size)
+            done = len(prepared)
+            if done > flat.size:
+                raise ValueError(f"{done} draws were prepared for {flat.size} values. Prepare at most one per value.")
             release.add_gaussian(flat[:done], result[:done], prepared, std, step)
         for start in range(done, flat.size, PIECE):
             some = flat[start : start + PIECE]
