@@ -15,6 +15,7 @@ from scipy.stats import norm
 from privet.privacy import Adjacency, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.events import Composition, GaussianRelease, NearlyGaussian, PoissonGaussian, event_from_dict
+from privet.privacy.noise import lattice
 from privet.privacy.noise.lattice import LatticeLaw, _check_log_concave, rounded, rounded_shift
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
@@ -119,6 +120,32 @@ def test_the_comparison_is_rounded_up(law, tail):
         assert exact <= step <= exact * (1 + mpmath.mpf("2e-9"))
 
 
+@pytest.mark.parametrize(("law", "tail"), [(LatticeLaw(20, 6, 3), 1e-4), (LatticeLaw(9, 6, 2), 0.3)])
+def test_no_step_of_a_geometric_tail_is_longer_than_those_before_it(law, tail):
+    """The law of the comparison continues with a constant ratio, so that its steps can be computed one by one."""
+    step, _ = law.comparison(tail)
+    upper = law.masses()[law.reach :]
+    survival = np.cumsum(upper[::-1])[::-1]
+    inside = int(np.flatnonzero(survival <= tail / 2)[0])
+    ratio = survival[inside] / survival[inside - 1]
+    beyond = survival[inside] * ratio ** np.arange(20)  # P(X >= x) for x = inside, inside + 1, ...
+    assert np.diff(norm.isf(beyond)).max() < step
+
+
+def test_tails_heavier_than_geometric_are_refused(monkeypatch):
+    """A law that falls fast and then has a plateau: a geometric tail of the same mass would not be log-concave."""
+    upper = np.array([0.3, 0.2, 0.05, *[0.004] * 25])
+    monkeypatch.setattr(lattice, "_masses", lambda law: np.concatenate([upper[:0:-1], upper]))
+    monkeypatch.setattr(lattice, "_check_log_concave", lambda law, until: None)
+    law = LatticeLaw(3, 2, 4)
+    assert law.reach >= upper.size - 1
+    monkeypatch.setattr(LatticeLaw, "reach", upper.size - 1)
+    lattice._comparison.cache_clear()
+    with pytest.raises(ValueError, match="tails heavier than geometric beyond 3"):
+        law.comparison(0.21)
+    lattice._comparison.cache_clear()
+
+
 def test_twice_the_step_would_be_refuted():
     """The bound is tight: a law that is half as wide violates it."""
     law, narrow = LatticeLaw(60, 6, 4), LatticeLaw(60, 6, 3)
@@ -137,7 +164,9 @@ def test_laws_that_are_not_log_concave_are_refused(law, tail):
         law.comparison(tail)
 
 
-@pytest.mark.parametrize("law", [LatticeLaw(12, 2, 3), LatticeLaw(9, 4, 3), LatticeLaw(20, 2, 2), LatticeLaw(3, 6, 4)])
+@pytest.mark.parametrize(
+    "law", [LatticeLaw(12, 2, 3), LatticeLaw(9, 4, 3), LatticeLaw(20, 2, 2), LatticeLaw(3, 6, 4), LatticeLaw(1, 2, 1)]
+)
 def test_laws_are_log_concave_up_to_the_first_bump_and_not_further(law):
     counts = [0, *by_hand(law), 0]
     bumps = [
@@ -163,6 +192,47 @@ def test_tails_that_contain_the_whole_law_are_refused(tail):
 def test_impossible_laws_are_refused(wrong):
     with pytest.raises(ValueError):
         LatticeLaw(**wrong)
+
+
+def test_a_law_may_reach_as_far_as_it_can_be_tabulated():
+    assert LatticeLaw(2**23 - 1, 2, 1).reach == 2**23
+    with pytest.raises(ValueError, match="too wide to be tabulated"):
+        LatticeLaw(2**23, 2, 1)
+
+
+def test_the_default_law_has_six_uniforms_of_ten_bits():
+    """Results state the noise of the default law, which must not change unnoticed."""
+    assert LatticeLaw() == LatticeLaw(coarse=200, fine=6, bits=10)
+    assert LatticeLaw().bits_drawn == 260
+
+
+def test_masses_cannot_be_changed_by_who_reads_them():
+    """They are kept for the next time."""
+    with pytest.raises(ValueError, match="read-only"):
+        LatticeLaw(3, 2, 1).masses()[0] = 1.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int32, list])
+def test_values_of_every_type_are_rounded_in_double_precision(kind):
+    values = np.array([1000.5, -77.25, 3.0, 2047.0])
+    values = np.floor(values) if kind is np.int32 else values
+    given = values.tolist() if kind is list else values.astype(kind)
+    expected = [round(Fraction(float(value)) * Fraction(1234.567)) for value in values]
+    found = rounded(given, 1234.567)
+    assert found.dtype == np.int64
+    assert found.tolist() == expected
+
+
+def test_tails_must_leave_some_of_the_law_on_both_sides():
+    law = LatticeLaw(20, 6, 3)
+    masses = law.masses()
+    survival = np.cumsum(masses[::-1])[::-1][law.reach :]  # P(X >= x) for x = 0, 1, ...
+    step, distance = law.comparison(2 * survival[2])
+    assert distance == pytest.approx(2 * survival[2], rel=1e-8)
+    assert step > 1 / (2 * law.std)
+    for tail in (min(1.0, 2 * survival[1]), 2 * survival[0]):
+        with pytest.raises(ValueError, match="tail"):
+            law.comparison(min(tail, 1.0))
 
 
 def test_rounding_is_part_of_the_shift():

@@ -131,7 +131,7 @@ def _comparison(law: LatticeLaw, tail: float) -> tuple[float, float]:
     """
     upper = _masses(law)[law.reach :]
     survival = np.cumsum(upper[::-1])[::-1]  # P(X >= x), summed from the far end to avoid cancellation
-    inside = int(np.searchsorted(-survival, -tail / 2, side="left"))  # the first x with P(X >= x) <= tail/2
+    inside = int(np.searchsorted(-survival, -tail / 2))  # the first x with P(X >= x) <= tail/2
     if inside < 2 or inside + 1 >= survival.size or survival[inside] == 0:
         raise ValueError(f"a tail of {tail:g} contains all of {law!r}, or lies beyond its ends: use another tail")
     _check_log_concave(law, inside)
