@@ -147,6 +147,57 @@ def test_a_server_that_has_started_cannot_resume(tmp_path):
         one.resume(tmp_path / "run")
 
 
+def test_a_server_with_an_open_round_cannot_resume(tmp_path):
+    saved(tmp_path / "run")
+    one = server()
+    one.sample()
+    with pytest.raises(PlanError, match="before the first round"):
+        one.resume(tmp_path / "run")
+
+
+def test_the_file_states_what_was_spent_and_promised(tmp_path):
+    one = saved(tmp_path / "run", seed=3, average=lambda t: 2.0)
+    state = saving.read(tmp_path / "run").state
+    assert (state["rounds_done"], state["rounds_spent"], state["average"]) == (2, 2, 6.0)
+    assert state["guarantee"] == one.guarantee.to_dict()
+    assert state["plan"] == repr(one.plan)
+    assert state["shapes"] == {"w": [2, 3], "b": [2]}
+    assert [text for text in state["assumed"] if "seed stays secret" in text] == state["assumed"]
+    one = server()
+    one.save(tmp_path / "plain")
+    assert saving.read(tmp_path / "plain").state["average"] is None
+    assert saving.read(tmp_path / "plain").state["extra"] is None
+
+
+def test_rounds_before_the_first_save_are_in_the_journal(tmp_path):
+    one = server()
+    make(one, 2)
+    one.save(tmp_path / "run")
+    assert journal_of(tmp_path / "run").read_bytes().count(b".") == 2
+    make(one, 1)
+    assert journal_of(tmp_path / "run").read_bytes().count(b".") == 3
+
+
+def test_assumptions_are_stated_once_after_resuming(tmp_path):
+    trusted = assumed("the server is trusted")
+    saved(tmp_path / "run", seed=3, assumptions=[trusted])
+    other = server(seed=3, assumptions=[trusted])
+    other.resume(tmp_path / "run")
+    texts = [each.text for each in other.guarantee.assumptions]
+    assert len(texts) == len(set(texts))
+    assert texts.count("the server is trusted") == 1
+
+
+@pytest.mark.parametrize("damaged", ["model", "average"])
+def test_a_file_with_a_vector_of_another_size_is_refused(tmp_path, damaged):
+    saved(tmp_path / "run", average=lambda t: 1.0)
+    found = saving.read(tmp_path / "run")
+    arrays = dict(found.arrays) | {damaged: np.zeros(7)}
+    saving.write(tmp_path / "run", found.references, found.state, arrays)
+    with pytest.raises(ValueError, match="number of its parameters does not match"):
+        server(average=lambda t: 1.0).resume(tmp_path / "run")
+
+
 def test_two_servers_cannot_continue_the_same_run(tmp_path):
     saved(tmp_path / "run")
     one = server()

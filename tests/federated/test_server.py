@@ -216,6 +216,17 @@ def test_a_failed_client_counts_as_zero_and_the_round_continues(bad, cause):
     assert one.guarantee.epsilon < server().guarantee.epsilon  # one round of three, paid in full
 
 
+def test_the_warning_counts_each_kind_of_fault():
+    one = server()
+    one.sample()
+    with pytest.warns(UserWarning, match=r"no answer \(3\); .*not finite.* \(1\)\."):
+        one.aggregate({0: None, 2: update(np.nan)})  # clients 1 and 3 are missing
+    one.sample()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.aggregate({client: update(0.1) for client in range(4)})  # nothing to warn of
+
+
 def test_only_the_first_answer_of_a_sampled_client_counts():
     plan = GradientPlan(FixedSize(2, 4), 3, CLIP, 1.0)
     one, other = server(plan), server(plan)
@@ -372,6 +383,31 @@ def test_the_server_makes_only_the_planned_rounds():
 def test_invalid_arguments_are_refused_before_anything_is_spent(options, cause):
     with pytest.raises(ValueError, match=cause):
         server(**options)
+
+
+def test_the_old_name_of_the_random_state_still_works():
+    with pytest.warns(DeprecationWarning, match="seed"):
+        old = Server(everybody(), model(), 4, delta=DELTA, seed=11)
+    for each in (old, new := server()):
+        each.sample()
+        each.aggregate({client: update(0.1) for client in range(4)})
+    assert np.array_equal(vector(old.weights), vector(new.weights))
+    assert old.guarantee.is_conditional
+
+
+def test_the_step_size_is_one_and_all_clients_count_equally_unless_stated():
+    updates = {client: update(0.1) for client in range(4)}
+    plain = after_one_round(updates)
+    assert np.array_equal(plain, after_one_round(updates, step_size=1.0, weighting="equal"))
+
+
+def test_rounds_are_counted_from_zero():
+    one = server(step_size=float)  # a step size of 0 in the first round
+    one.sample()
+    assert (one.rounds_done, one.rounds_spent, one.is_done) == (0, 0, False)
+    one.aggregate({client: update(0.1) for client in range(4)})
+    assert np.array_equal(vector(one.weights), vector(model()))
+    assert (one.rounds_done, one.rounds_spent, one.is_done) == (1, 1, False)
 
 
 @pytest.mark.parametrize("delta", [1.0, -0.1, float("nan")])

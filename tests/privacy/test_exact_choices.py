@@ -334,6 +334,28 @@ def test_intervals_decide_exactly_what_they_can(size, number):
     np.testing.assert_array_equal(are_open, ~wins & ~loses)
 
 
+@pytest.mark.parametrize("number", [1, 40, 700, 1999])
+def test_intervals_of_many_rivals_decide_exactly_what_they_can(number):
+    random = np.random.default_rng(number)
+    lower = random.permutation(np.linspace(0, 1, 2000))
+    upper = lower + random.choice([1e-9, 0.4], 2000)
+    # A key that is below all but k - 1 upper ends wins, and one that is below k lower ends loses, whoever these are.
+    wins = np.array([np.sum(upper >= low) - 1 < number for low in lower])
+    loses = np.array([np.sum(lower > high) >= number for high in upper])
+    are_winners, are_open = choices._compared(lower, upper, number)
+    np.testing.assert_array_equal(are_winners, wins)
+    np.testing.assert_array_equal(are_open, ~wins & ~loses)
+
+
+def test_a_candidate_whose_interval_touches_that_of_a_rival_has_not_won():
+    are_winners, are_open = choices._compared(np.array([5.0, 0.0]), np.array([9.0, 5.0]), 1)
+    assert are_winners.tolist() == [False, False]
+    assert are_open.tolist() == [True, True]
+    are_winners, are_open = choices._compared(np.array([5.0, 0.0]), np.array([9.0, 4.9]), 1)
+    assert are_winners.tolist() == [True, False]
+    assert not are_open.any()
+
+
 def test_one_candidate_ties_and_all_candidates():
     assert race([7.0], 1.0, 1, generated(0)).tolist() == [0]
     assert race(np.zeros(4), 1.0, 4, generated(0)).tolist() == [0, 1, 2, 3]

@@ -41,6 +41,42 @@ def test_small_uniform_numbers_of_the_tail_get_further_digits(place, is_refined)
     assert drawn[0] == pytest.approx(math.sqrt(TABLE.edges[0] ** 2 - 2 * math.log(place / 2**64)), rel=1e-12)
 
 
+def test_tail_proposals_beyond_their_level_are_rejected():
+    """With u = 2^-10, x = 5.48 is accepted for levels below reach / x, and floating point decides."""
+    x = math.sqrt(TABLE.edges[0] ** 2 + 20 * math.log(2))
+    for share, is_accepted in ((0.999, True), (1.001, False)):
+        level = int(share * TABLE.reach / x * 2**64)
+        values, boxes, places, known = NormalStream(Trials(TAIL, 1 << 54, level))._trials(18)
+        assert values.size == boxes.size == places.size == (18 if is_accepted else 0)
+        assert not known
+        assert values == pytest.approx(x, rel=1e-12)
+
+
+@pytest.mark.parametrize("box", [0, 5, 700])
+def test_each_box_is_proposed_for_exactly_its_share_of_the_integers(box):
+    """The integer of an entry proposes the next box, and the one before it the box of the entry."""
+    for choice, proposed in ((int(TABLE.choices[box]) - 1, box), (int(TABLE.choices[box]), box + 1)):
+        _, boxes, _, _ = NormalStream(Trials(choice << 2, 1 << 63, 0))._trials(18)
+        assert boxes.tolist() == [proposed] * 18
+    assert NormalStream(Trials(int(TABLE.choices[-1]) << 2, 1 << 63, 0))._trials(18)[0].size == 0
+
+
+@pytest.mark.parametrize("chunk", [16, 64, 1 << 15])
+def test_draws_outside_the_rectangles_keep_their_boxes_places_and_further_bits(monkeypatch, chunk):
+    """They are made in several rounds of trials, of which the last ones give more than are needed."""
+    monkeypatch.setattr(normals, "CHUNK", chunk)
+    monkeypatch.setattr(normals, "_CLOSE", 2.0**-10.5)
+    drawn, found = stream(11)._draw_outside(np.arange(100, 250))
+    assert drawn.size == found.boxes.size == found.places.size == 150
+    inside = found.boxes < TABLE.boxes
+    places = found.places[inside] * 2.0**-64
+    expected = TABLE.edges[found.boxes[inside] + 1] + TABLE.widths[found.boxes[inside]] * places
+    np.testing.assert_allclose(drawn[inside], expected, rtol=1e-12)
+    assert 0 < len(found.refined) < 150
+    for which, place in found.refined.items():
+        assert place.known >> place.bits - 64 == int(found.places[which])
+
+
 def place_of(x):
     """Return a uniform number, with 320 bits, that the tail maps to x."""
     exponent = (float(TABLE.edges[0]) ** 2 - x**2) / 2

@@ -8,6 +8,9 @@ from scipy.stats import chisquare
 
 from privet.privacy.noise.orders import OrderSource
 
+# What these orders have always been, so that runs can be repeated with other versions and on other machines.
+SEED, ORDERS = 4157519260231042253, [[0, 1, 5, 4, 3, 2], [1, 5, 4, 2, 3, 0]]
+
 
 def drawn(seed, purpose="", rows=2, n=40):
     return OrderSource(seed, purpose).orders(rows, n)
@@ -58,3 +61,22 @@ def test_seeds_depend_on_key_purpose_and_unit():
     assert len(set(seeds)) == 5
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert OrderSource(0, "client {}", 3).seed() == OrderSource(0, "client 3").seed()
+
+
+def test_seeds_have_63_bits_and_the_same_value_on_every_machine():
+    seeds = [OrderSource(number).seed() for number in range(64)]
+    assert sum(seed >= 2**62 for seed in seeds) > 16
+    assert sum(seed % 2 for seed in seeds) > 16
+    assert OrderSource(5, "client {}", 2).seed() == SEED
+    assert OrderSource(5, "client 2").orders(2, 6).tolist() == ORDERS
+
+
+def test_orders_of_one_source_begin_alike_and_are_repeated():
+    source = OrderSource(1)
+    np.testing.assert_array_equal(source.orders(3, 5), source.orders(3, 5))
+    np.testing.assert_array_equal(source.orders(3, 5)[:1], source.orders(1, 5))
+
+
+def test_braces_are_replaced_only_if_there_is_a_unit():
+    assert OrderSource(0, "client {}").seed() != OrderSource(0, "client {}", 0).seed()
+    assert OrderSource(0, "client {}", 0).seed() == OrderSource(0, "client 0").seed()

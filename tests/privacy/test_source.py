@@ -64,6 +64,19 @@ def test_lattice_noise_is_added_to_integers_and_has_its_law():
         source.lattice(0, law)
 
 
+# --- the grid of K-norm noise ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "step"), [(2, 2.0**-20), (3, 2.0**-19), (14, 2.0**-19), (15, 2.0**-18)])
+def test_the_grid_of_k_norm_noise_follows_the_root_of_the_dimension_plus_one(size, step):
+    """The step is 2^-20 times sqrt(size + 1), rounded down to a power of two."""
+    source = NoiseSource(12)
+    released = np.array([source.add_k_norm(np.zeros(size), 1.0) for _ in range(20)]) / step
+    assert released.shape == (20, size)
+    assert np.array_equal(released, np.rint(released))
+    assert {int(number) % 2 for number in released.ravel()} == {0, 1}
+
+
 # --- approximate draws for a random linear term ---------------------------------------------------------------------
 
 

@@ -16,17 +16,20 @@ from scipy.stats import chi2, chi2_contingency
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
-from privet.multiparty import SimulatedAggregator
+from privet.multiparty import JointAggregator, SimulatedAggregator
+from privet.multiparty.protocol import aggregation
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.gradient import PlanError
 from privet.privacy import NoiseSource
 from privet.privacy.noise.lattice import LatticeLaw
+from privet.privacy.noise.watch import watching
 from privet.solvers.base.interface import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import joint_party as joint
+from alone import alone
 from parties import Machine
 
 RARE = 1e-6  # probability that a correct distribution fails a test
@@ -238,3 +241,124 @@ def test_guarantees_of_simulations_state_their_assumptions():
     assert "holds the rows of all parties" in secure[0].text
     assert [each.is_enforced for each in secure] == [False, True]
     assert not simulated(PLAN, NoiseSource(1)).conditions()[1].is_enforced
+
+
+def test_an_audit_sees_the_sum_before_its_noise_and_what_the_plan_claims():
+    class Witness:
+        def release(self, request, draw):
+            seen.append(request)
+            return draw()
+
+    seen = []
+    with watching(Witness()):
+        noisy = asyncio.run(simulated(PLAN, NoiseSource(1)).noisy_sum(lambda party: np.array([1.0, -2.0, 0.5])))
+    (request,) = seen
+    assert (request.kind, request.claim) == ("lattice noise", PLAN.claim())
+    assert request.values.tolist() == [300, -600, 150]
+    assert np.abs(noisy - [3.0, -6.0, 1.5]).max() <= PLAN.law.reach / 100
+
+
+# ------------------------------------------------------------------------------------------- a session without others
+
+
+PROBLEM = Problem(Logistic(), L2(0.1), BoundedRows(np.eye(3), 1.0), np.zeros(3))
+
+
+def test_a_party_opens_the_sum_with_noise_of_the_law():
+    values = np.array([10.0, -10.0, 0.25])
+
+    async def work(session):
+        aggregator = JointAggregator(PLAN, session, PROBLEM)
+        return [await aggregator.noisy_sum(lambda party: values) for _ in range(2)]
+
+    first, second = alone(work)
+    for each in (first, second):
+        assert each.dtype == np.float64
+        assert np.abs(each - values).max() <= PLAN.law.reach / PLAN.scale
+    assert not np.array_equal(first, second)
+
+
+def test_a_party_without_rows_contributes_nothing():
+    async def work(session):
+        opened = await JointAggregator(PLAN, session, None)._opened(None)
+        assert opened.dtype == np.int64
+        return opened
+
+    assert np.abs(alone(work)).max() <= PLAN.law.reach
+
+
+@pytest.mark.parametrize(("largest", "scale"), [(10.0, 100.0), (10.001, 100.0), (0.3, 7.0)])
+@pytest.mark.parametrize("parties", [1, 3])
+def test_the_field_has_room_for_all_contributions_and_the_noise(largest, scale, parties):
+    """A contribution may be rounded up to the next lattice point, and half of the field is for negative numbers."""
+    plan = AggregationPlan(3, 2, 1.0, largest, scale, LatticeLaw(20, 6, 3), 1e-3)
+
+    async def work(session):
+        session.parties = parties
+        return int(JointAggregator(plan, session, None)._secret.field.modulus)
+
+    farthest = parties * (math.floor(largest * scale + 0.5) + 1) + plan.law.reach
+    modulus = alone(work)
+    assert modulus > 2 * farthest
+    assert modulus % 4 == 3
+    assert modulus < 2 * (farthest + parties) + 100  # no larger than necessary, up to the gaps between primes
+
+
+def test_primes_are_the_next_ones_that_are_three_modulo_four():
+    assert [aggregation._prime_above(bound) for bound in (2, 3, 7, 10, 11, 100, 2207)] == [3, 7, 11, 11, 19, 103, 2239]
+
+
+def test_nothing_is_opened_before_the_release_is_recorded(monkeypatch):
+    """The first sum is announced, then recorded, then confirmed, then opened. Later sums are opened at once."""
+    events, output = [], aggregation._output
+    monkeypatch.setattr(aggregation, "_output", lambda *given: events.append("opened") or output(*given))
+
+    async def work(session):
+        exchange = session.exchange
+
+        async def told(payload):
+            events.append(payload.decode())
+            return await exchange(payload)
+
+        session.exchange = told
+        aggregator = JointAggregator(PLAN, session, PROBLEM, lambda: events.append("recorded"))
+        for _ in range(2):
+            await aggregator.noisy_sum(lambda party: np.zeros(3))
+
+    alone(work)
+    assert events == [
+        "the first noisy sum is ready to be opened",
+        "recorded",
+        "its budget is booked here",
+        "opened",
+        "opened",
+    ]
+
+
+def test_nothing_is_opened_if_the_release_cannot_be_recorded(monkeypatch):
+    opened = []
+    monkeypatch.setattr(aggregation, "_output", lambda *given: opened.append(given))
+
+    def full():
+        raise OSError("the ledger is full")
+
+    async def work(session):
+        await JointAggregator(PLAN, session, PROBLEM, full).noisy_sum(lambda party: np.zeros(3))
+
+    with pytest.raises(OSError, match="the ledger is full"):
+        alone(work)
+    assert not opened
+
+
+@pytest.mark.parametrize(
+    ("parties", "threshold", "group"), [(3, 1, "A single party"), (5, 2, "A group of up to 2 parties")]
+)
+def test_the_condition_names_the_size_of_a_harmless_group(parties, threshold, group):
+    async def work(session):
+        session.parties, session.threshold = parties, threshold
+        return JointAggregator(PLAN, session, None).conditions()
+
+    (condition,) = alone(work)
+    assert not condition.is_enforced
+    assert f"all {parties} parties follow the protocol, and no {threshold + 1} of them combine" in condition.text
+    assert f"{group}, even together with outsiders" in condition.text

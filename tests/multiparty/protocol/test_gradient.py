@@ -120,7 +120,7 @@ DERIVATIVES = {
 
 
 @pytest.mark.parametrize("case", DERIVATIVES)
-@pytest.mark.parametrize("averaged", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("averaged", [0.0, 0.01, 0.26, 0.3, 1.0])
 def test_without_noise_it_is_gradient_descent_on_the_pooled_rows(case, averaged):
     objective, targets, clip = CASES[case]
     rng = np.random.default_rng(3)
@@ -131,7 +131,7 @@ def test_without_noise_it_is_gradient_descent_on_the_pooled_rows(case, averaged)
     release, _ = run(joint_gradient_descent, problem, plan, parties, averaged=averaged)
     size = release.trace["step_size"]
     iterates = pooled_descent(parties, DERIVATIVES[case], record_clip(problem, clip), 40, size)
-    expected = iterates[-max(1, round(40 * averaged)) :].mean(axis=0)
+    expected = iterates[-{0.0: 1, 0.01: 1, 0.26: 11, 0.3: 12, 1.0: 40}[averaged] :].mean(axis=0)
     # A step does not increase a difference. Rounding adds half a lattice step per party and coordinate.
     rounding = 3 * 0.5 * np.sqrt(4) / (plan.scale * problem.n)
     assert np.linalg.norm(release.weights - expected) <= 40 * size * rounding
@@ -239,3 +239,33 @@ def test_a_plan_without_delta_is_refused_before_a_sum_is_opened():
     with pytest.raises(ValueError, match="has no delta"):
         asyncio.run(joint_gradient_descent(problem, aggregator))
     asyncio.run(joint_gradient_descent(problem, aggregator, delta=1e-5))  # all three sums are left
+
+
+def test_the_trace_states_step_size_clip_and_noise():
+    parties = parties_of(Logistic(), (0.0, 1.0))
+    problem = JointProblem.of(parties)
+    plan = gradient_plan(problem, BUDGET, steps=3, clip_norm=0.3)
+    release, _ = run(joint_gradient_descent, problem, plan, parties)
+    assert release.trace == {
+        "steps": 3,
+        "step_size": 1 / problem.smoothness,
+        "clip_norm": 0.3,
+        "noise_std": plan.noise_std / 5,
+    }
+    assert run(joint_gradient_descent, problem, plan, parties, step_size=0.5)[0].trace["step_size"] == 0.5
+    assert "l2 norm at most 0.3, by bounded rows" in release.guarantee.statement()
+    assert "the noise was left out" in release.guarantee.statement()
+
+
+@pytest.mark.parametrize(("step_size", "diverges"), [(1e90, False), (1e103, True)])
+def test_a_descent_that_diverges_is_stopped(step_size, diverges):
+    """Every entry of the first weights is about the step size or less."""
+    parties = [party(Huber(0.4), [[0.0, 0.0]], [1.0], alpha=1e-200) for _ in range(3)]
+    problem = JointProblem.of(parties)
+    plan = gradient_plan(problem, BUDGET, steps=1)
+    if diverges:
+        with pytest.raises(ValueError, match=r"The descent diverges. Choose a step_size below 1e\+103"):
+            run(joint_gradient_descent, problem, plan, parties, step_size=step_size)
+    else:
+        release, _ = run(joint_gradient_descent, problem, plan, parties, step_size=step_size)
+        assert np.abs(release.weights).max() > 1e88

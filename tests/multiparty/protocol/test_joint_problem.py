@@ -1,7 +1,7 @@
 """The public part of a joint problem, and its bounds on the rows of every party."""
 
 import sys
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +80,21 @@ def test_invalid_counts_are_refused(counts):
 def test_parties_with_different_constants_are_refused(other):
     with pytest.raises(ValueError, match="of the parties differ in"):
         JointProblem.of([party(Logistic(), np.zeros((2, 2)), [0.0, 1.0]), other])
+
+
+def test_parties_with_different_thresholds_of_one_loss_are_refused():
+    one, other = (party(Huber(threshold), np.zeros((2, 2)), [0.0, 1.0]) for threshold in (0.4, 0.5))
+    with pytest.raises(ValueError, match="of the parties differ in"):
+        JointProblem.of([one, one, other])
+    assert JointProblem.of([one, one]).counts == (2, 2)
+
+
+def test_the_bound_of_a_row_allows_for_rounding():
+    assert PROBLEM.largest_norm < PROBLEM.norm_bound < PROBLEM.largest_norm * (1 + 1e-3)
+    assert PROBLEM.lipschitz == Logistic().lipschitz(PROBLEM.norm_bound)
+    assert PROBLEM.n == 8
+
+
+def test_a_joint_problem_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        PROBLEM.row_norm = 2.0

@@ -162,6 +162,39 @@ def test_the_sensitivity_includes_the_rounding_of_the_product_with_the_weight():
     assert exact + rounding <= Fraction(plan.sensitivity) <= (exact + rounding) * (1 + Fraction(1, 10**6))
 
 
+@pytest.mark.parametrize("counts", [(1, 2**29), (2**29, 1), (7, 7), (3, 500, 20)])
+@pytest.mark.parametrize("penalty", [0.01, 3.0])
+def test_the_bounds_cover_the_worst_party_and_little_more(counts, penalty):
+    """Among parties of different sizes, that with the loosest tolerance moves farthest."""
+    problem = JointProblem(Logistic(), L2(penalty), counts, 1.0, 0.5, 3)
+    lipschitz, n = Fraction(problem.lipschitz), sum(counts)
+    tolerances = [Fraction(tolerance_of(problem, count)) for count in counts]
+    moves = [
+        count * (2 * lipschitz / count + 2 * tolerance) / Fraction(penalty) / n
+        for count, tolerance in zip(counts, tolerances, strict=True)
+    ]
+    longest = max((lipschitz + tolerance) / Fraction(penalty) for tolerance in tolerances)
+    plan = output_plan(problem, BUDGET)
+    least = max(moves) + longest / 2**52
+    assert least <= Fraction(plan.sensitivity) <= least * (1 + Fraction(1, 10**11))
+    assert longest <= Fraction(plan.largest) <= longest * (1 + Fraction(3, 10**9))
+    assert plan.largest > float(longest) * (1 + 1e-10)
+    assert (plan.steps, plan.dimension) == (1, 4)
+
+
+def test_the_trace_and_the_guarantee_of_an_average():
+    parties = parties_of("logistic")
+    problem = JointProblem.of(parties)
+    plan = output_plan(problem, BUDGET)
+    release, _ = run(joint_output_perturbation, problem, plan, parties)
+    assert release.trace == {"steps": 1, "noise_std": plan.noise_std}
+    assert release.weights.shape == problem.start().shape
+    statement = release.guarantee.statement()
+    assert f"moves the average by at most {plan.sensitivity:.6g}" in " ".join(statement.split())
+    assert "the noisy average of the parties' minimisers" in release.guarantee.released
+    assert "the noise was left out" in statement
+
+
 def test_a_party_without_data_does_not_change_the_plan():
     parties = parties_of("logistic")
     problem = JointProblem.of(parties)

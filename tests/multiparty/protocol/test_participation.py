@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,24 @@ import pytest
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
 from privet.multiparty import make_keys, verify
+from privet.multiparty.protocol import participation
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
-from privet.multiparty.protocol.participation import plan_of, signed_text
-from privet.multiparty.study import Study
+from privet.multiparty.protocol.participation import (
+    Signature,
+    plan_of,
+    sign,
+    signed_text,
+    take_part,
+    to_result,
+    with_signatures,
+)
+from privet.multiparty.study import Study, StudyError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import joint_party as joint
+from alone import alone
 from parties import Machine
 
 STUDY = {
@@ -65,6 +77,144 @@ def test_the_signed_text_does_not_depend_on_the_order_of_keys():
     assert signed_text({"a": 1.0}) != signed_text({"a": np.nextafter(1.0, 2.0)})
     with pytest.raises(ValueError):
         signed_text({"a": math.nan})
+
+
+TABLE = np.linspace(0, 1, 40)[:, None], np.zeros(40)
+
+
+def taken_part(made, table=TABLE, **options):
+    """Return the release and the result of a study with a single party, and what it signed without keys."""
+
+    async def work(session):
+        release = await take_part(session, made, table, **options)
+        result = to_result(made, release)
+        return release, result, await sign(session, made, result)
+
+    return alone(work)
+
+
+@pytest.mark.parametrize("method", ["gradient", "output"])
+def test_the_guarantee_is_checked_and_recorded_once_each(method):
+    events = []
+    release, result, signatures = taken_part(
+        study(method=method),
+        check=lambda guarantee: events.append(("checked", guarantee)),
+        book=lambda guarantee: events.append(("recorded", guarantee)),
+        progress=lambda *steps: events.append(steps),
+    )
+    plan = plan_of(study(method=method), study(method=method).problem([40]))
+    assert [event for event, _ in events[:2]] == ["checked", "recorded"]
+    assert events[0][1] == events[1][1] == plan.guarantee()
+    assert events[2:] == ([(done, 7) for done in range(1, 8)] if method == "gradient" else [])
+    assert release.trace["counts"] == [40]
+    assert release.guarantee.epsilon == plan.guarantee().epsilon
+    held = release.guarantee.assumptions[-1]
+    assert held.is_enforced
+    assert f"the same study 'stroke' (SHA-256 {study(method=method).digest[:16]})" in held.text
+    assert signatures == []
+    assert (
+        result["model"]["learned"]["method_"]
+        == {
+            "gradient": "joint gradient descent",
+            "output": "joint output perturbation",
+        }[method]
+    )
+
+
+def test_nothing_is_recorded_if_the_check_refuses():
+    def refuse(guarantee):
+        raise ValueError("the budget of the ledger is spent")
+
+    recorded = []
+    with pytest.raises(ValueError, match="the ledger is spent"):
+        taken_part(study(), check=refuse, book=recorded.append)
+    assert not recorded
+
+
+@pytest.mark.parametrize("options", [{"step_size": 0.7}, {"averaged": 0.5}])
+def test_the_settings_of_the_descent_are_those_of_the_study(options, monkeypatch):
+    given, descent = [], participation.joint_gradient_descent
+
+    async def spy(*arguments, **settings):
+        given.append(settings)
+        return await descent(*arguments, **settings)
+
+    monkeypatch.setattr(participation, "joint_gradient_descent", spy)
+    made = study(**options)
+    taken_part(made)
+    assert given == [{"step_size": made.step_size, "averaged": made.averaged, "progress": None}]
+    name, value = next(iter(options.items()))
+    assert given[0][name] == value
+
+
+def test_the_result_states_the_settings_of_the_study():
+    made = study(alpha=0.02, intercept_scaling=0.25)
+    release, result, _ = taken_part(made)
+    settings = result["model"]["settings"]
+    assert {name: settings[name] for name in ("epsilon", "delta", "alpha", "intercept_scaling", "max_iter")} == {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "alpha": 0.02,
+        "intercept_scaling": 0.25,
+        "max_iter": 7,
+    }
+    assert settings["fit_intercept"] is True
+    assert result["model"]["learned"]["method_reason_"] == "1 parties with 40 rows in all"
+    assert result["study"] == {"digest": made.digest, **made.to_dict()}
+    without = replace(release, trace={"counts": [30, 0, 50]})
+    assert to_result(made, without)["model"]["learned"]["method_reason_"] == "2 parties with 80 rows in all"
+
+
+def test_a_model_without_intercept_and_the_threshold_of_huber_are_stated():
+    plain = study(intercept_scaling=0.0)
+    assert taken_part(plain)[1]["model"]["settings"]["fit_intercept"] is False
+    bounds = {"table": {"target": "y", "target_bounds": [0, 4], "numeric": {"x": [0, 1]}}}
+    huber = taken_part(study(model="huber", threshold=0.5, **bounds))[1]
+    assert huber["model"]["settings"]["threshold"] == 0.25  # targets from 0 to 4 are scaled to -1 to 1
+    ridge = taken_part(study(model="ridge", clip_norm=0.3, **bounds))[1]
+    assert "threshold" not in ridge["model"]["settings"]
+
+
+@pytest.mark.parametrize("message", [b"", b"1234567", b"123456789"])
+def test_a_number_of_rows_has_eight_bytes(message):
+    with pytest.raises(StudyError, match="did not announce its number of rows"):
+        participation._count(message)
+    assert participation._count((2**40 + 3).to_bytes(8, "big")) == 2**40 + 3
+
+
+def test_a_table_without_rows_is_no_table():
+    """A party without rows takes part with an empty table or with none."""
+    for table in (None, (np.zeros((0, 1)), np.zeros(0))):
+        with pytest.raises(ValueError, match="No party brings any rows"):
+            taken_part(study(), table)
+
+
+def test_signatures_are_written_as_text():
+    fields = with_signatures({"model": 1}, [Signature("a", b"certificate", b"\xff\x00")])
+    assert fields == {
+        "model": 1,
+        "signatures": [{"party": "a", "certificate": "certificate", "signature": "/wA="}],
+    }
+
+
+@pytest.mark.parametrize(("others", "named"), [([1], "party 1 (b) has"), ([1, 2], "party 1 (b) and party 2 (c) have")])
+def test_parties_that_differ_are_named_to_all(others, named):
+    """The messages of the other parties are given here, since this process has no peers."""
+    stopped = []
+
+    async def work(session):
+        async def exchange(own):
+            return [own, *(b"other" if index in others else own for index in (1, 2))]
+
+        async def stop(cause):
+            stopped.append(cause)
+
+        session.exchange, session.stop = exchange, stop
+        await participation._agree(session, study(), b"own", "a different result.")
+
+    with pytest.raises(StudyError, match=re.escape(f"{named} a different result.")):
+        alone(work)
+    assert stopped == [f"{named} a different result."]
 
 
 @pytest.fixture(scope="module")

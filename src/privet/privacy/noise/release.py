@@ -131,7 +131,7 @@ def _add_rounded(
             check_finite(given)
             open_cases = np.flatnonzero(~(np.abs(total) < limit)).tolist()
         nearest += 0.0  # the sign of a zero would be that of the float sum, not that of the ideal sum
-        np.multiply(nearest, grid, out=result[start : start + CHUNK], casting="same_kind")
+        np.multiply(nearest, grid, out=result[start : start + CHUNK])
         for position in open_cases:
             result[start + position] = _multiple(decide(start + position), grid)
 

@@ -144,7 +144,7 @@ class NoiseSource:
             some = flat[start : start + PIECE]
             drawn = stream.take(some.size, std / step)
             release.add_gaussian(some, result[start : start + PIECE], drawn, std, step)
-        return result if values.ndim == 1 else result.reshape(values.shape)
+        return result.reshape(values.shape)
 
     def normals(self, size: int, std: float, grid: float | None = None) -> Normals:
         """Return the draws that :meth:`add_gaussian` needs for ``size`` numbers, or the first of them if they are many.
