@@ -158,8 +158,7 @@ def _check_log_concave(law: LatticeLaw, until: int) -> None:
     """
     fine, step = _uniform_sums(law), 1 << law.bits
     before, after = np.roll(fine.ravel(), 1).reshape(fine.shape), np.roll(fine.ravel(), -1).reshape(fine.shape)
-    first = law.reach // step  # the block of x = 0
-    last = min((law.reach + until) // step + 1, law.coarse + law.fine - 1)
+    first, last = law.reach // step, (law.reach + until) // step  # the blocks of x = 0 and x = until
     for block in range(first, last + 1):
         # Row i of the uniforms' sum meets the coefficient block + 1 - i: the first row is the empty one.
         chosen = [block + 1 - row for row in range(law.fine + 2)]

@@ -208,7 +208,7 @@ class NoiseSource:
         """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
         step = 1 << law.bits
         coarse = sampling.binomial_half(law.coarse, count("size", size), self._words())
-        fine = self._live().integers(0, step, (law.fine, size), dtype=np.int64).sum(axis=0)
+        fine = self._live().integers(0, step, (law.fine, size)).sum(axis=0)
         drawn: NDArray[np.int64] = step * coarse + fine - law.reach
         return drawn
 
