@@ -87,6 +87,7 @@ def test_parties_with_different_thresholds_of_one_loss_are_refused():
     with pytest.raises(ValueError, match="of the parties differ in"):
         JointProblem.of([one, one, other])
     assert JointProblem.of([one, one]).counts == (2, 2)
+    assert JointProblem.of([one]).counts == (2,)
 
 
 def test_the_bound_of_a_row_allows_for_rounding():

@@ -16,7 +16,7 @@ from privet.plans.stabilities.minimiser import default_tolerance
 from privet.privacy.budget import Budget
 from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.interface import Problem, Release
-from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.base.minimise import least_tolerance, minimise
 
 
 def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
@@ -53,9 +53,7 @@ def tolerance_of(problem: JointProblem, n: int) -> float:
     public constants, but not on the content of the rows. Nothing is allocated in proportion to n, which is only
     claimed: otherwise one party could exhaust the memory of all others.
     """
-    constants = problem.of_zeros(1)
-    check_minimisable(constants)
-    return max(default_tolerance(n, problem.lipschitz), least_tolerance(constants, n=n))
+    return max(default_tolerance(n, problem.lipschitz), least_tolerance(problem.of_zeros(1), n=n))
 
 
 async def joint_output_perturbation(
