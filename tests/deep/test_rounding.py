@@ -10,9 +10,14 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep import make_private  # noqa: E402
+from privet.deep.clipping import outer_products as outer_products_module  # noqa: E402
 from privet.deep.clipping.batch import BatchGradients, batch_gradients  # noqa: E402
 from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
-from privet.deep.clipping.outer_products import squared_norms_by_places  # noqa: E402
+from privet.deep.clipping.outer_products import (  # noqa: E402
+    allowing_for_cancellation,
+    places_are_few,
+    squared_norms_by_places,
+)
 from privet.deep.clipping.summing import SHARE, Summation, full_precision, reserved_share, room  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.networks.norms import lengths  # noqa: E402
@@ -310,15 +315,163 @@ def test_the_reserved_share_covers_every_batch_size():
 
 
 def test_norms_allow_for_the_rounding_of_every_term_that_cancels():
-    """The two outer products cancel exactly, so that only the allowances are left."""
-    places, p, q = 2, 8, 9
+    """The three outer products cancel exactly, so that only the allowances are left."""
+    places, p, q = 3, 8, 9
     left, right = torch.ones(1, 1, places, p), torch.ones(1, 1, places, q)
-    right[:, :, 1] = -1
-    sizes = places * math.sqrt(p * q)
+    right[:, :, 1], right[:, :, 2] = -0.25, -0.75
+    sizes = 2 * math.sqrt(p * q)
     in_double = math.sqrt((p + q + places**2 + 4) * 2.0**-52) * sizes
     in_single = (places + 4) * 2.0**-23 * sizes
     found = squared_norms_by_places(left, right).item()
-    assert found == pytest.approx((in_double + in_single) ** 2, rel=1e-6)
+    assert found == pytest.approx((in_double + in_single) ** 2, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("places", [1, 2, 7])
+def test_a_norm_grows_by_its_rounding_error_if_that_is_more_than_a_hundred_thousandth(places):
+    sizes = 1e-5 / ((places + 4) * 2.0**-23)  # the norms of the terms of a sum of norm 1, up to which it is accurate
+    norms = torch.tensor([1.0, 1.0, 4.0, 0.0], dtype=torch.float64)
+    sizes = sizes * torch.tensor([0.99, 1.01, 2.0, 1.0], dtype=torch.float64)
+    found = allowing_for_cancellation(norms.square(), sizes, places).sqrt()
+    assert found.tolist() == pytest.approx([1.0, 1 + 1.01e-5, 4.0, 1e-5], rel=1e-9, abs=0)
+    assert allowing_for_cancellation(-norms[:1], sizes[:1], places).sqrt().item() == pytest.approx(
+        0.99e-5, rel=1e-9, abs=0
+    )
+
+
+def test_norms_by_places_are_those_of_the_written_out_products(monkeypatch):
+    """They are computed for a few examples at a time, whose number has no influence."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = torch.randn(7, 2, 3, 5, generator=generator), torch.randn(7, 2, 3, 4, generator=generator)
+    exact = torch.einsum("bgtq,bgtp->bgqp", right.double(), left.double()).square().sum((1, 2, 3))
+    for chunk in (1, 54, 108, 200, 1 << 17):
+        monkeypatch.setattr(outer_products_module, "CHUNK", chunk)
+        torch.testing.assert_close(squared_norms_by_places(left, right), exact, rtol=1e-5, atol=0)
+
+
+def test_factors_out_of_range_count_as_infinite_by_either_criterion():
+    """Products of norm above 1e30 overflow when they are added. Beside a square above 1e200 others may underflow."""
+    ones = torch.ones(1, 1, 2, 3, dtype=torch.float64)
+    other = ones.clone()
+    other[0, 0, 1] *= 1e105
+    for left, right in ((other, 1e-150 * ones), (1e-150 * ones, other)):
+        assert squared_norms_by_places(left, right).item() == math.inf
+    assert squared_norms_by_places(5e14 * ones, 5e14 * ones).item() == math.inf
+    for left, right in ((4e14 * ones, 4e14 * ones), (1e90 * ones, 1e-90 * ones)):
+        exact = float((left[0, 0].T @ right[0, 0]).square().sum())
+        assert squared_norms_by_places(left, right).item() == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize(("places", "p", "q", "are_few"), [(1, 4, 4, True), (2, 4, 4, False), (2, 8, 3, True)])
+def test_places_are_few_if_their_inner_products_are_cheaper(places, p, q, are_few):
+    """T^2 (p + q) operations against T p q."""
+    assert places_are_few(places, p, q) is are_few
+    assert not places_are_few(p + q, p, q)
+
+
+# ------------------------------------------------------------------------------------------------- how sums are made
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
+def test_the_reserved_share_is_counted_by_hand(dtype, unit):
+    """Twice u n ((2 n + 8) / 3 + 2) for twice the expected examples, at least 64, between 1e-6 and 1 %."""
+    for expected, n in ((1, 64), (32, 64), (100, 200), (150.5, 301), (10**5, 2 * 10**5)):
+        share = min(0.01, max(1e-6, 2 * unit * n * ((2 * n + 8) / 3 + 2)))
+        assert reserved_share(expected, dtype) == pytest.approx(share, rel=1e-12, abs=0)
+        assert room(expected, dtype) == pytest.approx(1 / ((1 + share) * (1 + 2.0**-15)), rel=1e-12)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-12, 1e25])
+def test_the_smallest_and_the_largest_clip_norm_are_accepted(clip_norm):
+    for factor in (1.0, 0.99 if clip_norm < 1 else 1.01):
+        plan = GradientPlan(Poisson(0.5), 3, factor * clip_norm, 1.0, public_n=10, delta=1e-5)
+        model = nn.Linear(2, 1)
+        if factor == 1:
+            PrivateTraining(model, torch.optim.SGD(model.parameters()), [], plan=plan, loss=squares)
+            continue
+        with pytest.raises(ValueError, match="clip_norm"):
+            PrivateTraining(model, torch.optim.SGD(model.parameters()), [], plan=plan, loss=squares)
+
+
+def test_no_product_could_be_larger_within_the_allowed_error():
+    for n in (400, 1000, 4096, 10_000):
+        found = Summation.within(SHARE / 2, n)
+        spent = [(2 * found.per_product + 8 + extra) / 3 + (2 * found.per_group + 8) / 3 + 2 for extra in (0, 4)]
+        assert UNIT * n * spent[0] <= SHARE / 2 < UNIT * n * spent[1]
+        assert not found.is_plain
+    assert Summation.within(0.01, 0) == Summation.within(0.01, 1) == Summation(1, 1, 1, False, UNIT)
+    assert Summation.within(1e-9, 100, torch.float64) == Summation(100, 100, 1, False, 2.0**-53)
+
+
+SINGLE, DOUBLE = torch.float32, torch.float64
+
+
+@pytest.mark.parametrize(
+    ("summation", "parts", "expected"),
+    [
+        (Summation(4, 4, 1, False, UNIT), 1, SINGLE),
+        (Summation(4, 4, 1, False, UNIT), 2, SINGLE),
+        (Summation(12, 4, 3, False, UNIT), 1, SINGLE),
+        (Summation(12, 4, 3, False, UNIT), 2, DOUBLE),
+        (Summation(13, 4, 3, False, UNIT), 1, DOUBLE),
+        (Summation(3, 4, 3, True, UNIT), 1, DOUBLE),
+    ],
+)
+def test_a_sum_of_several_groups_or_parts_is_in_double_precision(summation, parts, expected):
+    assert summation.slot_dtype(SINGLE, parts) is expected
+    assert summation.slot_dtype(DOUBLE, parts) is DOUBLE
+
+
+@pytest.mark.parametrize("slot_dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize(
+    ("summation", "kind", "slices"),
+    [
+        (Summation(10, 10, 1, False, UNIT), SINGLE, [(0, 10)]),
+        (Summation(10, 3, 2, True, UNIT), DOUBLE, [(0, 10)]),
+        (Summation(10, 3, 2, False, 2.0**-53), DOUBLE, [(0, 10)]),
+        (Summation(10, 3, 2, False, UNIT), SINGLE, [(0, 3), (3, 6), (6, 9), (9, 10)]),
+        (Summation(10, 4, 9, False, UNIT), SINGLE, [(0, 4), (4, 8), (8, 10)]),
+    ],
+)
+def test_examples_are_added_up_in_products_and_groups(summation, kind, slices, slot_dtype):
+    """Gradients in a wider unit than the plan of the sum was made for are added in double precision."""
+    values, seen = torch.arange(1.0, 11.0)[:, None].expand(-1, 2), []
+
+    def add(chosen, out, beta):
+        seen.append((chosen.start, chosen.stop))
+        assert out.dtype is kind
+        out.mul_(beta).add_(values[chosen].sum(0).to(out.dtype)) if beta else out.copy_(values[chosen].sum(0))
+
+    start = 0.0 if slot_dtype is SINGLE else 100.0
+    slot = torch.full((2,), start, dtype=slot_dtype)
+    summation.add_sum(slot, 10, values, add)
+    assert slot.tolist() == [start + 55.0] * 2
+    assert seen == slices
+
+
+def test_no_examples_add_nothing():
+    for summation in (
+        Summation(10, 10, 1, False, UNIT),
+        Summation(10, 3, 2, True, UNIT),
+        Summation(9, 3, 2, False, UNIT),
+    ):
+        slot = torch.ones(2)
+        summation.add_sum(slot, 0, torch.zeros(0, 2), None)
+        assert slot.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("chosen", ["medium", "highest"])
+def test_products_have_full_precision_within_the_context_only(chosen):
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(chosen)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            with full_precision("cpu"):
+                assert torch.get_float32_matmul_precision() == "highest"
+                assert not torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_enabled("cpu")
+        assert torch.get_float32_matmul_precision() == chosen
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_the_norm_of_an_example_does_not_depend_on_the_size_of_its_batch():

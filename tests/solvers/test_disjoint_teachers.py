@@ -1,6 +1,7 @@
 import importlib
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -111,6 +112,49 @@ def test_every_record_has_one_teacher_whatever_its_values_are(separable, monkeyp
     assert sorted(np.concatenate(first)) == list(range(200))
     assert {len(block) for block in first} == {28, 29}
     assert all(np.array_equal(mine, -theirs) for mine, theirs in zip(first, second, strict=True))
+
+
+def test_the_room_for_rounding_is_counted_by_hand():
+    """2 u (d + k + 8) k |X|_F, which can be seen beside the operator norm only for very many teachers."""
+    features = PublicFeatures(np.diag([3.0, 4.0]), 0.0)
+    for teachers in (10**5, 10**6):
+        stretch = disjoint_stability(features, teachers=teachers, radius=1.0).stretch
+        room = 2 * 2.0**-53 * (2 + teachers + 8) * teachers * 5.0
+        assert stretch - features.operator_norm == pytest.approx(room, rel=1e-6)
+
+
+@pytest.mark.parametrize(("fields", "cause"), [({"teachers": 0}, "teachers must"), ({"radius": 0.0}, "radius must")])
+def test_impossible_teachers_and_radii_are_refused(fields, cause):
+    with pytest.raises(ValueError, match=cause):
+        disjoint_stability(public(4, 2), **{"teachers": 2, "radius": 1.0} | fields)
+
+
+@pytest.mark.parametrize("excess", [-2e-12, -5e-13, 0.0, 2e-16, 5e-13, 1e-9, 1.0])
+def test_weights_near_the_sphere_end_inside_it_in_exact_arithmetic(excess):
+    rng = np.random.default_rng(0)
+    for d in (1, 2, 300):
+        weights = rng.standard_normal(d)
+        weights *= 0.7 * (1 + excess) / np.linalg.norm(weights)
+        clipped = within_radius(weights, 0.7)
+        square = sum(Fraction(value) ** 2 for value in clipped.tolist())
+        assert Fraction(0.7) ** 2 * (1 - Fraction(1, 10**11)) <= square <= Fraction(0.7) ** 2
+        if excess == -2e-12:
+            assert clipped is weights
+
+
+def test_the_defaults_are_documented(separable, monkeypatch):
+    """A hundred steps of the student, and ten of each teacher."""
+    features, asked = public(9, 3), []
+    monkeypatch.setattr(module, "ight", lambda part, **how: asked.append(("teacher", how)) or np.zeros(3))
+    monkeypatch.setattr(module, "fitted_student", lambda *_, **how: asked.append(("student", how)) or np.zeros(3))
+    problem = Problem(Squared(), L2(0.0), BoundedRows(separable[0], 1.0), separable[1])
+    release = solve(problem, planned(features), features)
+    teacher, student = {"n_nonzero": 1, "steps": 10}, {"n_nonzero": 1, "steps": 100}
+    assert asked == [("teacher", teacher), ("teacher", teacher), ("student", student)]
+    assert release.trace["teachers"] == 2
+    assert release.trace["noise_scale"] == 0.5
+    assert "clipped to norm 1" in release.guarantee.statement(verbose=True)
+    assert "the mean of the teachers' scores of public rows" in release.guarantee.released
 
 
 # ------------------------------------------------------------------------------------------ the noise and the result

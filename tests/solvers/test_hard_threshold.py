@@ -400,6 +400,67 @@ def test_the_largest_weights_are_kept_and_what_follows_them():
     assert weights.tolist() == [3.0, -5.0, 0.0, 4.0, 0.1]
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_two_rounds_follow_from_their_releases_by_hand(monkeypatch, size, alpha):
+    """The direction is the noisy gradient of chosen features and of the intercept, its size |g|^2 over the curvature.
+
+    Small answers to the question for the mean square are unreliable. They are replaced by twice the noise.
+    """
+    rng, n, b = np.random.default_rng(0), 20, 0.5
+    X, y = rng.uniform(-1, 1, (n, 4)), rng.integers(0, 2, n)
+    problem, script = Problem(Logistic(), L2(alpha), BoundedRows(X, 3.0, b), y), Script(monkeypatch, size=size)
+    release = peel(problem, AdaptivePlan(2.0), residual_clips=[1.0, 0.4], keep_iterates=True)
+    answers = [np.random.default_rng([0, place]) for place in range(6)]
+    weights, eta, floors = np.zeros(5), math.inf, []
+    for turn, clip in enumerate([1.0, 0.4]):
+        residuals = np.clip(1 / (1 + np.exp(-X @ weights[:4] - b * weights[4])) - y, -clip, clip)
+        scores = np.abs(X.T @ residuals + n * (alpha * weights[:4] - weights[:4] / eta))
+        assert script.asked[3 * turn][1] == pytest.approx(scores, rel=1e-9)
+        chosen = np.sort(answers[3 * turn].choice(4, 2, replace=False))
+        g = np.zeros(5)
+        g[[*chosen, 4]] = size * answers[3 * turn + 1].standard_normal(3) / n + alpha * weights[[*chosen, 4]]
+        reach = (min(np.abs(g[:4]).sum(), 3.0 * np.linalg.norm(g[:4])) + abs(b * g[4])) * (1 + ROUNDING)
+        squares = np.sum((X @ g[:4] + b * g[4]) ** 2)
+        assert script.asked[3 * turn + 2][1] == pytest.approx([squares], rel=1e-9)
+        noisy = abs(size * answers[3 * turn + 2].standard_normal(1)[0]) / n
+        floors.append(2 * reach**2 / (n * script.paid[3 * turn + 2]))
+        eta = g @ g / (0.25 * max(noisy, floors[-1]) + alpha * g @ g)
+        moved = np.zeros(5)
+        moved[[*chosen, 4]] = weights[[*chosen, 4]] - eta * g[[*chosen, 4]]
+        weights = moved
+        assert release.trace["iterates"][turn] == pytest.approx(weights, rel=1e-9)
+        assert (noisy < floors[-1]) == (size == 30.0)
+    assert release.trace["step_size"] == pytest.approx(eta, rel=1e-9)
+    assert release.trace["steps"] == 2
+
+
+def test_a_direction_of_zero_moves_nothing(monkeypatch):
+    Script(monkeypatch, size=0.0)
+    problem = Problem(Logistic(), L2(0.0), BoundedRows(np.ones((2, 3)), 2.0), np.array([0.0, 1.0]))
+    assert not peel(problem, AdaptivePlan(2.0), residual_clips=[1.0]).weights.any()
+
+
+@pytest.mark.parametrize(
+    ("shares", "cause"),
+    [((0.5, 0.4, 0.101), "at most 1"), ((0.5, 0.5, 0.0), "a share must"), ((0.5, -0.1, 0.5), "a share must")],
+)
+def test_shares_that_would_overdraw_a_round_or_buy_nothing_are_refused(tools, no_noise, shares, cause):
+    with pytest.raises(ValueError, match=cause):
+        peel(tools.silence(4, 3), AdaptivePlan(1.0), shares=shares)
+
+
+def test_shares_of_exactly_one_are_allowed(tools):
+    release = peel(tools.silence(4, 3), AdaptivePlan(1.0), shares=(0.5, 0.25, 0.25))
+    assert release.trace["steps"] == 2
+
+
+def test_iterates_are_kept_only_on_request(tools):
+    plan = GradientPlan(FullBatch(), 3, 0.5, 1.0, delta=DELTA)
+    trace = hard_threshold(tools.silence(4, 3), Run(plan, NoiseSource(0)), n_nonzero=2, step_size=0.1).trace
+    assert trace == {"steps": 3, "clip_norm": 0.5, "noise_std": plan.noise_std / 4}
+
+
 # ----------------------------------------------------------------------------------------------------------- utility
 
 

@@ -1,6 +1,7 @@
 """Steps whose iterates stay hidden, in floating point: their errors stay within what the plan charges."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -67,6 +68,70 @@ def test_all_errors_of_a_run_cost_no_more_than_the_plan_charges(tools, name, noi
     assert rounding.radius <= (diameter or math.inf) / 2
     if diameter is None:  # The charge is used, so that grids are as coarse and balls as large as it permits.
         assert charge >= plan.event.rounding_mu() / 8
+
+
+def by_hand(problem, plan, n):
+    """Return grids, room and need as section 16 of the proofs states them, from mus of shifts in every step.
+
+    One quarter of the charge pays for grids in proportion to the noise of the next step, one quarter for a least step
+    of the grid, and 49 % for all other errors, which are at most eta (fixed + slope r) + still r in a step.
+    """
+    sizes = np.broadcast_to(plan.descent.step_sizes, plan.steps)
+    stds = sizes * plan.noise_std / plan.divisor(n)
+    charge, c = plan.event.rounding_mu(), plan.descent.contraction
+    per_noise, per_length = last_iterate_mu(stds, stds, c), last_iterate_mu(np.ones(plan.steps), stds, c)
+    share = charge / 4 / math.sqrt(problem.start().size) / per_noise
+    least = charge / 4 / math.sqrt(problem.start().size) / per_length
+    grids = [max(min(share, 2.0**-20) * std, least) for std in (*stds[1:], stds[-1])]
+    fixed, slope, still = step_error(problem, plan.clip_norm, int(plan.divisor(n)))
+    of_sizes = last_iterate_mu(sizes, stds, c)
+    room = (0.49 * charge - fixed * of_sizes) / (slope * of_sizes + still * per_length)
+    needed = 32 * max(sizes) * min(plan.clip_norm, problem.lipschitz)
+    return share, [2.0 ** math.floor(math.log2(grid)) for grid in grids], room, needed
+
+
+@pytest.mark.parametrize("name", ["one size", "falling", "up and down", "a sharp fall"])
+@pytest.mark.parametrize("noise", [0.3, 1000.0])
+def test_the_charge_is_divided_between_two_grids_and_the_ball(tools, name, noise):
+    sampler, sizes, _ = SCHEDULES[name]
+    problem = tools.make_problem(np.ones((40, 6)), np.zeros(40, int), alpha=0.1)
+    plan = last(sampler, descent_of(problem, sizes), noise=noise, clip_norm=0.5, public_n=40)
+    found, (_, grids, room, _) = rounding_of([problem], plan, 40), by_hand(problem, plan, 40)
+    assert found.grids == tuple(grids[: len(found.grids)])
+    assert found.radius == pytest.approx(room, rel=1e-6)
+
+
+def test_the_errors_of_a_step_are_counted_by_hand(tools):
+    """Section 16: twice the errors of a gradient, 8 u of the step, constants of 64 u beta, and 97 u of the weights."""
+    problem = tools.make_problem(np.ones((40, 3)), np.zeros(40, int), alpha=0.5, intercept=1.0)
+    rows, lipschitz = problem.rows, problem.lipschitz
+    for clip_norm, bound in ((0.3, 0.3), (9.0, lipschitz)):
+        sums = rows.sum_error(8, bound, 1.0) / 8
+        at_zero = 1.01 * U * ((64 + 1 + 8) * lipschitz + 8 * 0.25 * rows.norm_bound)
+        per_norm = 1.01 * U * (0.25 * rows.norm_bound * (4 + 8) * rows.reach + 16 * 0.5)
+        fixed, slope, still = step_error(problem, clip_norm, 8)
+        assert fixed == pytest.approx(2.02 * (at_zero + sums + 8 * U * bound), rel=1e-12, abs=0)
+        assert slope == pytest.approx(2.02 * (per_norm + 32 * U * problem.smoothness), rel=1e-12, abs=0)
+        assert still == pytest.approx(2.02 * 48 * U, rel=1e-12, abs=0)
+
+
+def test_the_worst_of_several_problems_determines_the_ball(tools):
+    """Centred rows have larger errors. A batch may come from either problem, so that the charge must cover both."""
+    plain = tools.make_problem(np.ones((20, 3)), np.zeros(20, int), intercept=0.5)
+    centred = replace(plain, rows=plain.rows.centred(np.array([1.0, 0.0, 0.0]), 1.0))
+    plan = last(FixedOrder(40, 3, 4), descent_of(centred), clip_norm=0.5)
+    of_plain, of_centred = (rounding_of([problem], plan, 40).radius for problem in (plain, centred))
+    assert of_centred < 0.9 * of_plain
+    for problems in ([plain, centred], [centred, plain]):
+        assert rounding_of(problems, plan, 40).radius == pytest.approx(of_centred, rel=1e-9)
+
+
+def test_a_run_without_noise_has_no_charge_and_the_ball_of_the_descent(tools):
+    problem = tools.make_problem(np.eye(6), np.ones(6, int))
+    for diameter, radius in ((None, 2.0**100), (3.0, 1.5)):
+        plan = last(FixedOrder(6), descent_of(problem, (1.0, 0.5) * 3, diameter), noise=0.0)
+        rounding = rounding_of([problem], plan, 6)
+        assert (len(rounding.grids), rounding.radius) == (6, radius)
 
 
 def test_the_grid_and_the_ball_depend_on_public_numbers_only(tools):
@@ -237,6 +302,40 @@ def test_steps_that_vanish_beside_the_weights_are_refused(tools):
 def test_noise_that_would_need_too_fine_a_grid_is_refused(tools):
     problem = tools.make_problem(np.eye(6), np.ones(6, int))
     assert "rounded to" in refused(problem, last(FixedOrder(6), descent_of(problem), noise=1e12))
+
+
+def test_a_grid_is_refused_below_two_to_the_minus_forty_one_of_the_noise(tools):
+    problem = tools.make_problem(np.eye(6), np.ones(6, int))
+
+    def with_noise(noise):
+        return last(FixedOrder(6), descent_of(problem), noise=noise)
+
+    limit = (
+        1e3 * by_hand(problem, with_noise(1e3), 6)[0] / 2.0**-41
+    )  # The share is inversely proportional to the noise.
+    rounding_of([problem], with_noise(0.9 * limit), 6)
+    refused(problem, with_noise(1.1 * limit))
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 7.0])
+def test_the_ball_must_have_room_for_thirty_two_of_the_longest_steps(tools, clip_norm):
+    problem = tools.make_problem(np.eye(6), np.ones(6, int))
+
+    def with_last(size):
+        return last(FixedOrder(6), descent_of(problem, (1.0, 1.0, 1.0, 1.0, 1.0, size)), clip_norm=clip_norm)
+
+    def steps_of_room(size):
+        _, _, room, needed = by_hand(problem, with_last(size), 6)
+        return 32 * room / needed
+
+    low, high = 1e-13, 1e-9
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if steps_of_room(middle) < 32 else (low, middle)
+    enough, too_little = 1.02 * high, 0.98 * low
+    assert 31 < steps_of_room(too_little) < 32 < steps_of_room(enough) < 33
+    rounding_of([problem], with_last(enough), 6)
+    refused(problem, with_last(too_little))
 
 
 def test_a_ball_smaller_than_many_steps_needs_little_room(tools):

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.solvers.base.interface import Problem
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
+from privet.solvers.base.rounding import rounding_besides_sums
 
 # The package may hand out a function of the same name.
 module = importlib.import_module("privet.solvers.base.minimise")
@@ -180,6 +181,125 @@ def test_the_bound_on_rounding_covers_the_worst_sums(tools, n):
     worst = 2.0**-53 * ((at_once - 1) / 2 + levels) * problem.objective.residual_bound * problem.rows.reach
     assert module._rounding(problem, 0.0, 0.0, 0.0, n) >= worst
     assert least_tolerance(problem, n=n) >= worst
+
+
+class Sloped(L2):
+    """A ridge penalty whose minimum is not at zero."""
+
+    def gradient(self, weights):
+        return super().gradient(weights) + 0.25
+
+
+@pytest.mark.parametrize("n", [1, 100, 4096, 4097, 3 * 4096, 10**6])
+def test_the_roundings_of_sums_are_counted_by_hand(tools, n):
+    """Terms that are added at once, one level per doubling of the number of parts, 8 more, and 8 of the tilt."""
+    problem = tools.make_problem(np.ones((2, 3)), np.ones(2, int), objective=Huber(0.5), alpha=0.1, row_norm=3.0)
+    parts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128, 256) if count * 4096 >= n]
+    additions = min(n, 4096) + math.log2(parts[0]) + 8
+    in_sums = 1.01 * 2.0**-53 * (additions * 0.5 * problem.rows.reach + 8 * 6.0)
+    besides = rounding_besides_sums(problem, problem.lipschitz, 7.0, 0.2)
+    assert module._rounding(problem, 7.0, 6.0, 0.2, n) == pytest.approx(in_sums + besides, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(("tilt_norm", "ridge"), [(0.0, 0.0), (3.0, 0.0), (0.0, 2.0), (3.0, 2.0)])
+def test_the_least_tolerance_is_four_times_the_error_where_a_descent_may_go(tools, tilt_norm, ridge):
+    """Weights stay within twice the gradient at zero over the modulus, and each step rounds four times more."""
+    rows = tools.make_problem(np.ones((30, 3)), np.ones(30, int), intercept=1.0).rows
+    problem = Problem(Logistic(), Sloped(0.5), rows, np.ones(30))
+    first = problem.lipschitz + 0.25 * 2.0 + tilt_norm
+    farthest = 2.01 * first / (0.5 + ridge)
+    of_moving = 4 * 2.0**-53 * ((problem.smoothness + ridge) * farthest + first)
+    expected = 4 * (module._rounding(problem, farthest, tilt_norm, ridge) + of_moving)
+    assert least_tolerance(problem, tilt_norm=tilt_norm, ridge=ridge) == pytest.approx(expected, rel=1e-12, abs=0)
+    assert least_tolerance(problem, tilt_norm=tilt_norm, ridge=ridge, tilt_error=0.5) == pytest.approx(expected + 0.5)
+    if not (tilt_norm or ridge):
+        assert least_tolerance(problem) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("name", ["tilt_norm", "ridge"])
+def test_negative_sizes_of_added_terms_are_refused(tools, name):
+    problem = tools.silence(3, 2, alpha=0.1)
+    with pytest.raises(ValueError, match=f"{name} must not be negative"):
+        least_tolerance(problem, **{name: -0.01})
+    with pytest.raises(ValueError, match="tilt_error must not be negative"):
+        minimise(problem, tolerance=0.1, tilt_error=-0.01)
+
+
+def test_the_certificate_adds_all_that_may_be_missing_from_the_computed_norm(tools):
+    """The norm of a thousand computed numbers errs by up to 1008 roundoffs, besides the errors of the numbers."""
+    problem = tools.make_problem(np.ones((3, 1000)), np.ones(3, int), alpha=0.5)
+    weights, tilt = np.full(1000, 0.01), np.full(1000, 0.5)
+    norm = float(np.linalg.norm(module._Target(problem, tilt, 0.2).at(weights).gradient))
+    rounding = module._rounding(problem, float(np.linalg.norm(weights)), float(np.linalg.norm(tilt)), 0.2)
+    found = module._Target(problem, tilt, 0.2).at(weights).length
+    assert (found - norm - rounding) / norm == pytest.approx(1008 * 2.0**-53, abs=4 * 2.0**-53)
+    with_error = module._Target(problem, tilt, 0.2, 0.125).at(weights).length
+    assert with_error == pytest.approx(found + 0.125, rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=NAMES)
+def test_the_quick_value_and_gradient_are_those_of_the_tilted_objective(tools, objective):
+    X, y = table(50, 3)
+    problem = tools.make_problem(X, y, objective=objective, alpha=0.3, intercept=0.5)
+    rng = np.random.default_rng(0)
+    weights, tilt = rng.standard_normal((2, *problem.start().shape))
+    target = module._Target(problem, tilt, 0.7)
+    value, gradient = target.quickly(weights)
+    expected = problem.value(weights) + np.sum(tilt * weights) + 0.35 * np.sum(weights**2)
+    assert value == pytest.approx(expected, rel=1e-12)
+    assert gradient == pytest.approx(target.at(weights).gradient, rel=1e-9, abs=1e-12)
+    total = objective.gradient_sum(weights, problem.rows, y, math.inf)
+    assert gradient == pytest.approx(total / 50 + 1.0 * weights + tilt, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-8])
+def test_a_quasi_newton_descent_alone_reaches_usual_tolerances(tools, tolerance):
+    X, y = table(300, 100)
+    problem = tools.make_problem(X, y, alpha=0.01, row_norm=10.0)
+    target = module._Target(problem, problem.start(), 0.0)
+    found = module._quasi_newton(target, target.at(problem.start()), tolerance)
+    assert found.length <= tolerance
+    assert found.length >= tolerance / 1e3
+
+
+def spectral(target, tolerance, steps, shrink):
+    """Return the best point of a descent by the step sizes of Barzilai and Borwein, <s, s> / <s, y>."""
+    point = best = target.at(target.problem.start())
+    shortest, longest = 1 / target.smoothness, 1 / target.strong_convexity
+    size, n_shrunk = shortest, 0
+    for _ in range(steps):
+        moved = target.at(point.weights - size * point.gradient)
+        if size > shortest and moved.length > 10 * best.length:
+            size, point, n_shrunk = max(size / shrink, shortest), best, n_shrunk + 1
+            continue
+        s, y = moved.weights - point.weights, moved.gradient - point.gradient
+        size = min(max(s @ s / (s @ y), shortest), longest) if s @ y > 0 else shortest
+        point = moved
+        best = point if point.length < best.length else best
+        if best.length <= tolerance:
+            break
+    return best, n_shrunk
+
+
+@pytest.mark.parametrize(("objective", "alpha"), [(Logistic(), 0.01), (Huber(0.5), 0.3), (SmoothedHinge(0.01), 1e-3)])
+def test_a_spectral_descent_has_the_step_sizes_of_barzilai_and_borwein(tools, separable, objective, alpha):
+    X, y = separable
+    target = module._Target(tools.make_problem(X, y, objective=objective, alpha=alpha), np.full(3, 0.1), 0.001)
+    start = target.at(target.problem.start())
+    for tolerance in (1e-2, 1e-4, 1e-12):
+        expected, n_shrunk = spectral(target, tolerance, 100, 8)
+        assert np.array_equal(module._spectral_descent(target, start, tolerance).weights, expected.weights)
+    if isinstance(objective, SmoothedHinge):
+        assert n_shrunk > 0  # The hinge bends so suddenly that some steps are too long.
+
+
+def test_parts_of_a_sum_are_added_in_pairs_of_neighbours():
+    for n in range(1, 9):
+        parts = [np.array([2.0**k]) for k in range(n)]
+        pairs = list(module._added_in_pairs(parts))
+        assert [float(pair[0]) for pair in pairs] == [
+            sum(2.0**k for k in range(i, min(i + 2, n))) for i in range(0, n, 2)
+        ]
 
 
 def test_a_diverging_spectral_descent_is_abandoned(tools, separable):

@@ -7,6 +7,7 @@ from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.objectives.summation import ROUNDING
+from privet.privacy import Adjacency
 from privet.solvers import Problem
 
 
@@ -114,3 +115,13 @@ def test_targets_for_which_the_constants_do_not_hold_are_refused(objective, targ
 def test_rows_that_are_not_numbers_are_refused(value, form):
     with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="NaN or infinity"):
         BoundedRows(form(np.array([[1.0, 2.0], [value, 0.0]])), 1.0)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_batch_is_read_row_by_row_if_records_may_be_added_or_removed(tools, adjacency, monkeypatch):
+    asked, take = [], BoundedRows.take
+    monkeypatch.setattr(BoundedRows, "take", lambda rows, batch, **how: asked.append(how) or take(rows, batch, **how))
+    problem = tools.make_problem(np.eye(3), [0, 1, 1])
+    rows, targets = problem.batch(np.array([2, 0]), adjacency)
+    assert asked == [{"alone": adjacency is Adjacency.ADD_OR_REMOVE}]
+    assert (rows.n, targets.tolist()) == (2, [1, 0])

@@ -333,6 +333,107 @@ def test_a_shuffled_run_visits_the_rows_in_the_drawn_order(tools, separable, ord
     assert np.array_equal(weights, solve(shuffled, given, source=tools.Silent(0)).weights)
 
 
+# ---------------------------------------------------------------------------------------------------- public records
+
+
+def halves(tools, objective=None, n=7, m=5):
+    """Return a table, and its private and public records as two problems."""
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((n + m, 3)), rng.integers(0, 2, n + m)
+    parts = slice(None), slice(None, n), slice(n, None)
+    return [tools.make_problem(X[part], y[part], objective=objective, alpha=0.1, intercept=0.5) for part in parts]
+
+
+@pytest.mark.parametrize("order", [FixedOrder(7, 2, 3, public=5), FixedOrder(7, 2, 3, public=5, shuffled=True)])
+@pytest.mark.parametrize("clip_norm", [0.3, 10.0])
+def test_a_public_batch_is_divided_by_its_own_size(tools, order, clip_norm):
+    """The last private batch has one record and is divided by three. The last public one has two."""
+    whole, private, public = halves(tools)
+    plan = last(order, descent_of(whole), noise=0.2, clip_norm=clip_norm)
+    start, source, weights = np.full(4, 0.1), NoiseSource(8), np.full(4, 0.1)
+    grid = rounding_of([whole], plan, 12).grids[0]
+    eta = plan.descent.step_size
+    for batch in list(order.batches(12, plan.steps, source)):
+        rows, targets = whole.rows.take(batch), whole.targets[batch]
+        is_public = isinstance(batch, slice) and batch.start >= 7
+        divisor = len(targets) if is_public else 3
+        total = whole.objective.gradient_sum(weights, rows, targets, clip_norm)
+        weights = weights - eta * (total / divisor + 0.1 * weights)
+        weights = source.add_gaussian(weights, eta / 3 * 0.2 * clip_norm, grid)
+    together = solve(whole, plan, 8, start=start)
+    apart = solve(private, plan, 8, start=start, public=public)
+    assert together.weights == pytest.approx(weights, abs=1e-9)
+    assert apart.weights == pytest.approx(weights, abs=1e-9)
+    assert apart.trace["step_size"] == eta
+    assert apart.trace["clip_norm"] == clip_norm
+
+
+@pytest.mark.parametrize("objective", [Logistic(), Multinomial(3)], ids=["logistic", "multinomial"])
+def test_the_start_is_the_regularised_minimiser_over_public_records(tools, objective):
+    _, private, public = halves(tools, objective, m=25)
+    ridge = 0.1 * public.smoothness / math.sqrt(25)
+    first = projected_sgd_module._first(private, public, None)
+    total = objective.gradient_sum(first, public.rows, public.targets, math.inf)
+    assert np.linalg.norm(total / 25 + (0.1 + ridge) * first) < 1e-4
+    assert np.linalg.norm(first) > 0.05
+    assert first.shape == private.start().shape
+    plan = last(FixedOrder(7, public=25), descent_of(private), noise=1e-3, clip_norm=private.lipschitz)
+    with_start = solve(private, plan, public=public, start=first)
+    assert solve(private, plan, public=public).weights == pytest.approx(with_start.weights, abs=1e-9)
+    assert not projected_sgd_module._first(private, None, None).any()
+
+
+@pytest.mark.parametrize("sampler", [FixedOrder(6, public=6), FixedOrder(5, public=7), RandomStop(12), FullBatch()])
+def test_public_records_that_the_plan_does_not_visit_are_refused(tools, sampler):
+    _, private, public = halves(tools)
+    plan = last(sampler, descent_of(private), clip_norm=10.0, steps=None if sampler.implied_steps else 3)
+    with pytest.raises(ValueError, match=r"7 private and 5 public records: the plan's sampler must be"):
+        solve(private, plan, public=public)
+
+
+def test_public_records_must_satisfy_the_constants_of_the_plan(tools):
+    _, private, public = halves(tools)
+    long = replace(public, rows=BoundedRows(np.ones((5, 3)), 9.0, 0.5))
+    with pytest.raises(ValueError, match="Make the plan with descent_of"):
+        solve(private, last(FixedOrder(7, public=5), descent_of(private)), public=long)
+
+
+@pytest.mark.parametrize("start", [np.zeros(4), np.zeros((3, 1)), [0.0, math.nan, 1.0], [0.0, math.inf, 1.0]])
+def test_an_impossible_start_is_refused(tools, start):
+    source, plan = Counting(), last(FixedOrder(9), Descent(0.5, 0.25))
+    with pytest.raises(ValueError, match=r"start must contain finite numbers in shape \(3,\)"):
+        solve(tools.silence(9, 3), plan, source=source, start=start)
+    assert not source.stds
+
+
+def test_a_given_start_is_an_assumption(tools):
+    plan = last(FixedOrder(9, shuffled=True), Descent(0.5, 0.25))
+    words = "the starting point does not depend on the private records"
+    for start, is_assumed in ((None, False), ([1, 2, 3], True)):
+        release = solve(tools.silence(9, 3), plan, source=NoiseSource(), start=start)
+        assert release.guarantee.is_conditional == is_assumed
+        assert (words in release.guarantee.statement(verbose=True)) == is_assumed
+
+
+@pytest.mark.parametrize("sampler", [RandomStop(12), RandomSkip(12), SecretOrder(12)], ids=repr)
+def test_progress_would_reveal_a_secret_and_is_not_reported(tools, sampler):
+    def never(done, planned):
+        raise AssertionError("progress was reported")
+
+    solve(tools.silence(12, 3), last(sampler, Descent(0.5, 0.25)), progress=never)
+
+
+def test_constants_may_differ_by_their_rounding_and_no_more(tools):
+    problem = tools.silence(9, 2, alpha=0.1)
+    smooth, convex = problem.smoothness, problem.strong_convexity
+    for share, is_refused in ((2.0**-51, False), (2.0**-49, True)):
+        for descent in (Descent(0.5, smooth * (1 - share), convex), Descent(0.5, smooth, convex * (1 + share))):
+            if is_refused:
+                refused(problem, last(FixedOrder(9), descent), "Make the plan with descent_of")
+            else:
+                check_last_iterate(problem, last(FixedOrder(9), descent))
+
+
 # ------------------------------------------------------------------------------------------- the returned values
 
 

@@ -190,6 +190,34 @@ def test_records_are_not_written_out_where_they_would_fill_the_memory(tools, mon
     assert solve(problem, plan, 1).weights == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_record_has_the_same_score_in_every_batch_where_others_may_be_added(tools, adjacency, monkeypatch):
+    """Records are read one by one then, and none is cached, because products of other sizes round differently."""
+    asked, take = set(), BoundedRows.take
+
+    def watched(rows, batch, *, alone=False):
+        asked.add((len(rows.norms()[batch]) > 1, alone))
+        return take(rows, batch, alone=alone)
+
+    monkeypatch.setattr(BoundedRows, "take", watched)
+    sampler = Poisson(0.01) if adjacency is Adjacency.ADD_OR_REMOVE else OneUniform(200)
+    plan = GradientPlan(sampler, 60, 1.0, 1.0, adjacency, public_n=200)
+    solve(tools.silence(200, 3), plan, 1)
+    is_alone = adjacency is Adjacency.ADD_OR_REMOVE
+    assert {alone for _, alone in asked} == {is_alone}
+    assert {True, False} == {several for several, _ in asked} if is_alone else asked == {(True, False)}
+
+
+def test_single_records_are_cached_unless_they_are_read_alone():
+    rows, one, two = BoundedRows(np.eye(70), 1.0), np.array([66]), np.array([66, 67])
+    records, alone = _Records(rows), _Records(rows, alone=True)
+    assert records.take(one) is records.take(one)
+    assert records.take(np.array([69])).scores(np.arange(70.0)) == pytest.approx([69.0])
+    assert alone.take(one) is not alone.take(one)
+    weights = np.random.default_rng(0).standard_normal(70)
+    assert alone.take(one).scores(weights)[0] == alone.take(two).scores(weights)[0]
+
+
 def valley(n):
     """Return a problem with a non-convex penalty."""
     rng = np.random.default_rng(0)

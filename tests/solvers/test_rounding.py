@@ -297,4 +297,65 @@ def test_the_roundings_of_a_gradient_are_counted_by_hand():
         in_residuals = (64 + n_scores + 8) * problem.lipschitz
         in_margins = 8 * objective.curvature_bound * problem.rows.norm_bound
         found = rounding_besides_sums(problem, problem.lipschitz, 0.0)
-        assert found == pytest.approx(1.01 * 2.0**-53 * (in_residuals + in_margins))
+        assert found == pytest.approx(1.01 * 2.0**-53 * (in_residuals + in_margins), rel=1e-9, abs=0)
+
+
+class Sloped(L2):
+    """A ridge penalty whose minimum is not at zero."""
+
+    def gradient(self, weights):
+        return super().gradient(weights) + 0.25
+
+
+U = 2.0**-53
+
+
+@pytest.mark.parametrize(("lipschitz", "largest"), [(0.3, 2.0), (2.0, 2.0), (5.0, 5.0)])
+def test_the_roundings_at_other_weights_are_counted_by_hand(lipschitz, largest):
+    """Rows of 3 + 1 entries and norm 2, weights of norm 7, and penalties 0.5 + 0.25, which have a slope at zero."""
+    rows = BoundedRows(np.ones((4, 3)), math.sqrt(3.0), 1.0)
+    problem = Problem(Logistic(), Sloped(0.5), rows, np.zeros(4))
+    in_residuals = (64 + 1 + 8) * largest
+    in_scores = 0.25 * 2.0 * ((4 + 8) * 2.0 * 7.0 + 8)
+    in_penalties = 16 * 0.75 * 7.0 + 8 * 0.25 * 2.0
+    by_hand = 1.01 * U * (in_residuals + in_scores + in_penalties)
+    assert rounding_besides_sums(problem, lipschitz, 7.0, 0.25) == pytest.approx(by_hand, rel=2e-4, abs=0)
+    without_ridge = by_hand - 1.01 * U * 16 * 0.25 * 7.0
+    assert rounding_besides_sums(problem, lipschitz, 7.0) == pytest.approx(without_ridge, rel=2e-4, abs=0)
+
+
+def test_an_unbounded_loss_is_rounded_relative_to_its_clip_and_every_class_has_a_score():
+    rows = BoundedRows(np.ones((4, 1)), 1.0)
+    squared, classes = (Problem(loss, L2(0.0), rows, np.zeros(4, int)) for loss in (Squared(), Multinomial(5)))
+    assert rounding_besides_sums(squared, 0.3, 0.0) == pytest.approx(
+        1.01 * U * ((64 + 1 + 8) * 0.3 + 8), rel=2e-4, abs=0
+    )
+    expected = 1.01 * U * ((64 + 5 + 8) * math.sqrt(2) + 8 * 0.5)
+    assert rounding_besides_sums(classes, 0.3, 0.0) == pytest.approx(expected, rel=2e-4, abs=0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("strength", [0.5, 0.0])
+def test_the_rounding_of_a_descent_is_counted_by_hand(steps, strength):
+    """No step is longer than eta (L + slope at zero), and the weights are at most the sum of shrinking steps away."""
+    problem = Problem(Logistic(), Sloped(strength), BoundedRows(np.ones((4, 3)), 1.0, 1.0), np.zeros(4))
+    eta, slope = 0.8, 0.25 * 2.0
+    contraction = max(1 - eta * strength, abs(1 - eta * (0.5 + strength)))
+    longest = eta * (math.sqrt(2) + slope)
+    farthest = 1.01 * longest * sum(contraction**k for k in range(steps))
+    of_gradient = rounding_besides_sums(problem, problem.lipschitz, farthest)
+    expected = eta * of_gradient + 4 * U * (farthest + longest)
+    assert descent_stability(problem, eta, steps).rounding == pytest.approx(expected, rel=2e-4, abs=0)
+
+
+def test_a_descent_is_refused_as_soon_as_its_rounding_exceeds_a_hundredth_of_a_step():
+    """Without strong convexity the weights may reach 1.01 times the number of steps, which multiplies the rounding."""
+    problem = Problem(Logistic(), L2(0.0), BoundedRows(np.zeros((3, 2)), 1.0), np.zeros(3))
+
+    def rounding(steps):
+        return rounding_besides_sums(problem, problem.lipschitz, 1.01 * steps) + 4 * U * 1.01 * steps
+
+    steps = 0.01 / (rounding(1e12) / 1e12)
+    assert descent_stability(problem, 1.0, int(0.99 * steps)).rounding == pytest.approx(0.0099, rel=1e-3)
+    with pytest.raises(ValueError, match="cannot be bounded"):
+        descent_stability(problem, 1.0, int(1.01 * steps))

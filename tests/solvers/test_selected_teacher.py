@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, SaturatingPenalty, SmoothedHinge, Squared
+from privet.objectives.summation import ROUNDING
 from privet.plans import AdaptivePlan
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import Problem, PublicFeatures, Run, selected_teacher
@@ -141,6 +142,35 @@ def test_the_penalty_grows_with_the_noise_up_to_the_curvature_of_public_rows(too
     assert alphas == sorted(alphas)
     assert alphas[2] == pytest.approx(2 * alphas[1])
     assert alphas[-1] == pytest.approx(0.25 / 3, rel=0.2)  # the curvature of the logistic loss times the mean square
+
+
+def test_the_bound_of_a_choice_has_room_for_rounding(tools):
+    source = Watched([1, 2])
+    problem = tools.make_problem(np.full((6, 4), 0.2), [0, 1] * 3, objective=Huber(0.5), alpha=0.1)
+    solve(problem, public(30, 4), source, entry_bound=0.2)
+    assert source.seen[0][2] == pytest.approx(4 * 0.5 * 0.2 * (1 + ROUNDING), rel=1e-9)
+
+
+def test_the_penalty_is_computed_by_hand(tools):
+    """A record moves the student's scores by |X| sqrt(d/m) 2L/(n alpha), which shall be the wanted noise times mu."""
+    problem, features = tools.silence(3000, 4, alpha=1e-3), public(500, 4)
+    release = solve(problem, features, score_noise=0.02, mu=0.8, selection_share=0.36, entry_bound=0.4)
+    chosen = PublicFeatures(features.X[:, release.trace["chosen"]])
+    lipschitz = 0.4 * math.sqrt(2) * (1 + ROUNDING)
+    moved = chosen.operator_norm * math.sqrt(2 / 500) * 2 * lipschitz / 3000
+    assert release.trace["alpha"] == pytest.approx(moved / (0.02 * 0.8 * 0.8), rel=1e-5)
+
+
+def test_the_defaults_are_half_of_the_price_and_a_hundred_steps(tools, separable, monkeypatch):
+    problem, features = tools.make_problem(*separable, alpha=0.1), public(20, 3)
+    asked, sources = [], [Watched([0, 1]), Watched([0, 1])]
+    monkeypatch.setattr(module, "fitted_student", lambda *_, **how: asked.append(how) or np.ones(2))
+    release = solve(problem, features, sources[0])
+    solve(problem, features, sources[1], selection_share=0.5)
+    assert [seen[1] for seen in sources[0].seen] == [seen[1] for seen in sources[1].seen]
+    assert asked[0] == {"n_nonzero": 2, "steps": 100}
+    assert "residuals by 1" in release.guarantee.statement(verbose=True)
+    assert "the features chosen, the teacher's scores of public rows with noise" in release.guarantee.released
 
 
 def test_the_student_sees_noisy_scores_and_public_rows_only(tools, separable, monkeypatch):

@@ -104,6 +104,40 @@ def test_no_step_moves_more_than_twice_as_far_as_the_last():
     assert sizes(AlignedStep(1.0), [*grown, [1e-2, 0]])[-1] == pytest.approx(2 * 1.5**9 / 10)
 
 
+def test_gradients_agree_if_their_product_exceeds_three_tenths_of_the_square():
+    assert sizes(AlignedStep(1.0), [[1, 0], [0.29, 1]]) == [1, 1]
+    assert sizes(AlignedStep(1.0), [[1, 0], [0.31, 1]]) == [1, 1.5]
+    assert sizes(AlignedStep(1.0, agreement=0.5), [[2, 0], [0.99, 1]]) == [1, 1]
+    assert sizes(AlignedStep(1.0, agreement=0.5), [[2, 0], [1.01, 1]]) == [1, 1.5]
+
+
+@pytest.mark.parametrize(("noise_std", "size"), [(1.19, 0.5), (1.21, 1.0)])
+def test_gradients_oppose_beyond_two_standard_deviations_of_their_product(noise_std, size):
+    """The product -12 of 3 and -4 has the standard deviation 5 noise_std. Where it is hidden, the step stays."""
+    assert sizes(AlignedStep(1.0), [[3.0], [-4.0]], noise_std) == [1, size]
+
+
+@pytest.mark.parametrize(("dimension", "hidden", "grown"), [(1, 0.96, 0.97), (9, 0.72, 0.73)])
+def test_the_noise_of_the_previous_gradient_does_not_count_as_signal(dimension, hidden, grown):
+    """10 b must exceed 0.3 (100 - dimension) - 2 sqrt(100 + b^2) for gradients 10 and b with noise 1."""
+    rest = [0.0] * (dimension - 1)
+    assert sizes(AlignedStep(1.0), [[10.0, *rest], [hidden, *rest]], 1.0) == [1, 1]
+    assert sizes(AlignedStep(1.0), [[10.0, *rest], [grown, *rest]], 1.0) == [1, 1.5]
+
+
+@pytest.mark.parametrize(("dimension", "noise_std", "expected"), [(1, 0.1, 0.1), (1, 5.0, 0.8), (4, 4.0, 1.28)])
+def test_a_move_is_limited_by_the_previous_one_or_by_what_noise_alone_could_move(dimension, noise_std, expected):
+    """Steps 0.1 and then 0.4, but 0.2 without much noise. A gradient of 10 may move twice as far as before."""
+    rest = [0.0] * (dimension - 1)
+    second = 0.2 if noise_std < 1 else 0.4
+    found = sizes(AlignedStep(0.1, growth=4.0), [[1.0, *rest], [1.0, *rest], [10.0, *rest]], noise_std)
+    assert found == pytest.approx([0.1, second, expected])
+
+
+def test_extreme_settings_of_an_aligned_step_are_allowed():
+    assert sizes(AlignedStep(1.0, 0.5, growth=1.0, cut=1.0), [[1], [1], [-1]]) == [0.5, 0.5, 0.5]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40),
