@@ -9,8 +9,12 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from privet.deep.clipping import batch_gradients, layers_of  # noqa: E402
-from privet.deep.clipping.gradients import Direct, RowSum  # noqa: E402
+from privet.deep.clipping import convolution as convolution_module  # noqa: E402
+from privet.deep.clipping import gradients as gradients_module  # noqa: E402
+from privet.deep.clipping import outer_products as outer_products_module  # noqa: E402
+from privet.deep.clipping.gradients import Direct, OuterSum, RowSum, together  # noqa: E402
 from privet.deep.clipping.rules import has_rule  # noqa: E402
+from privet.deep.clipping.summing import Summation  # noqa: E402
 
 
 def squares(outputs, targets):
@@ -296,6 +300,82 @@ def test_differences_of_gradients_at_two_points_match_vmap(moved):
             expected = torch.einsum("b,b...->...", weights, written[name])
             error = difference.clipped_sum(clip)[parameter].double() - expected
             assert float(error.norm()) <= 2e-3 * float(norms.sum()), name
+
+
+def random(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def patches(channels, outputs, size, groups=1, **options):
+    layer = nn.Conv2d(channels, outputs, 3, groups=groups, bias=False, **options)
+    inputs = random(9, channels, size, size)
+    return convolution_module.PatchSum(layer, inputs, random(*layer(inputs).shape))
+
+
+PARTS = {
+    "direct": lambda: Direct(random(9, 4, 3)),
+    "one place, wide": lambda: OuterSum(random(9, 1, 1, 5), random(9, 1, 1, 3), (3, 5)),
+    "one place, tall": lambda: OuterSum(random(9, 1, 1, 3), random(9, 1, 1, 5), (5, 3)),
+    "one place, groups": lambda: OuterSum(random(9, 2, 1, 3), random(9, 2, 1, 4), (8, 3)),
+    "very few places": lambda: OuterSum(random(9, 1, 2, 12), random(9, 1, 2, 13), (13, 12)),
+    "few places, groups": lambda: OuterSum(random(9, 2, 4, 10), random(9, 2, 4, 11), (22, 10)),
+    "many places": lambda: OuterSum(random(9, 1, 7, 3), random(9, 1, 7, 4), (4, 3)),
+    "rows": lambda: RowSum(torch.arange(36).reshape(9, 4) ** 2 % 5, random(9, 4, 3), (5, 3)),
+    "large images": lambda: patches(2, 3, 9),
+    "small images": lambda: patches(8, 9, 4),
+    "small images, groups": lambda: patches(16, 18, 4, groups=2),
+    "tiny images": lambda: patches(8, 9, 3),
+    "strides": lambda: patches(3, 4, 9, stride=2, dilation=2),
+}
+SUMMATIONS = {
+    "plain": Summation(9, 9, 1, False, 2.0**-24),
+    "groups": Summation(9, 2, 2, False, 2.0**-24),
+    "double": Summation(9, 2, 2, True, 2.0**-24),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("chunk", [1, 40, 300, 1 << 18])
+def test_norms_and_weighted_sums_are_those_of_written_out_gradients(name, chunk, monkeypatch):
+    """This holds for every way of adding up, and for every number of examples that are processed at a time."""
+    for module, constant in (
+        (gradients_module, "CHUNK"),
+        (outer_products_module, "CHUNK"),
+        (convolution_module, "_CHUNK"),
+    ):
+        monkeypatch.setattr(module, constant, chunk)
+    written = PARTS[name]().written_out().double()
+    weights = torch.linspace(0.1, 1.0, 9, dtype=torch.float64)
+    expected = torch.einsum("b,b...->...", weights, written)
+    torch.testing.assert_close(PARTS[name]().squared_norms(), written.flatten(1).square().sum(1), rtol=1e-4, atol=0)
+    for summation in SUMMATIONS.values():
+        part = PARTS[name]()
+        assert part.like().shape == expected.shape
+        found = part.weighted_sum(weights, summation)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+        assert found.dtype is (torch.float32 if summation.is_plain else torch.float64)
+        slot = torch.full((expected.numel(),), 2.0, dtype=torch.float64)
+        part.add_weighted_sum(weights, slot, summation)
+        torch.testing.assert_close(slot, 2.0 + expected.flatten(), rtol=1e-5, atol=1e-5)
+    chosen = weights > 0.45
+    torch.testing.assert_close(PARTS[name]().only(chosen).written_out().double(), written[chosen])
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_differences_and_sums_of_gradients_are_those_of_written_out_ones(name):
+    one, other = PARTS[name](), PARTS[name]().only(torch.arange(9).flip(0) >= 0)
+    factor = "values" if isinstance(other, Direct) else "grads" if hasattr(other, "grads") else "right"
+    object.__setattr__(other, factor, getattr(other, factor).flip(0) + 0.5)
+    exact = one.written_out().double() - other.written_out().double()
+    difference = one.minus(other)
+    torch.testing.assert_close(difference.written_out().double(), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(difference.squared_norms(), exact.flatten(1).square().sum(1), rtol=1e-4, atol=0)
+    total = together([one, other])
+    exact = one.written_out().double() + other.written_out().double()
+    torch.testing.assert_close(total.written_out().double(), exact, rtol=1e-5, atol=1e-5)
+    mixed = together([one, Direct(other.written_out())])
+    torch.testing.assert_close(mixed.written_out().double(), exact, rtol=1e-5, atol=1e-5)
+    assert together([one]) is one
 
 
 def test_gradients_that_use_other_rows_are_subtracted_row_by_row():

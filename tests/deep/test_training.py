@@ -12,10 +12,12 @@ from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
+from privet.deep import training as training_module  # noqa: E402
 from privet.deep.fingerprint import batch_checksum  # noqa: E402
+from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
-from privet.plans import PlanError  # noqa: E402
-from privet.privacy import Adjacency, Budget  # noqa: E402
+from privet.plans import GradientPlan, PlanError, Poisson  # noqa: E402
+from privet.privacy import Adjacency, Budget, NoiseSource  # noqa: E402
 from privet.privacy.budget import default_delta  # noqa: E402
 
 
@@ -307,6 +309,97 @@ def test_deprecated_argument_names_still_work():
     assert old.plan == prepared(recursion=settings).plan
     with pytest.raises(TypeError, match="both"):
         prepared(momentum=settings, recursion=settings)
+
+
+def directly(plan=None, dataset=None, **options):
+    """Return a training that is made from a plan, without make_private."""
+    plan = plan or GradientPlan(Poisson(0.1), 10, 1.0, 1.0, public_n=200, delta=1e-5)
+    model = nn.Linear(5, 2)
+    settings = {"plan": plan, "loss": nn.CrossEntropyLoss(), "random_state": 0} | options
+    return PrivateTraining(model, torch.optim.SGD(model.parameters(), lr=0.5), dataset or problem(), **settings)
+
+
+def test_a_plan_without_delta_is_refused():
+    with pytest.raises(ValueError, match="The plan has no delta"):
+        directly(GradientPlan(Poisson(0.1), 10, 1.0, 1.0, public_n=200))
+
+
+@pytest.mark.parametrize(
+    ("options", "is_said"), [({}, False), ({"n_is_public": False}, False), ({"n_is_public": True}, True)]
+)
+def test_the_guarantee_says_that_the_number_of_examples_is_public_only_if_it_is(options, is_said):
+    statement = directly(**options).guarantee.statement(verbose=True)
+    assert ("the number of examples, from which the sampling rate is computed" in statement) is is_said
+
+
+def test_a_step_in_a_forked_process_is_refused_and_would_not_be_counted():
+    private = directly()
+    batch = next(private.batches())
+    private._process += 1  # as if this process were a copy
+    with pytest.raises(PlanError, match="forked process"):
+        private.step(*batch)
+    assert (private.steps_spent, private.steps_done) == (0, 0)
+
+
+def test_the_number_of_targets_must_be_that_of_the_drawn_batch():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(5, 2)
+
+        def forward(self, one, other):
+            return self.layer(one + other)
+
+    X, y = problem().tensors
+    private = prepared(TensorDataset(X, X, y), Both())
+    one, other, targets = next(private.batches())
+    with pytest.raises(PlanError, match="step\\(\\) received"):
+        private.step(one, other, targets[1:])
+    assert (private.steps_spent, private.steps_done) == (1, 0)
+
+
+def test_the_last_loss_is_the_mean_of_the_last_batch_with_examples():
+    private = prepared(problem(40), batch_size=1, epochs=1)
+    assert math.isnan(private._last_loss)
+    shown = []
+    for batch in private.batches():
+        losses = private.step(*batch)
+        if len(losses):
+            shown.append(float(losses.mean()))
+        if shown:
+            assert private._last_loss == shown[-1]
+    assert 0 < len(shown) < private.plan.steps
+
+
+def test_a_check_replays_four_steps_of_sixteen_examples_unless_told_otherwise(monkeypatch):
+    asked = []
+    monkeypatch.setattr(training_module, "check", lambda private, **how: asked.append(how) or [])
+    private = directly()
+    assert private.check() == []
+    private.check(steps=2, examples=5, prepare=tuple)
+    assert asked == [
+        {"steps": 4, "examples": 16, "prepare": None},
+        {"steps": 2, "examples": 5, "prepare": tuple},
+    ]
+
+
+def test_noise_comes_from_a_stream_of_its_own():
+    """The same seed in another process, or for another purpose, must not repeat draws."""
+    drawn = directly()._source.below(10**12)
+    assert drawn == NoiseSource(0, purpose="make_private in process 0").below(10**12)
+    others = [
+        NoiseSource(0),
+        NoiseSource(0, purpose="make_private"),
+        NoiseSource(0, purpose="make_private in process 1"),
+    ]
+    assert drawn not in [other.below(10**12) for other in others]
+
+
+@pytest.mark.parametrize(("steps", "ahead"), [(1, 1), (1000, 1), (1001, 2), (2500, 3)])
+def test_a_thousandth_of_the_steps_is_counted_ahead(steps, ahead):
+    """A crash loses at most this many steps, and the journal is written a thousand times."""
+    plan = GradientPlan(Poisson(0.1), steps, 1.0, 1.0, public_n=200, delta=1e-5)
+    assert directly(plan)._files._ahead == ahead
 
 
 class Scaled(nn.Module):

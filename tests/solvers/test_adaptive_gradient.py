@@ -423,6 +423,7 @@ def test_a_huge_regulariser_leaves_room_for_the_rounding_of_its_sum(tools, monke
         solve(tools.make_problem(np.ones((3, 1)), [0, 1, 1], alpha=1e15), AdaptivePlan(1.0), max_step=1.0)
     sums, bound, _ = script.losses[0]
     assert bound > 0.5 + np.spacing(np.abs(sums).max()) / 2
+    assert bound == pytest.approx((1 + ROUNDING) ** 2 / 2 + 2.0**-52 * 3 * 1e15 / 2)
 
 
 @pytest.mark.parametrize("n_classes", [None, 3])
@@ -507,7 +508,17 @@ def test_progress_is_reported_in_percent_of_the_budget(tools):
     assert calls[-1] == (100, 100)
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
     assert {planned for _, planned in calls} == {100}
-    assert calls[0][0] >= 10
+    assert calls[0][0] == 11  # One of nine gradients and one of nine choices are paid for.
+
+
+def test_the_documented_defaults_are_used(tools, separable):
+    problem, plan = tools.make_problem(*separable, alpha=0.1), AdaptivePlan(3.0)
+    plain = solve(problem, plan)
+    named = solve(problem, plan, expected_steps=60, growth=0.1, candidates=20, period=10)
+    assert plain.trace == named.trace
+    assert plain.trace["steps"] > 11
+    assert plain.trace["rounds"] > plain.trace["steps"]
+    assert "iterates" not in plain.trace
 
 
 # -------------------------------------------------------------------------------------------------- bad input

@@ -135,6 +135,29 @@ def test_pure_noise_on_the_scores(tools):
     assert runs[0].guarantee.epsilon <= 0.5
 
 
+def test_the_room_for_rounding_is_counted_by_hand():
+    """2 u (d + 8) n |X|_F for three columns and the constant one."""
+    problem = Problem(Logistic(), L2(0.1), BoundedRows(np.zeros((5000, 3)), 1.0, 0.5), np.zeros(5000))
+    features = PublicFeatures(np.diag([3.0, 0.0, 4.0]), 0.5)
+    room = transfer_stability(problem, features).stretch - features.operator_norm
+    frobenius = math.sqrt(9 + 16 + 3 * 0.25)
+    assert room == pytest.approx(2 * 2.0**-53 * (4 + 8) * 5000 * frobenius, rel=1e-3, abs=0)
+
+
+def test_the_mean_square_of_public_rows_includes_the_constant_column():
+    assert PublicFeatures(np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5).mean_square == pytest.approx((5.25 + 25.25) / 6)
+    assert PublicFeatures(np.array([[1.0, 2.0], [3.0, 4.0]])).mean_square == pytest.approx(30 / 4)
+
+
+def test_a_student_makes_a_hundred_steps_by_default(tools, separable, monkeypatch):
+    features, asked = public(9, 3), []
+    monkeypatch.setattr(module, "ight", lambda problem, **how: asked.append(how) or np.zeros(3))
+    problem = tools.make_problem(*separable, alpha=0.1)
+    release = solve(problem, planned(problem, features), features)
+    student_of(release, features, n_nonzero=1)
+    assert asked == [{"n_nonzero": 2, "steps": 100}, {"n_nonzero": 1, "steps": 100}]
+
+
 def test_with_the_unit_matrix_it_is_a_thresholded_minimiser_perturbation(tools, separable):
     X, y = separable
     problem = tools.make_problem(X, y, alpha=0.1)

@@ -25,6 +25,10 @@ def test_progress_is_reported_after_each_step():
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+def test_what_a_run_has_counted_is_not_shown():
+    assert "Tally" not in repr(Run(PLAN, NoiseSource(0)))
+
+
 def test_a_run_that_ends_early_closes_its_last_step():
     calls = []
     steps = list(Run(PLAN, NoiseSource(0), lambda *call: calls.append(call)).steps(10, at_most=2))

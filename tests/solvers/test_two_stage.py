@@ -290,3 +290,29 @@ def test_centred_rows_are_refused():
     rows = BoundedRows(np.ones((6, 3)), 2.0, 1.0).centred(np.ones(3))
     with pytest.raises(ValueError, match="centred"):
         solve(Problem(Huber(1.0), L2(0.5), rows, np.ones(6)))
+
+
+def test_the_documented_defaults_are_used(easy):
+    X, y, _ = easy
+    problem = make(X[:400], y[:400])
+    plan = two_stage_plan(problem, BUDGET, n_nonzero=2)
+    assert plan == two_stage_plan(problem, BUDGET, n_nonzero=2, selection_share=0.5, added_alpha=0.0)
+    assert plan.fit.added_alpha == 0
+    plain, named = (
+        two_stage(problem, Run(plan, NoiseSource(0)), n_nonzero=2, **how) for how in ({}, {"vote_steps": 1})
+    )
+    assert np.array_equal(plain.weights, named.weights)
+    assert plain.trace.keys() >= {"chosen", "blocks", "selection_mu", "tolerance", "noise_scale", "output_scale"}
+
+
+def test_votes_count_the_blocks_whose_models_use_a_feature(easy):
+    X, y, _ = easy
+    problem = make(X[:60], y[:60], intercept=0.3)
+    for steps in (1, 4):
+        votes = np.zeros(30)
+        for block in np.array_split(np.arange(60), 7):
+            part = make(X[block], y[block], intercept=0.3)
+            votes += module.ight(part, n_nonzero=2, steps=steps)[:30] != 0
+        found = module._votes(problem, np.arange(60), 7, 2, steps)
+        assert found.tolist() == votes.tolist()
+        assert found.sum() == 14
