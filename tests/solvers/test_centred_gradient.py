@@ -11,10 +11,19 @@ from scipy.stats import norm
 
 from privet.denoise import LaplacianSmoothing
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
-from privet.plans import CentredPlan, FixedSize, FullBatch, GradientPlan, Poisson
+from privet.plans import CentredPlan, Descent, FixedOrder, FixedSize, FullBatch, GradientPlan, Poisson
 from privet.plans.gradient import Step
 from privet.privacy import Adjacency, Budget, NoiseSource
-from privet.solvers import AlignedStep, Problem, Run, centred_gradient_descent, noisy_gradient_descent
+from privet.solvers import (
+    AlignedStep,
+    Problem,
+    Run,
+    centred_gradient_descent,
+    descent_of,
+    noisy_gradient_descent,
+    projected_sgd,
+)
+from privet.solvers.base.centring import centred_anywhere, noisy_centre, uncentred
 
 DELTA = 1e-5
 BUDGET = Budget(1.0, DELTA)
@@ -355,6 +364,59 @@ def test_a_descent_on_samples_is_centred_too(tools, descent, released):
     assert np.isfinite(release.weights).all()
     assert len(released) == 5
     assert release.guarantee.adjacency is descent.adjacency
+
+
+# ------------------------------------------------------------------------------------------- only the last iterate
+
+
+def halves(tools, row_norm=1.5):
+    """Return private and public records as two problems, and a plan for the last iterate of a descent on both."""
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((12, 3)) + 1, rng.integers(0, 2, 12)
+    fields = {"alpha": 0.1, "row_norm": row_norm, "intercept": 0.5}
+    private, public = (tools.make_problem(X[part], y[part], **fields) for part in (slice(7), slice(7, None)))
+    anywhere = centred_anywhere(private, row_norm, row_norm)
+    options = {"release": "last", "descent": descent_of(anywhere), "clip_norm": 0.4}
+    return private, public, options
+
+
+@pytest.mark.parametrize("is_helped", [False, True])
+@pytest.mark.parametrize("delta", [DELTA, 1e-3])
+def test_a_hidden_descent_is_that_on_rows_centred_at_the_noisy_mean_and_scaled_down(tools, is_helped, delta):
+    private, public, options = halves(tools)
+    order = FixedOrder(7, 2, 3, public=5 * is_helped)
+    plan = CentredPlan.for_budget(BUDGET, sampler=order, row_norm=private.rows.weight_in_total, **options)
+    helped, calls = {"public": public} if is_helped else {}, []
+    run = Run(replace(plan, delta=delta), NoiseSource(8), lambda *call: calls.append(call))
+    release = centred_gradient_descent(private, run, **helped)
+    source = NoiseSource(8)
+    centre = noisy_centre(private.rows, plan.mean, source)
+    parts = [replace(part, rows=part.rows.centred(centre, 1.5)) for part in (private, *helped.values())]
+    given = {"public": parts[1]} if is_helped else {}
+    expected = projected_sgd(parts[0], Run(replace(plan.gradients, delta=delta), source), **given)
+    assert np.array_equal(release.weights, uncentred(expected.weights, private.rows, centre))
+    assert release.trace == expected.trace
+    assert calls == [(done, plan.gradients.steps) for done in range(1, plan.gradients.steps + 1)]
+    assert release.guarantee.delta == delta
+    assert release.guarantee.epsilon <= 1.0
+    assert "strongly convex" in release.guarantee.statement(verbose=True)
+
+
+def test_what_is_wrong_with_a_hidden_descent_is_found_before_the_mean_is_released(tools):
+    private, public, options = halves(tools)
+    fields = {"row_norm": private.rows.weight_in_total, "sampler": FixedOrder(7, 2, 3, public=5)}
+    plan = CentredPlan.for_budget(BUDGET, **fields, **options)
+    weak = replace(public, regulariser=L2(0.05))
+    steep = CentredPlan.for_budget(BUDGET, **fields, **options | {"descent": Descent(0.5, 0.2)})
+    for made, given, cause in (
+        (plan, {}, "n = 12 units, the data has 7"),
+        (plan, {"public": weak}, "Make the plan with descent_of"),
+        (steep, {"public": public}, "Make the plan with descent_of"),
+    ):
+        source = Counting(0)
+        with pytest.raises(ValueError, match=cause):
+            centred_gradient_descent(private, Run(made, source), **given)
+        assert source.shapes == []
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals

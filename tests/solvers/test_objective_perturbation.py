@@ -1,6 +1,7 @@
 """The usual tests, and the exact density of the released minimiser on neighbouring tables of one and two records."""
 
 import dataclasses
+import importlib
 import math
 from dataclasses import replace
 
@@ -29,8 +30,10 @@ from privet.privacy import Budget, NoiseSource
 from privet.privacy.analyses.objective_noise import objective_delta
 from privet.solvers import Run
 from privet.solvers.base.interface import Problem
-from privet.solvers.base.minimise import minimise
+from privet.solvers.base.minimise import least_tolerance, minimise
 from privet.solvers.objective_perturbation import objective_perturbation, objective_plan
+
+module = importlib.import_module("privet.solvers.objective_perturbation")
 
 DELTA = 1e-5
 
@@ -292,6 +295,17 @@ def test_the_plan_of_a_problem_meets_the_budget_and_can_be_certified(tools, budg
 
 
 # ------------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0, DELTA), Budget(1.0)], ids=repr)
+def test_the_tolerance_can_be_certified_for_the_longest_linear_term(tools, separable, budget):
+    """One percent more than the longest term and the largest error, which are divided by the number of records."""
+    problem = tools.make_problem(*separable, alpha=0.1)
+    plan = objective_plan(problem, budget, added_alpha=0.2)
+    longest, error = plan.longest_term(3) / 200, plan.largest_error(3) / 200
+    least = least_tolerance(problem, tilt_norm=longest, tilt_error=error, ridge=0.2)
+    assert least <= module._least_tolerance(problem, plan) <= 1.02 * least
+    assert longest > 10 * problem.lipschitz / 200
 
 
 def test_a_plan_for_another_problem_is_refused(tools, separable):
