@@ -190,6 +190,16 @@ def test_public_rows_without_the_chosen_features_give_zero_weights(tools, separa
     assert np.isfinite(release.guarantee.epsilon)
 
 
+def test_short_public_rows_teach_as_long_ones_do(tools, separable):
+    problem = tools.make_problem(*separable, alpha=0.1)
+    weights = [
+        solve(problem, PublicFeatures(size * public(20, 3).X), Watched([0, 1])).weights for size in (1e-3, 1.0, 1e3)
+    ]
+    assert weights[0].any()
+    assert weights[0] == pytest.approx(weights[1], rel=1e-4)
+    assert weights[2] == pytest.approx(weights[1], rel=1e-4)
+
+
 # ---------------------------------------------------------------------------------------------------------- refusals
 
 
