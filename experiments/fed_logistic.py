@@ -12,7 +12,7 @@ sampling, add-or-remove). Epsilon is 6 to 9, and delta is N^-1.1 for N clients.
   norm is 1.5 instead of 0.4. The second half of the models is averaged. There is no smoothing, because it made no
   difference at this noise.
 - Noise of the paper, from Theorems 1 and 2 as printed, with all its settings (Table H.7) and sigma from 0 to 3. With
-  Poisson sampling the divisor is fixed: docs/corrections.md (k). According to the accountant, this noise spends an
+  Poisson sampling the divisor is fixed: docs/errata.md (k). According to the accountant, this noise spends an
   epsilon of 0.8 to 2.1, where the theorems state 6 to 9.
 
 Without options, everything is run with five seeds, as in the paper. --preset has two seeds, and

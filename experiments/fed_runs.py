@@ -40,7 +40,7 @@ class Setting:
         The budget, for which an accountant finds the noise.
     is_by_theorem : bool
         Whether to take the noise for ``epsilon`` from Theorem 1 or 2 of the paper, as printed. (With the correction of
-        docs/corrections.md (h), no noise meets the side conditions for two budgets of the paper.)
+        docs/errata.md (h), no noise meets the side conditions for two budgets of the paper.)
     noise_multiplier : float or None
         The noise multiplier, called z in the paper.
     denoiser : Denoiser or None

@@ -62,7 +62,7 @@ class PaperTransferStability:
     apart. The proof uses the optimality condition of a convex set, but sparse vectors are not a convex set: with two
     features that fit equally well, one record decides which of them the teacher takes, and the minimisers are a
     constant distance apart for every n. A guarantee that rests on this claim is therefore conditional, and no code can
-    make the condition true (docs/corrections.md (j)).
+    make the condition true (docs/errata.md (j)).
     """
 
     n: int

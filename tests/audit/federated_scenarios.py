@@ -103,7 +103,7 @@ def one_more(clients: Clients, added: Update) -> tuple[Clients, Clients]:
 
 
 def against(others: int, d: int = 1) -> tuple[Clients, Clients]:
-    """Return the pair of docs/corrections.md (k): all clients send a huge update, the additional one its opposite."""
+    """Return the pair of docs/errata.md (k): all clients send a huge update, the additional one its opposite."""
     return one_more([pull(FAR, d)] * others, pull(-FAR, d))
 
 

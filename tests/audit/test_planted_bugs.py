@@ -148,7 +148,7 @@ def one_pass() -> Game:
 
 
 def poisson(size: int = 20) -> Game:
-    """All records pull one way, and the added record pulls the other way: docs/corrections.md (k)."""
+    """All records pull one way, and the added record pulls the other way: docs/errata.md (k)."""
     X, y = np.ones((size + 1, 1)), np.append(np.ones(size, dtype=int), 0)
     plan = GradientPlan(Poisson(0.5), 4, CLIP, 1.4, public_n=size)
     return descent_game(plan, problem((X[:-1], y[:-1])), problem((X, y)), runs=3000)
@@ -301,7 +301,7 @@ def pure_output() -> Game:
 
 
 def pure_output_wide() -> Game:
-    """122 numbers with noise for epsilon 1/2: docs/corrections.md (b).
+    """122 numbers with noise for epsilon 1/2: docs/errata.md (b).
 
     The attacker counts the numbers that are closer to the second dataset.
     """

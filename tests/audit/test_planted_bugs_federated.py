@@ -83,7 +83,7 @@ def four_layers() -> Game:
 
 
 def all_against_one() -> Game:
-    """The pair of docs/corrections.md (k), with all clients sampled. Eight coordinates reveal the size of the noise."""
+    """The pair of docs/errata.md (k), with all clients sampled. Eight coordinates reveal the size of the noise."""
     return game(Rounds(everybody(BUDGET, **ADDED), against(1, d=8)))
 
 
@@ -245,7 +245,7 @@ def noise_reused_across_rounds(monkeypatch):
 
 @planted(smoothed)
 def smoothed_before_less_noise(monkeypatch):
-    """Smoothing is assumed to reduce the sensitivity (docs/corrections.md (l)), and the noise is reduced with it."""
+    """Smoothing is assumed to reduce the sensitivity (docs/errata.md (l)), and the noise is reduced with it."""
     noisy = Step.noisy
     reduction = float(np.linalg.norm(laplacian_smoothing(np.eye(16)[0], SMOOTHING)))
     monkeypatch.setattr(
@@ -339,7 +339,7 @@ def divided_by(monkeypatch, number: Callable[[Any, Any], int]) -> None:
 
 @planted(all_against_one)
 def divided_by_the_realised_number_of_clients(monkeypatch):
-    """Algorithm 1 as published: docs/corrections.md (k)."""
+    """Algorithm 1 as published: docs/errata.md (k)."""
     divided_by(monkeypatch, lambda chosen, updates: len(chosen))
 
 

@@ -296,7 +296,7 @@ def test_a_record_far_beyond_the_clip_is_refused_by_the_lattice(monkeypatch):
         joint.outputs(joint.pair[0], NoiseSource(0), 1)
 
 
-# -------------------------------------------------------------------- published claims: docs/corrections.md (b, c)
+# -------------------------------------------------------------------- published claims: docs/errata.md (b, c)
 
 D, EPSILON = 122, 0.5
 

@@ -307,7 +307,7 @@ def test_the_same_run_without_the_bug_is_not_flagged(name):
     assert not found.is_violation, str(found)
 
 
-# ------------------------------------------------------------------------ published claims: docs/corrections.md (j)
+# ------------------------------------------------------------------------ published claims: docs/errata.md (j)
 
 ALPHA = 0.1
 

@@ -16,7 +16,7 @@ def test_quick_run(experiment, tmp_path):
     assert written == {f"broken_constants_quick.{kind}" for kind in ("json", "md")}
     assert json.loads((tmp_path / "results" / "broken_constants_quick.json").read_text())["rows"] == results["rows"]
     page = (tmp_path / "results" / "broken_constants_quick.md").read_text()
-    assert page.count("(refuted)") >= 6  # (1, 1e-5) of docs/corrections.md (a) takes more runs to refute
+    assert page.count("(refuted)") >= 6  # (1, 1e-5) of docs/errata.md (a) takes more runs to refute
 
     rows = {(row["name"], row["paper"]["claimed"]): row for row in results["rows"]}
     assert len(rows) == 8
@@ -28,7 +28,7 @@ def test_quick_run(experiment, tmp_path):
         assert row["privet"]["exact"] is None or row["privet"]["exact"] <= row["privet"]["claimed"] * (1 + 1e-6)
         assert not row["privet"]["is_refuted"]
 
-    # docs/corrections.md (a): the published noise suffices at epsilon 2, but not at 8 and 10.
+    # docs/errata.md (a): the published noise suffices at epsilon 2, but not at 8 and 10.
     for claimed, exact in ((2.0, 1.859), (8.0, 9.76), (10.0, 12.66)):
         row = next(
             row for key, row in rows.items() if key[0].startswith("DP-IGHT") and key[1] == pytest.approx(claimed)
@@ -36,7 +36,7 @@ def test_quick_run(experiment, tmp_path):
         assert row["paper"]["exact"] == pytest.approx(exact, abs=6e-3)
         assert row["paper"]["is_refuted"] == (claimed > 2)
 
-    # docs/corrections.md (b), (j) and (k).
+    # docs/errata.md (b), (j) and (k).
     others = {key[0].split(",")[0]: row for key, row in rows.items() if not key[0].startswith("DP-IGHT")}
     assert others["Laplace per coordinate"]["paper"]["exact"] == pytest.approx(5.52, abs=5e-3)
     assert others["Laplace per coordinate"]["paper"]["measured"] > 2 * experiment.PURE

@@ -35,7 +35,7 @@ def test_quick_run(experiment, tmp_path):
     assert all(math.isfinite(row["excess"][0]) and row["excess"][0] < row["bound"] for row in rows)
     assert rows[-1]["excess"][0] < rows[0]["excess"][0]
     assert rows[-1]["public"] == 100
-    assert rows[-1]["printed_epsilon"] == pytest.approx(1.092, abs=1e-3)  # docs/corrections.md (e)
+    assert rows[-1]["printed_epsilon"] == pytest.approx(1.092, abs=1e-3)  # docs/errata.md (e)
 
     for row in results["tasks"]:
         assert row["theorem_32_epsilon"] < 1

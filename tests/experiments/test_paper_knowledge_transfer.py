@@ -1,4 +1,4 @@
-"""Knowledge transfer as its paper calibrates it, which docs/corrections.md (j) shows not to be private."""
+"""Knowledge transfer as its paper calibrates it, which docs/errata.md (j) shows not to be private."""
 
 import math
 from dataclasses import replace

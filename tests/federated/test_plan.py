@@ -40,7 +40,7 @@ def test_the_default_delta_is_computed_from_the_declared_number_of_clients(n_cli
 @pytest.mark.parametrize(("sampling", "constant", "n"), [("uniform", 14, 1000), ("poisson", 2, 500)])
 @pytest.mark.parametrize("epsilon", [6.0, 7.0, 8.0, 9.0])
 def test_paper_plan_has_the_least_noise_of_the_theorem_and_a_smaller_epsilon(sampling, constant, n, epsilon):
-    """Theorems 1 and 2 apply to the budgets of Table 2 if alpha is taken as printed: docs/corrections.md (h)."""
+    """Theorems 1 and 2 apply to the budgets of Table 2 if alpha is taken as printed: docs/errata.md (h)."""
     arguments = TABLE_2 | {"n_clients": n, "clients_per_round": n // 20}
     budget = Budget(epsilon, n**-1.1)
     plan = paper_plan(budget, sampling=sampling, rounded_order=False, **arguments)

@@ -97,7 +97,7 @@ def test_the_bounds_on_the_sum_are_attained():
 
 
 def test_the_sum_over_clients_is_additive():
-    """For all 16 sets of four clients, no client's contribution depends on the others: docs/corrections.md (k)."""
+    """For all 16 sets of four clients, no client's contribution depends on the others: docs/errata.md (k)."""
     generator = np.random.default_rng(0)
     updates = {client: {"w": generator.normal(size=5), "b": generator.normal(size=1)} for client in range(4)}
     nothing, grid = after_one_round({}), grid_step(everybody().noise_std)

@@ -53,7 +53,7 @@ def has_std(sample, std):
 
 
 @pytest.mark.parametrize(("epsilon", "inverse_mu"), [(1.0, 3.7306), (0.5, 7.0318)])
-def test_the_total_is_that_of_the_corrections_page(epsilon, inverse_mu):
+def test_the_total_is_that_of_the_errata(epsilon, inverse_mu):
     plan = AdaptivePlan.for_budget(Budget(epsilon, 1e-5))
     assert plan.mu == pytest.approx(1 / inverse_mu, rel=2e-5)
     assert plan.event == GaussianRelease(plan.mu)

@@ -172,7 +172,7 @@ def test_the_mu_is_that_of_the_explicit_steps_and_the_charge_for_rounding(sample
 
 
 def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_and_one():
-    """Corollary 31 as corrected in docs/corrections.md (e): sigma = 2L/(mu* sqrt(m + 1))."""
+    """Corollary 31 as corrected in docs/errata.md (e): sigma = 2L/(mu* sqrt(m + 1))."""
     for public in (0, 1, 3, 99, 1000):
         plan = GradientPlan.for_budget(
             BUDGET, sampler=FixedOrder(50, public=public), clip_norm=1.0, release="last", descent=DESCENT
@@ -183,7 +183,7 @@ def test_public_records_at_the_end_divide_the_noise_by_the_root_of_their_number_
 
 
 def test_the_noise_of_corollary_31_as_printed_is_too_small():
-    """docs/corrections.md (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
+    """docs/errata.md (e): sigma = 2 sqrt(ln(1.25/delta)/m)/epsilon at m = 100 gives 1.092 for a claim of 1."""
     for claim, truth in ((1.0, 1.092), (0.5, 0.512)):
         noise = 2 * math.sqrt(math.log(1.25 / DELTA) / 100) / claim
         plan = last(FixedOrder(50, public=100), noise=noise)

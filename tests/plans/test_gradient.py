@@ -48,7 +48,7 @@ def test_the_example_in_the_documentation():
 @pytest.mark.parametrize(("adjacency", "factor"), [(REPLACE, 2), (ADD, 1)])
 @pytest.mark.parametrize("steps", [1, 7, 400])
 @pytest.mark.parametrize(("epsilon", "inverse_mu"), [(1.0, 3.7306), (0.5, 7.0318)])
-def test_full_batch_noise_is_that_of_the_corrections_page(adjacency, factor, steps, epsilon, inverse_mu):
+def test_full_batch_noise_is_that_of_the_errata(adjacency, factor, steps, epsilon, inverse_mu):
     budget = Budget(epsilon, 1e-5)
     plan = GradientPlan.for_budget(budget, sampler=FullBatch(), steps=steps, clip_norm=3.0, adjacency=adjacency)
     assert plan.noise_multiplier == pytest.approx(factor * math.sqrt(steps) * inverse_mu, rel=2e-5)

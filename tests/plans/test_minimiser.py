@@ -28,7 +28,7 @@ def test_the_exact_minimiser_is_where_descent_never_ends():
     assert stability_of(tolerance=0.0).sensitivity == pytest.approx(descent.sensitivity)
 
 
-def test_the_noise_of_the_corrections_page():
+def test_the_noise_of_the_errata():
     """(b): m = 100 parties of n = 500, lambda = .01, eps = .5, delta = 1e-5: std .0281 for Gaussian noise."""
     stability = stability_of(n=500 * 100, strong_convexity=0.01, tolerance=0.0)
     assert OutputPlan.for_budget(Budget(0.5, 1e-5), stability=stability).scale == pytest.approx(0.0281, abs=5e-5)

@@ -12,7 +12,7 @@ from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource, enforced, 
 from privet.privacy.events import GaussianRelease, PureRelease
 
 RARELY = 1e-6
-# The constants with which docs/corrections.md (f) was simulated.
+# The constants with which docs/errata.md (f) was simulated.
 CORRECTED = {"n": 50, "lipschitz": 1.0, "smoothness": 1.0, "step_size": 0.7, "steps": 40}
 
 
@@ -26,13 +26,13 @@ def stability_of(**changes):
 @pytest.mark.parametrize(
     ("strong_convexity", "simulated", "paper"), [(0.0, 1.120, 1.68), (0.1, 0.37805, 1.10)], ids=["convex", "ridge"]
 )
-def test_the_sensitivities_of_the_corrections_page(strong_convexity, simulated, paper):
+def test_the_sensitivities_of_the_errata(strong_convexity, simulated, paper):
     sensitivity = stability_of(strong_convexity=strong_convexity).sensitivity
     assert sensitivity == pytest.approx(simulated, abs=5e-6 if strong_convexity else 1e-12)
     assert sensitivity < paper
 
 
-def test_the_noise_of_the_corrections_page():
+def test_the_noise_of_the_errata():
     """n = 1000, mu = 0.1, beta = 1, T = 100, epsilon = 1, delta = 1e-3: .0515 where the paper has .2144."""
     stability = stability_of(n=1000, step_size=1 / 1.1, steps=100)
     plan = OutputPlan.for_budget(Budget(1.0, 1e-3), stability=stability)

@@ -19,7 +19,7 @@ BOUNDS = {
     "clip_norm": 1.0,
     "difference_norm": 0.1,
     "refresh": 0.3,
-}  # of docs/corrections.md (i): each later unit weighs 0.37
+}  # of docs/errata.md (i): each later unit weighs 0.37
 SAMPLERS = [FullBatch(), Poisson(0.1), FixedSize(3, 30), OneUniform(30), FixedOrder(30, 2, 5)]
 
 

@@ -35,7 +35,7 @@ def rounded_up_from(exact):
 @pytest.mark.parametrize(
     ("passes", "first", "last"), [(1, 0.045, 1.993), (10, 0.160, 2.003), (100, 0.561, 2.101), (1000, 1.993, 2.942)]
 )
-def test_known_values_of_docs_corrections(passes, first, last):
+def test_known_values_of_the_errata(passes, first, last):
     """n = 1000, L = beta = eta = 1, sigma = 4, delta = 1e-5."""
     found = per_record_epsilon(1000, passes, noise_multiplier=4.0, delta=1e-5)
     assert found.shape == (1000,)
@@ -51,7 +51,7 @@ def test_known_values_of_a_secret_order(passes, expected):
 
 
 def test_known_value_of_a_secret_stop():
-    """docs/corrections.md (d): n = 1000, sigma = 8L, delta = 1e-6. Without averaging, epsilon is 1.061."""
+    """docs/errata.md (d): n = 1000, sigma = 8L, delta = 1e-6. Without averaging, epsilon is 1.061."""
     event = LastIterate(8.0, n=1000, secret=Secret.STOP)
     assert epsilon(event, REPLACE, 1e-6) == pytest.approx(0.594, abs=5.1e-4)
     assert epsilon(replace(event, secret=Secret.NOTHING), REPLACE, 1e-6) == pytest.approx(1.061, abs=5.1e-4)
@@ -126,7 +126,7 @@ def test_strongly_convex_cyclic_descent_has_its_closed_form_at_the_last_batch(c,
         assert last_iterate_mu(shifts, 0.5, c) == pytest.approx(float(exact), rel=1e-9)
 
 
-def test_known_values_of_docs_corrections_with_a_diameter():
+def test_known_values_of_the_errata_with_a_diameter():
     """T = 1e5, n = 1000, L = 2, eta = D = 1, sigma = 0.02; L/b = 0.5, l = 20, eta = 0.02, D = 1, sigma = 3."""
     shifts = np.full(10**5, 2 / 1000)
     assert last_iterate_mu(shifts, 0.02, diameter=1.0) == pytest.approx(4.472, abs=5e-4)

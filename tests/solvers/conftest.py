@@ -27,7 +27,7 @@ class Silent(NoiseSource):
 
 
 class Linear(GeneralisedLinear):
-    """y s for |y| <= 1: convex, 1-Lipschitz, without curvature. It attains the bounds of docs/corrections.md (f)."""
+    """y s for |y| <= 1: convex, 1-Lipschitz, without curvature. It attains the bounds of docs/errata.md (f)."""
 
     residual_bound = 1.0
     curvature_bound = 0.9

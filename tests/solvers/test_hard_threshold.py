@@ -318,7 +318,7 @@ def test_the_rounds_spend_the_plan_and_no_more(monkeypatch, rounds):
 
 
 @pytest.mark.parametrize(("factor", "fits"), [(1.0, True), (1 / math.sqrt(2), False), (math.sqrt(2), False)])
-def test_gradients_get_the_noise_of_the_corrections_page_and_not_that_of_the_paper(tools, factor, fits):
+def test_gradients_get_the_noise_of_the_errata_and_not_that_of_the_paper(tools, factor, fits):
     """2 G sqrt(T) / (n mu*), 1/mu*(1, 1e-5) = 3.7306. Theorem 2.5.2 lacks a factor sqrt(2)."""
     n, d, steps, clip = 20, 4000, 4, 0.5
     plan = GradientPlan.for_budget(Budget(1.0, DELTA), sampler=FullBatch(), steps=steps, clip_norm=clip)

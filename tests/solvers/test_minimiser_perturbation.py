@@ -133,7 +133,7 @@ def test_gaussian_noise_is_sensitivity_over_mu(tools, wrong, fits, budget):
     problem = tools.silence(30, 5000, alpha=0.1)
     plan = OutputPlan.for_budget(budget, stability=minimiser_stability(problem))
     weights = solve(problem, plan, NoiseSource(1)).weights
-    inverse_mu = {1.0: 3.7306, 0.5: 7.0318}[budget.epsilon]  # docs/corrections.md
+    inverse_mu = {1.0: 3.7306, 0.5: 7.0318}[budget.epsilon]  # docs/errata.md
     assert tools.has_std(weights, wrong * 1.01 * 2 / (30 * 0.1) * inverse_mu) == fits
 
 

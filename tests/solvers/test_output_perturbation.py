@@ -15,7 +15,7 @@ from privet.solvers import Run, output_perturbation
 from privet.solvers.output_perturbation import descent_stability
 
 DELTA = 1e-5
-CONVEX = {"step_size": 0.7, "steps": 40}  # docs/corrections.md (f)
+CONVEX = {"step_size": 0.7, "steps": 40}  # docs/errata.md (f)
 
 
 def planned(problem, *, step_size=0.7, steps=40, scale=0.5, is_pure=False):
@@ -68,7 +68,7 @@ def test_linear_losses_attain_the_sensitivity(tools, n, alpha):
 
 
 @pytest.mark.parametrize(("alpha", "simulated"), [(0.0, 1.120), (0.1, 0.37805)])
-def test_the_simulations_of_the_corrections_page(tools, alpha, simulated):
+def test_the_simulations_of_the_errata(tools, alpha, simulated):
     """n = 50, L = 1, beta = 1, eta = 0.7, T = 40; linear losses, and ridge + linear losses with mu = 0.1."""
     ends = []
     for side in (1.0, -1.0):
@@ -88,7 +88,7 @@ def test_gaussian_noise_is_sensitivity_over_mu(tools, wrong, fits, budget):
     problem = tools.silence(30, 5000)
     plan = OutputPlan.for_budget(budget, stability=descent_stability(problem, 2.0, 10))
     weights = solve(problem, plan, NoiseSource(1)).weights
-    inverse_mu = {1.0: 3.7306, 0.5: 7.0318}[budget.epsilon]  # docs/corrections.md
+    inverse_mu = {1.0: 3.7306, 0.5: 7.0318}[budget.epsilon]  # docs/errata.md
     steps = 9.5  # of ten, the first starts from zero weights, where residuals are one half
     assert tools.has_std(weights, wrong * 2 * 2.0 * steps / 30 * inverse_mu) == fits
 

@@ -272,7 +272,7 @@ def test_without_noise_neighbours_end_within_the_recursion(tools, sampler, alpha
 
 
 def test_linear_losses_attain_the_shift(tools):
-    """docs/corrections.md (f): the recursion is exact for linear losses and a ridge."""
+    """docs/errata.md (f): the recursion is exact for linear losses and a ridge."""
     alpha, n = 0.4, 4
     targets = (np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0]))
     problems = [tools.make_problem(np.ones((n, 1)), y, objective=tools.Linear(), alpha=alpha) for y in targets]

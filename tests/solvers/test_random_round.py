@@ -81,8 +81,8 @@ def test_there_is_one_noisy_sum_per_round_and_all_planned_rounds_are_paid_for(to
 # ------------------------------------------------------------------------------------------------------ the noise
 
 
-def test_the_noise_of_the_corrections_page():
-    """docs/corrections.md (g): n = 1000 and n^2 steps at (1, 1e-5) need sigma/L = 16.3; 30.9 gives 0.497.
+def test_the_noise_of_the_errata():
+    """docs/errata.md (g): n = 1000 and n^2 steps at (1, 1e-5) need sigma/L = 16.3; 30.9 gives 0.497.
 
     Loss distributions need half of that, hardly more than the losses of one record, a Gaussian with mu = 2/sigma.
     """

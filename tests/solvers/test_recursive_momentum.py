@@ -132,7 +132,7 @@ def test_neighbours_differ_in_no_sum_by_more_than_twice_the_bound(
 @pytest.mark.parametrize("n", [1, 2, 3])
 @OBJECTIVES
 def test_the_bound_is_attained_by_two_records_that_turn_into_sure_mistakes(tools, n, objective):
-    """Nearly equal rows on both sides of weights that flip give opposite mistakes: docs/corrections.md (i), 0.74."""
+    """Nearly equal rows on both sides of weights that flip give opposite mistakes: docs/errata.md (i), 0.74."""
     plan = plan_of(FullBatch(), 5, 1.0, 0.1, 0.3)
     weights = objective.start(2)
     weights[0] = 1e5 if weights.ndim == 1 else [0.0, 1e5, 0.0]

@@ -1,7 +1,7 @@
 """Disjoint teachers: each learns from its own records, and a sparse student fits the noisy mean of their scores.
 
 A form of DPSL-KT (L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning", UCLA 2021) whose
-guarantee holds for sparse teachers (docs/corrections.md (j)), as in PATE (Papernot et al., "Semi-supervised Knowledge
+guarantee holds for sparse teachers (docs/errata.md (j)), as in PATE (Papernot et al., "Semi-supervised Knowledge
 Transfer for Deep Learning from Private Training Data", 2017).
 """
 

@@ -2,7 +2,7 @@
 
 DPSL-KT, Algorithm 2 of L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning" (UCLA 2021). Its
 teacher is sparse and not private, and it can move further between neighbours than Theorem 3.3.3 says
-(docs/corrections.md (j)). There are four forms whose guarantees hold:
+(docs/errata.md (j)). There are four forms whose guarantees hold:
 
 - the teacher is private itself, and its scores cost nothing (:func:`student_of`);
 - the teacher is the minimiser of a strongly convex objective, whose scores move little, and noise is added to them

@@ -1,7 +1,7 @@
 """A teacher of selected features: features are chosen privately, a convex teacher of these scores public rows.
 
 A form of DPSL-KT (L. Wang, "Towards Efficient and Effective Privacy-Preserving Machine Learning", UCLA 2021) whose
-guarantee holds (docs/corrections.md (j)). The choice is what makes a sparse teacher unstable, so it is made by peeling,
+guarantee holds (docs/errata.md (j)). The choice is what makes a sparse teacher unstable, so it is made by peeling,
 with noise. Given the features, the teacher is the minimiser of a strongly convex objective, which moves little.
 """
 

@@ -117,7 +117,7 @@ TEACHERS: dict[str, Callable[[Task], Release]] = {
     "disjoint": _of_disjoint_teachers,
     "selected": _of_selected_teacher,
 }
-"""Forms of DPSL-KT whose guarantees hold (docs/corrections.md (j), A to D), by the names of their teachers."""
+"""Forms of DPSL-KT whose guarantees hold (docs/errata.md (j), A to D), by the names of their teachers."""
 
 
 def _penalty_of_all(task: Task, problem: Problem) -> float:
