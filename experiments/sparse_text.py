@@ -1,11 +1,19 @@
 """Tables 2.2, 2.3, 3.2 and 3.3 of "Towards Efficient and Effective Privacy-Preserving Machine Learning": sparse text.
 
-python experiments/sparse_text.py [--full | --quick] [--rcv1 FILE] [--e2006 FILE]
+python experiments/sparse_text.py [--full | --quick] [--data FOLDER]
 
 RCV1 and E2006-TFIDF are not available here, so the tables are made from the speeches of Shakespeare's plays: comedy
 against tragedy or history (instead of RCV1: test error), and the year in which the play was written (instead of E2006:
-half the mean squared error on the test part, as in section 2.6.2). If you have the two files in LIBSVM format, the
-options read them. The paper's figures belong to its own data sets and are printed only to show the form of the tables.
+half the mean squared error on the test part, as in section 2.6.2). The paper's figures belong to its own data sets and
+are printed only to show the form of the tables.
+
+With --data FOLDER, the four tables are made from the paper's own data with its splits and deltas. The folder must hold
+the files of the LIBSVM collection under the names there: rcv1_train.binary, rcv1_test.binary, E2006.train, E2006.test,
+each of them plain or with the ending .bz2 or .gz. Tables whose files are missing are left out. Chapter 2 trains on all
+training records (RCV1: all features, 20,000 test records; E2006: 50,000 features) with delta 0.01. Chapter 3 has 20,000
+and 25,000 features and delta 1e-5, and divides the training records into a private and a public half. Features and test
+records are drawn anew in every run. Chapter 2 has no public records; there, step sizes follow from the rows of the
+test part without their targets.
 
 - Speeches of 12 words and more. A record is a speech. Whole scenes are assigned to the private (40 %), the public (40
   %)
@@ -34,8 +42,11 @@ import gzip
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +61,7 @@ from support import Spread, console, data_file, print_table, save_figure, timed,
 from privet.privacy import Budget, NoiseSource
 from privet.solvers import PublicFeatures
 
-DELTA = 1e-5
+DELTA = 1e-5  # of chapter 3 and of the plays
 ENTRY_BOUND = 0.2
 LEAST_WORDS = 12
 YEAR_SPREAD = 0.53
@@ -227,23 +238,57 @@ def bounded(X: Any) -> Any:
     )
 
 
-def libsvm(path: str, seed: int, is_logistic: bool, n_features: int, n_test: int) -> Corpus:
-    """Return a random split of a file in LIBSVM format: halves as in section 3.4, and some features of it.
+@dataclass(frozen=True)
+class Published:
+    """How the paper uses a data set of the LIBSVM collection.
 
-    Targets of a regression (log volatilities, in E2006) are centred at -3.5 and clipped to a distance of 2.5.
+    ``is_split`` says whether the training records are divided into a private and a public half, as in chapter 3.
     """
-    X, y = load_svmlight_file(path)
-    rng = np.random.default_rng(seed)
-    X = sparse.csr_array(X, dtype=np.float64)
-    if X.shape[1] > n_features:
-        X = X[:, np.sort(rng.choice(X.shape[1], n_features, replace=False))]
-    X = bounded(X)
-    order = rng.permutation(len(y))
-    n_test = min(n_test, len(y) // 4)
-    test, rest = order[:n_test], order[n_test:]
-    private, public = rest[: (len(rest) + 1) // 2], rest[(len(rest) + 1) // 2 :]
-    y = (y > 0).astype(float) if is_logistic else np.clip(y + 3.5, -2.5, 2.5)
-    return Corpus(X[private], y[private], X[public], X[test], y[test], is_logistic, 1.0 if is_logistic else 0.7)
+
+    train: str
+    test: str
+    n_features: int
+    n_test: int
+    is_split: bool
+
+    def corpus(self, folder: Path, seed: int, is_logistic: bool) -> Corpus:
+        """Return a random choice of features and test records, and of the private half of the training records.
+
+        Targets of a regression (log volatilities, in E2006) are centred at -3.5 and clipped to a distance of 2.5.
+        """
+        (X, y), (X_test, y_test) = (svmlight(found_file(folder, name)) for name in (self.train, self.test))
+        width = max(X.shape[1], X_test.shape[1])
+        X, X_test = (
+            sparse.csr_array((part.data, part.indices, part.indptr), (part.shape[0], width)) for part in (X, X_test)
+        )
+        rng = np.random.default_rng(seed)
+        features = np.sort(rng.permutation(width)[: self.n_features])
+        chosen = rng.permutation(X_test.shape[0])[: self.n_test]
+        X, X_test = bounded(X[:, features]), bounded(X_test[chosen][:, features])
+        y, y_test = (
+            (part > 0).astype(float) if is_logistic else np.clip(part + 3.5, -2.5, 2.5) for part in (y, y_test[chosen])
+        )
+        order = rng.permutation(len(y))
+        half = (len(y) + 1) // 2 if self.is_split else len(y)
+        public = X[order[half:]] if self.is_split else X_test
+        return Corpus(
+            X[order[:half]], y[order[:half]], public, X_test, y_test, is_logistic, 1.0 if is_logistic else 0.7
+        )
+
+
+ENDINGS = ("", ".bz2", ".gz")
+
+
+def found_file(folder: Path, name: str) -> Path | None:
+    """Return the file of this name in the folder, plain or compressed, or None."""
+    return next((path for ending in ENDINGS if (path := folder / f"{name}{ending}").exists()), None)
+
+
+@lru_cache(maxsize=4)
+def svmlight(path: Path) -> tuple[Any, NDArray[Any]]:
+    """Return rows and targets of a file."""
+    X, y = load_svmlight_file(str(path))
+    return sparse.csr_array(X, dtype=np.float64), y
 
 
 # ------------------------------------------------------------------------------------------------------------ the runs
@@ -291,15 +336,16 @@ class Task:
     budgets: tuple[float, ...]
     paper: tuple[str, ...]
     n_nonzero: int = 500
-    path: str | None = None
-    n_features: int = 0
-    n_test: int = 0
+    delta: float = DELTA
+    methods: tuple[str, ...] = METHODS
+    published: Published | None = None
+    folder: Path = Path()
 
     def corpus(self, seed: int, n_most: int | None) -> Corpus:
         """Return a split."""
-        if self.path is None:
+        if self.published is None:
             return shakespeare(seed, self.is_logistic, n_most)
-        return libsvm(self.path, seed, self.is_logistic, self.n_features, self.n_test)
+        return self.published.corpus(self.folder, seed, self.is_logistic)
 
 
 def study(task: Task, runs: int, n_most: int | None = None) -> list[dict[str, Any]]:
@@ -315,12 +361,12 @@ def study(task: Task, runs: int, n_most: int | None = None) -> list[dict[str, An
             facts |= {"features": corpus.X.shape[1], "density": corpus.X.nnz / math.prod(corpus.X.shape)}
             console.print(f"{task.name}: {facts}")
         guesses.append(best_constant(corpus))
-        for method in METHODS:
+        for method in task.methods:
             for budget in task.budgets:
                 if method == NOT_PRIVATE and budget != task.budgets[0]:
                     outcome = found[method, task.budgets[0]][run]
                 else:
-                    outcome = one_run(method, case, corpus, budget, run)
+                    outcome = one_run(method, case, corpus, Budget(budget, task.delta), run)
                 found.setdefault((method, budget), []).append(outcome)
     rows = [{"task": task.name, "method": CONSTANT, "epsilon": None, "loss": spread_of(guesses), "runs": runs} | facts]
     for (method, budget), outcomes in found.items():
@@ -346,9 +392,9 @@ def best_constant(corpus: Corpus) -> float:
     return float(np.mean((corpus.y_test - mean) ** 2) / 2)
 
 
-def one_run(method: str, case: Case, corpus: Corpus, epsilon: float, seed: int) -> tuple[float, float, float]:
+def one_run(method: str, case: Case, corpus: Corpus, budget: Budget, seed: int) -> tuple[float, float, float]:
     """Return the loss, the number of features with a weight, and the seconds."""
-    weights, seconds = timed(lambda: train(method, case, Budget(epsilon, DELTA), NoiseSource(seed)))
+    weights, seconds = timed(lambda: train(method, case, budget, NoiseSource(seed)))
     return loss_of(weights, corpus), float(np.count_nonzero(weights)), seconds
 
 
@@ -356,11 +402,11 @@ def show(task: Task, rows: list[dict[str, Any]]) -> None:
     """Print the table, and those of the paper with the same form."""
     constant = next(row for row in rows if row["method"] == CONSTANT)
     lines = [[CONSTANT, *[Spread(*constant["loss"], constant["runs"]).show()] * len(task.budgets)]]
-    for method in METHODS:
+    for method in task.methods:
         mine = [row for row in rows if row["method"] == method]
         lines.append([method, *(Spread(*row["loss"], row["runs"]).show() for row in mine)])
     columns = ["privet", *(f"epsilon {budget:g}" for budget in task.budgets)]
-    print_table(f"{task.name}: {task.measure}, delta {DELTA:g}, {constant['runs']} runs", columns, lines)
+    print_table(f"{task.name}: {task.measure}, delta {task.delta:g}, {constant['runs']} runs", columns, lines)
     for title in task.paper:
         table = PAPER_TABLES[title]
         told = [[name, *(f"{value:.4f}" for value in values)] for name, values in table.items() if name != "budgets"]
@@ -376,7 +422,7 @@ def plot(tasks: Sequence[Task], rows: list[dict[str, Any]], name: str) -> None:
     figure = Figure(figsize=(6 * len(tasks), 4.5))
     for axis, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         constant = next(row for row in rows if (row["task"], row["method"]) == (task.name, CONSTANT))["loss"][0]
-        for method in METHODS:
+        for method in task.methods:
             mine = [row for row in rows if (row["task"], row["method"]) == (task.name, method)]
             means, stds = (np.array([row["loss"][place] for row in mine]) for place in (0, 1))
             axis.errorbar(task.budgets, means, yerr=stds, marker=".", capsize=2, label=method)
@@ -387,26 +433,61 @@ def plot(tasks: Sequence[Task], rows: list[dict[str, Any]], name: str) -> None:
     save_figure(figure, name)
 
 
+ERROR, HALF = "test error", "half the mean squared error"
+WITHOUT_TRANSFER = tuple(method for method in METHODS if not method.startswith("DPSL-KT"))
+RCV1, E2006 = ("rcv1_train.binary", "rcv1_test.binary"), ("E2006.train", "E2006.test")
+WIDE, NARROW = (2.0, 4.0, 6.0, 8.0, 10.0), (0.8, 1.5, 2.5, 3.5, 4.5)
+CHAPTER_2: dict[str, Any] = {"delta": 0.01, "methods": WITHOUT_TRANSFER}
+PUBLISHED = (
+    Task(
+        "Table 2.2",
+        HALF,
+        False,
+        WIDE,
+        ("Table 2.2, E2006",),
+        2000,
+        **CHAPTER_2,
+        published=Published(*E2006, 50_000, 3308, False),
+    ),
+    Task(
+        "Table 2.3",
+        ERROR,
+        True,
+        WIDE,
+        ("Table 2.3, RCV1",),
+        **CHAPTER_2,
+        published=Published(*RCV1, 47_236, 20_000, False),
+    ),
+    Task(
+        "Table 3.2", HALF, False, NARROW, ("Table 3.2, E2006",), 2000, published=Published(*E2006, 25_000, 3308, True)
+    ),
+    Task("Table 3.3", ERROR, True, WIDE[:4], ("Table 3.3, RCV1",), published=Published(*RCV1, 20_000, 10_000, True)),
+)
+
+
 def tasks_of(options: argparse.Namespace) -> list[Task]:
-    """Return the tables to make."""
-    classes = (2.0, 4.0, 6.0, 8.0, 10.0) if options.full else (2.0, 6.0, 10.0)
-    numbers = (0.8, 1.5, 2.5, 3.5, 4.5) if options.full else (0.8, 2.5, 4.5)
+    """Return the tables to make: those of the paper's own data for which there are files, or those of the plays."""
+    if options.data:
+        return published_tasks(Path(options.data), options.full, options.quick)
+    classes, numbers = (WIDE, NARROW) if options.full else (WIDE[::2], NARROW[::2])
     if options.quick:
         classes, numbers = (8.0,), (4.5,)
-    error, half = "test error", "half the mean squared error"
-    if options.rcv1 or options.e2006:
-        tasks = []
-        if options.rcv1:
-            own = {"path": options.rcv1, "n_features": 20_000, "n_test": 4000}
-            tasks.append(Task("RCV1", error, True, classes, ("Table 3.3, RCV1",), **own))
-        if options.e2006:
-            own = {"path": options.e2006, "n_features": 25_000, "n_test": 3308, "n_nonzero": 2000}
-            tasks.append(Task("E2006-TFIDF", half, False, numbers, ("Table 3.2, E2006",), **own))
-        return tasks
     return [
-        Task("comedy or not", error, True, classes, ("Table 2.3, RCV1", "Table 3.3, RCV1")),
-        Task("year of the play", half, False, numbers, ("Table 2.2, E2006", "Table 3.2, E2006")),
+        Task("comedy or not", ERROR, True, classes, ("Table 2.3, RCV1", "Table 3.3, RCV1")),
+        Task("year of the play", HALF, False, numbers, ("Table 2.2, E2006", "Table 3.2, E2006")),
     ]
+
+
+def published_tasks(folder: Path, is_full: bool, is_quick: bool) -> list[Task]:
+    """Return the tables whose files are in the folder. If there are none, stop and name the files."""
+    tasks = []
+    for task in PUBLISHED:
+        if task.published and all(found_file(folder, name) for name in (task.published.train, task.published.test)):
+            budgets = task.budgets if is_full else task.budgets[-1:] if is_quick else task.budgets[::2]
+            tasks.append(replace(task, budgets=budgets, folder=folder))
+    if not tasks:
+        sys.exit(f"{folder} has neither {' and '.join(RCV1)} nor {' and '.join(E2006)}, plain or as .bz2 or .gz.")
+    return tasks
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -414,23 +495,27 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="10 runs at all budgets of the paper")
     size.add_argument("--quick", action="store_true", help="one run on a part of the speeches, in seconds")
-    parser.add_argument("--rcv1", metavar="FILE", help="RCV1 (binary) in LIBSVM format, instead of the plays")
-    parser.add_argument("--e2006", metavar="FILE", help="E2006-tfidf in LIBSVM format, instead of the plays")
+    parser.add_argument("--data", metavar="FOLDER", help="files of RCV1 and E2006-tfidf, instead of the plays")
     options = parser.parse_args(arguments)
     preset = "full" if options.full else "quick" if options.quick else "default"
     runs, n_most = {"full": (10, None), "quick": (1, 600), "default": (3, None)}[preset]
     told = {"full": "the paper's number of runs, at all of its budgets", "quick": "a quick look at a part of the data"}
     console.print(f"This is {told.get(preset, 'the default preset: 3 runs at three budgets')}.")
     name = "sparse_text_quick" if options.quick else "sparse_text"
-    if options.rcv1 or options.e2006:
-        name += "_libsvm"
+    if options.data:
+        name += "_published"
     rows: list[dict[str, Any]] = []
     tasks = tasks_of(options)
     for task in tasks:
         mine = study(task, runs, n_most)
         show(task, mine)
         rows += mine
-    content = {"preset": preset, "delta": DELTA, "paper": PAPER_TABLES, "rows": rows}
+    content = {
+        "preset": preset,
+        "delta": {task.name: task.delta for task in tasks},
+        "paper": PAPER_TABLES,
+        "rows": rows,
+    }
     write_results(name, content)
     plot(tasks, rows, name)
     return content
