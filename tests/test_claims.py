@@ -29,9 +29,10 @@ def named(claim):
     return f"{claim['paper']}: {claim['item']}"
 
 
-def test_the_index_is_up_to_date():
-    page = TOOL.PAGE.read_text(encoding="utf-8")
-    assert TOOL.rendered(page) == page, "Run: python tools/claims.py"
+@pytest.mark.parametrize("name", ["README.md", *(paper["page"] for paper in DATA["paper"])])
+def test_the_index_and_the_pages_of_the_papers_are_up_to_date(name):
+    path = TOOL.RESULTS / name
+    assert TOOL.written()[path] == path.read_text(encoding="utf-8"), "Run: python tools/claims.py"
 
 
 def test_figures_that_pages_quote_are_those_of_the_result_files():
@@ -95,6 +96,7 @@ def test_scripts_and_files_of_an_entry_exist(claim):
     for name in claim.get("files", ()):
         assert (TOOL.RESULTS / name).is_file(), name
     used = {spec[0].split("/")[0] for spec in claim.get("figures", {}).values()}
+    used |= {spec["rows"].split("/")[0] for spec in claim.get("tables", ())}
     assert used <= set(claim.get("files", ()))
 
 
@@ -115,6 +117,21 @@ def test_every_script_belongs_to_an_entry_or_has_a_reason_why_not():
     others = set(DATA["without_a_paper"])
     assert used | others == scripts
     assert not used & others
+
+
+def test_a_table_shows_columns_of_rows_with_spreads_and_empty_cells(monkeypatch):
+    rows = [
+        {"method": "A", "error": [0.25, 0.125], "paper": None},
+        {"method": "B", "error": {"mean": 0.5, "std": 0.25}, "paper": [0.75, 1.0]},
+    ]
+    monkeypatch.setattr(
+        TOOL, "read", lambda name: {"rows": rows, "tables": [{"title": "T", "columns": ["a"], "rows": [["1"]]}]}
+    )
+    columns = [["method", "method"], ["error, %", "error", 1, "percent"], ["paper", "paper/0", 2]]
+    title, text = TOOL.table({"title": "Errors", "rows": "x.json/rows/*", "columns": columns})
+    assert title == "**Errors**"
+    assert text.splitlines()[2:] == ["| A | 25.0 ± 12.5 |  |", "| B | 50.0 ± 25.0 | 0.75 |"]
+    assert TOOL.table({"rows": "x.json/tables/*"}) == ["**T**", "| a |\n| --- |\n| 1 |"]
 
 
 def test_a_path_selects_one_value_or_says_how_to_summarise(monkeypatch):

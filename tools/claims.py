@@ -1,7 +1,7 @@
-"""The index of the papers' tables and figures in docs/results/README.md, generated from experiments/claims.toml.
+"""The index of the papers' tables and figures in docs/results, and one page per paper, from experiments/claims.toml.
 
-    python tools/claims.py           # rewrites the index
-    python tools/claims.py --check   # ends with exit code 1 if the index or a quoted figure is out of date
+    python tools/claims.py           # rewrites the index in docs/results/README.md and the pages of the papers
+    python tools/claims.py --check   # ends with exit code 1 if one of them or a quoted figure is out of date
 
 An entry names its figures, and its evidence refers to them as ``{name}``. A figure is a path into a result file, the
 number of digits, and optionally a way to summarise several values: see :func:`figure`. The numbers on the page are thus
@@ -157,27 +157,120 @@ def index() -> str:
     lines += ["|---|---|---|", *(f"| {name} | {counts[name]} | {text} |" for name, text in VERDICTS.items())]
     for paper in data["paper"]:
         own = [each for each in claims if each["paper"] == paper["name"]]
-        total = Counter(each["verdict"] for each in own)
-        summary = ", ".join(f"{total[name]} {name}" for name in VERDICTS if total[name])
-        lines += ["", f"### {paper['name']}", "", f"*{paper['title']}*: {summary}."]
-        lines += [paper["note"]] if "note" in paper else []
-        lines += [
-            "",
-            "| what | the paper | configuration here | verdict | evidence | files |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [row(each) for each in own]
+        lines += ["", f"### {paper['name']}", "", f"*{paper['title']}*: {summary(own)}."]
+        lines += [f"What the paper says, what was found, tables and pictures: [{paper['page']}]({paper['page']})."]
+        lines += ["", "| what | configuration here | verdict | files |", "|---|---|---|---|"]
+        lines += [row(each, paper["page"]) for each in own]
     return "\n".join(lines)
 
 
-def row(claim: Entry) -> str:
+def summary(claims: list[Entry]) -> str:
+    """Return how many entries have each verdict."""
+    total = Counter(each["verdict"] for each in claims)
+    return ", ".join(f"{total[name]} {name}" for name in VERDICTS if total[name])
+
+
+def row(claim: Entry, page: str) -> str:
     """Return the line of one entry."""
-    links = [f"`{claim['script']}`"] if claim.get("script") else []
-    links += [f"[{name}]({name})" for name in claim.get("files", ())]
+    name = f"**[{claim['item']}]({page}#{anchor(claim)}).** {claim['title']}"
+    figures = {key: spec for key, spec in claim.get("figures", {}).items() if f"{{{key}}}" in claim["configuration"]}
+    return filled(f"| {name} | {claim['configuration']} | {claim['verdict']} | {links(claim)} |", figures)
+
+
+def links(claim: Entry) -> str:
+    """Return the script and the files of an entry."""
+    script = [f"`{claim['script']}`"] if claim.get("script") else []
+    return ", ".join([*script, *(f"[{name}]({name})" for name in claim.get("files", ()))])
+
+
+def anchor(claim: Entry) -> str:
+    """Return the anchor of an entry's heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading(claim).lower()).replace(" ", "-")
+
+
+def heading(claim: Entry) -> str:
+    """Return the heading of an entry on the page of its paper."""
+    return f"{claim['item']}: {claim['title'].removesuffix('.')}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+def page_of(paper: Entry) -> str:
+    """Return the page of a paper: a short verdict, then a section for each of its tables and figures."""
+    claims = with_originals(load()["claim"])
+    own = [each for each in claims if each["paper"] == paper["name"]]
+    parts = [
+        f"# {paper['name']}: what was found",
+        f"*{paper['title']}*",
+        filled(paper["verdict"], paper.get("figures", {})),
+        f"{len(own)} entries: {summary(own)}. The verdicts are explained in the [index](README.md#tables-of-the-papers)."
+        " Where the noise of a paper does not give its guarantee, see [what is wrong in the papers](../errata.md). "
+        "This page is written by `tools/claims.py` from the result files.",
+    ]
+    parts += [paper["note"]] if "note" in paper else []
+    shown: set[str] = set()
+    for claim in own:
+        parts += section(claim, shown)
+    return "\n\n".join(parts) + "\n"
+
+
+def section(claim: Entry, shown: set[str]) -> list[str]:
+    """Return the section of one entry. Each picture is shown once per page."""
+    told = {"The paper says": claim.get("says"), "Run here": claim["configuration"]}
+    lines = [f"- {name}: {text.removesuffix('.')}." for name, text in told.items() if text]
     found = " ".join(claim[key] for key in ("reason", "evidence") if key in claim)
-    texts = [claim.get("says", ""), claim["configuration"], claim["verdict"], found]
-    cells = [f"**{claim['item']}.** {claim['title']}", *texts, ", ".join(links)]
-    return filled(f"| {' | '.join(cells)} |", claim.get("figures", {}))
+    lines.append(f"- Verdict: **{claim['verdict']}**. {found}")
+    parts = [f"## {heading(claim)}", filled("\n".join(lines), claim.get("figures", {}))]
+    for spec in claim.get("tables", ()):
+        parts += table(spec)
+    for name in claim.get("files", ()):
+        if name.endswith(".png") and name not in shown:
+            shown.add(name)
+            parts.append(f"![{claim['item']}]({name})")
+    return parts + ([f"From {links(claim)}."] if links(claim) else [])
+
+
+def table(spec: Entry) -> list[str]:
+    """Return a table: one that a result file holds as text, or columns of some of its rows.
+
+    A column is a heading, a path within the row, and, for numbers, the digits and optionally ``"percent"``. A pair of
+    mean and standard deviation is shown as both.
+    """
+    name, *steps = spec["rows"].split("/")
+    rows = walk([read(name)], steps, spec["rows"])
+    if "columns" not in spec:
+        return [text for each in rows for text in (f"**{each['title']}**", markdown(each["columns"], each["rows"]))]
+    lines = [[cell(each, *column[1:]) for column in spec["columns"]] for each in rows]
+    return [f"**{spec['title']}**", markdown([column[0] for column in spec["columns"]], lines)]
+
+
+def cell(row: Any, path: str, digits: int | None = None, how: str = "one") -> str:
+    """Return one cell of a table, empty if the row has no such value."""
+    value = row
+    for step in path.split("/"):
+        value = value[int(step)] if isinstance(value, list) else (value or {}).get(step)
+    if value is None or digits is None:
+        return "" if value is None else str(value)
+    if isinstance(value, dict):
+        value = [value["mean"], value["std"]]
+    factor = 100 if how == "percent" else 1
+    if isinstance(value, list):
+        return " ± ".join(f"{each * factor:,.{digits}f}" for each in value)
+    return value if isinstance(value, str) else f"{value * factor:,.{digits}f}"
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *rows])
+
+
+def written() -> dict[Path, str]:
+    """Return the generated files and what they should hold."""
+    return {
+        PAGE: rendered(PAGE.read_text(encoding="utf-8")),
+        **{RESULTS / paper["page"]: page_of(paper) for paper in load()["paper"]},
+    }
 
 
 def rendered(page: str) -> str:
@@ -199,13 +292,12 @@ def misquoted() -> list[str]:
 
 
 def main() -> None:
-    """Rewrite the index, or check it and the quoted figures."""
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = rendered(page)
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(fresh, encoding="utf-8")
-    elif fresh != page:
-        sys.exit("The index in docs/results/README.md is out of date. Run: python tools/claims.py")
+    """Rewrite the index and the pages, or check them and the quoted figures."""
+    for path, fresh in written().items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(fresh, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != fresh:
+            sys.exit(f"{path.relative_to(ROOT)} is out of date. Run: python tools/claims.py")
     if missing := misquoted():
         sys.exit("These pages do not say what the result files say:\n" + "\n".join(missing))
 
