@@ -16,9 +16,18 @@ from privet.solvers.knowledge_transfer import fitted_student
 
 
 def paper_knowledge_transfer(
-    problem: Problem, run: Run[OutputPlan], *, features: PublicFeatures, n_nonzero: int, steps: int = 100
+    problem: Problem,
+    run: Run[OutputPlan],
+    *,
+    features: PublicFeatures,
+    n_nonzero: int,
+    steps: int = 100,
+    curvature: float = 0.0,
 ) -> Release:
     """Release a sparse teacher's scores of public rows with noise, and the sparse student that fits them.
+
+    ``curvature`` is the restricted strong convexity mu that the paper assumes of the loss, which takes the place of the
+    penalty in its calibration.
 
     Formal guarantees
     -----------------
@@ -27,7 +36,7 @@ def paper_knowledge_transfer(
     stability = run.plan.stability
     if not isinstance(stability, PaperTransferStability):
         raise TypeError(f"paper_knowledge_transfer runs a PaperTransferStability plan, not {type(stability).__name__}")
-    sizes = (problem.rows.n, features.rows.n, n_nonzero, problem.strong_convexity)
+    sizes = (problem.rows.n, features.rows.n, n_nonzero, problem.strong_convexity + curvature)
     if (stability.n, stability.n_public, stability.n_nonzero, stability.alpha) != sizes:
         raise ValueError("the plan was made for other data or constants than this problem's")
     guarantee = run.guarantee(

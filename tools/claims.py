@@ -204,8 +204,9 @@ def page_of(paper: Entry) -> str:
         f"# {paper['name']}: what was found",
         f"*{paper['title']}*",
         filled(paper["verdict"], paper.get("figures", {})),
-        f"{len(own)} entries: {summary(own)}. The verdicts are explained in the [index](README.md#tables-of-the-papers)."
-        " Where the noise of a paper does not give its guarantee, see [what is wrong in the papers](../errata.md). "
+        f"{len(own)} entries: {summary(own)}. "
+        "The verdicts are explained in the [index](README.md#tables-of-the-papers). "
+        "Where the noise of a paper does not give its guarantee, see [what is wrong in the papers](../errata.md). "
         "This page is written by `tools/claims.py` from the result files.",
     ]
     parts += [paper["note"]] if "note" in paper else []
