@@ -36,6 +36,7 @@ Table 6.2 (time and bytes) and a run of three real processes on Adult are in exp
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -45,7 +46,7 @@ from typing import Any
 import multiparty_noise
 import numpy as np
 import support
-from multiparty_data import FILES, NAMES, Study, load, party_counts
+from multiparty_data import FILES, KDD98, NAMES, Study, load, party_counts
 from multiparty_methods import BASELINES, CENTRAL, DESCENTS, METHODS, MPC_GRAD, MPC_OUT, Deal, Knobs, train
 from multiparty_report import page, plot, show
 from rich.progress import track
@@ -268,7 +269,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     size.add_argument("--quick", action="store_true", help="few settings and seeds")
     parser.add_argument("--seeds", type=int, help="runs of each method")
     parser.add_argument("--datasets", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument(
+        "--data", metavar="FOLDER", help=f"folder with {FILES[KDD98]}: run only {KDD98}, of the chapter"
+    )
     options = parser.parse_args(arguments)
+    if options.data:
+        os.environ["PRIVET_DATA"] = options.data  # also for the worker processes
+        options.datasets = [KDD98]
     preset = PRESETS["paper" if options.paper else "quick" if options.quick else "default"]
     if options.seeds:
         preset = Preset(**asdict(preset) | {"seeds": options.seeds})
@@ -278,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     jobs = [Job(name, parties, preset) for name in options.datasets for parties in party_counts(name)]
     begin = time.perf_counter()
     rows = run_all(jobs, workers=1 if options.quick else 2)
-    part = "" if len(options.datasets) == len(NAMES) else "_part"
+    part = "_kddcup98" if options.data else "" if len(options.datasets) == len(NAMES) else "_part"
     suffix = "" if preset.name == "default" else f"_{preset.name}"
     return conclude(rows, preset, time.perf_counter() - begin, f"multiparty{suffix}{part}")
 

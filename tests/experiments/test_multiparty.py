@@ -291,3 +291,25 @@ def test_missing_data_files_are_named(experiment, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match=r"kddcup99_10_percent\.csv\.gz is not in"):
         experiment.main(["--quick"])
+
+
+def test_the_published_file_of_kdd_cup_98_is_read_and_run(experiment, tmp_path, monkeypatch):
+    """A small file with the names and kinds of the columns of cup98LRN.txt."""
+    rng = np.random.default_rng(0)
+    header = "ODATEDW,OSOURCE,STATE,PVASTATE,AGE,INCOME,GENDER,HIT,TARGET_B,TARGET_D,CONTROLN"
+    lines = [
+        f"{rng.integers(8301, 9701)},S{place},{rng.choice(['CA', 'TX'])},,{age or ''},{rng.integers(1, 8)},"
+        f"{rng.choice(['F', 'M', 'U'])},{rng.integers(0, 50)},{place % 2},{20.0 * (place % 2)},{place}"
+        for place, age in enumerate(rng.integers(0, 98, 300))
+    ]
+    (tmp_path / "cup98LRN.txt").write_text("\n".join([header, *lines]) + "\n")
+    data = sys.modules["multiparty_data"]
+    monkeypatch.setitem(data.SIZES, data.KDD98, (200, 100))
+    monkeypatch.setattr(experiment, "party_counts", lambda name: (20,))
+    results = experiment.main(["--quick", "--data", str(tmp_path)])
+    assert {row["dataset"] for row in results["rows"]} == {"KDD Cup 98"}
+    assert {row["columns"] for row in results["rows"]} == {
+        9
+    }  # four numbers, STATE and GENDER by level; OSOURCE left out
+    assert all(row["is_regression"] for row in results["rows"])
+    assert (tmp_path / "results" / "multiparty_quick_kddcup98.json").exists()
