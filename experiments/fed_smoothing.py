@@ -78,11 +78,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings that are compared; ``rates`` are the candidates for the local learning rate."""
+    """The settings that are compared: sampling, noise multiplier and the values of sigma.
+
+    ``rates`` are the candidates for the local learning rate.
+    """
 
     template: Run
-    noises: tuple[tuple[str, float], ...]
-    sigmas: tuple[float, ...]
+    settings: tuple[tuple[str, float, tuple[float, ...]], ...]
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
 
@@ -90,12 +92,14 @@ class Grid:
 TEMPLATE = Run("poisson", 0.0, 0.0, 0.1)
 PRESETS = {
     "standard": Grid(
-        TEMPLATE, (("poisson", 1.8), ("poisson", 4.0), ("uniform", 1.8)), (0.0, 0.5, 1.0), (0.1, 0.3), (1, 2, 3)
+        TEMPLATE,
+        (("poisson", 1.8, (0.0, 0.5, 1.0)), ("poisson", 4.0, (0.0, 1.0)), ("uniform", 1.8, (0.0, 1.0))),
+        (0.1, 0.3),
+        (1, 2, 3),
     ),
     "quick": Grid(
         replace(TEMPLATE, n=400, n_clients=40, rounds=2, pretraining=200),
-        (("poisson", 1.8), ("uniform", 1.8)),
-        (0.0, 1.0),
+        (("poisson", 1.8, (0.0, 1.0)), ("uniform", 1.8, (0.0, 1.0))),
         (0.1,),
         (1,),
     ),
@@ -264,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     begin = time.perf_counter()
     torch.set_num_threads(1)
     plain = compared(grid, "poisson", 0.0, 0.0)
-    rows = with_gains([compared(grid, *noise, sigma) for noise in grid.noises for sigma in grid.sigmas])
+    rows = with_gains([compared(grid, sampling, z, sigma) for sampling, z, sigmas in grid.settings for sigma in sigmas])
     show(rows, len(grid.seeds))
     data = digits(grid.template.n)
     labels = torch.bincount(data.y_test).double()
