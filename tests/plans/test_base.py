@@ -58,6 +58,7 @@ def test_a_plan_made_for_a_budget_states_its_guarantee_at_the_budgets_delta(plan
     assert plan.delta == guarantee.delta == BUDGET.delta
     assert 0 < guarantee.epsilon <= BUDGET.epsilon
     assert guarantee.adjacency is plan.adjacency
+    assert getattr(plan, "tasks", 1) == 1
     assert guarantee.event.to_dict() == plan.event.to_dict()
 
 
