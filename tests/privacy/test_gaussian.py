@@ -310,6 +310,19 @@ def test_logarithms_of_many_deltas_are_those_of_the_profile(mu, epsilon):
             assert found == pytest.approx(float(exact), abs=1e-9 + 1e-14 / mu)
 
 
+@pytest.mark.parametrize(
+    ("mu", "epsilon"),
+    [(3.0, 0.1), (2.5, 0.0), (6.0, 4.0), (2.2, 0.05), (30.0, 9.0), (1.0, 2.0), (0.05, 0.01), (0.1, 0.5), (4.0, 20.0)],
+)
+def test_logarithms_of_deltas_in_each_of_their_forms(mu, epsilon):
+    with mp.workdps(40):
+        exact = float(mp.log(exact_delta(mu, epsilon)))
+    alone = float(log_gdp_deltas(np.array([mu]), np.array([epsilon]))[0])
+    beside = float(log_gdp_deltas(np.array([0.01, mu, 9.0]), np.array([0.02, epsilon, 0.3]))[1])
+    assert (alone, beside) == pytest.approx((exact, exact), rel=1e-12, abs=1e-12)
+    assert gdp_delta(mu, epsilon) == pytest.approx(math.exp(exact), rel=1e-12)
+
+
 # --- bad input ----------------------------------------------------------------------------------------------------
 
 NOT_POSITIVE = [0, -1, math.nan, math.inf, "1", True, None]
