@@ -177,6 +177,29 @@ def test_abandoned_coroutines_are_cancelled_without_reports():
     assert failures == reports == []
 
 
+def test_errors_of_other_code_are_reported_while_a_computation_is_abandoned():
+    """Those of MPyC are not: they follow from the cancellation."""
+    reports, names = [], {"__name__": "mpyc.asyncoro"}
+    exec("def fails():\n    raise ArithmeticError('of a cancelled computation')", names)
+
+    def other():
+        raise ArithmeticError("of other code")
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: reports.append(str(context.get("exception"))))
+        with running(0, 1, lambda error: None):
+            loop.call_soon(names["fails"])
+            loop.call_soon(other)
+            loop.call_soon(loop.call_exception_handler, {"message": "without an exception"})
+            await abandon()
+            loop.call_soon(names["fails"])
+            await asyncio.sleep(0)
+
+    in_loop(work)
+    assert reports == ["of other code", "None", "of a cancelled computation"]
+
+
 IMPORTING = """
 import importlib.util, logging, os, sys
 sys.argv = ["program", "-M3"]  # MPyC would start three processes

@@ -1,19 +1,23 @@
 """Taking part in a study, in processes that exchange messages. tests/commands/test_party.py tests failures."""
 
+import copy
 import json
 import math
 import re
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
-from privet.multiparty import make_keys, verify
+from privet.multiparty import Identity, make_keys, verify
 from privet.multiparty.protocol import participation
+from privet.multiparty.protocol.aggregation import JointAggregator
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
 from privet.multiparty.protocol.participation import (
@@ -23,9 +27,10 @@ from privet.multiparty.protocol.participation import (
     signed_text,
     take_part,
     to_result,
+    verify_result,
     with_signatures,
 )
-from privet.multiparty.study import Study, StudyError
+from privet.multiparty.study import MODELS, Study, StudyError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -171,6 +176,8 @@ def test_a_model_without_intercept_and_the_threshold_of_huber_are_stated():
     bounds = {"table": {"target": "y", "target_bounds": [0, 4], "numeric": {"x": [0, 1]}}}
     huber = taken_part(study(model="huber", threshold=0.5, **bounds))[1]
     assert huber["model"]["settings"]["threshold"] == 0.25  # targets from 0 to 4 are scaled to -1 to 1
+    usual = taken_part(study(model="huber", **bounds))[1]
+    assert usual["model"]["settings"]["threshold"] == MODELS["huber"]().threshold
     ridge = taken_part(study(model="ridge", clip_norm=0.3, **bounds))[1]
     assert "threshold" not in ridge["model"]["settings"]
 
@@ -228,6 +235,95 @@ def found(folder, do, **options):
         parties = [machine.start(folder / str(index), joint.main, {**orders, "index": index}) for index in range(3)]
         assert [party.wait() for party in parties] == [0, 0, 0], [party.err for party in parties]
     return [json.loads((party.folder / "found.json").read_text())[do] for party in parties]
+
+
+@pytest.fixture(scope="module")
+def signed(keys):
+    """Return the content of a result file that three parties signed."""
+    result = taken_part(study())[1]
+    signers = [Identity.load(keys, index) for index in range(3)]
+    signatures = [
+        Signature(name, signer.certificate, signer.sign(signed_text(result)))
+        for name, signer in zip("abc", signers, strict=True)
+    ]
+    return with_signatures(result, signatures)
+
+
+def test_a_result_that_all_parties_signed_is_verified(keys, signed):
+    authority = (keys / "ca.crt").read_bytes()
+    assert verify_result(signed, authority).digest == study().digest
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"valid|expired"):
+        verify_result(signed, authority, long_ago)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda fields: fields["study"].update(epsilon=2.0), "does not match its digest"),
+        (lambda fields: fields["study"].update(digest="0" * 64), "does not match its digest"),
+        (lambda fields: fields["model"].update(estimator="another"), "the signed text was changed"),
+        (lambda fields: fields["signatures"].reverse(), "not signed by all of a, b, c"),
+        (lambda fields: fields["signatures"].pop(), "not signed by all of a, b, c"),
+        (lambda fields: fields["signatures"].clear(), "is not signed"),
+        (lambda fields: fields.pop("schema"), "not the result of a study"),
+        (lambda fields: fields["signatures"][0].pop("party"), "not the result of a study"),
+    ],
+)
+def test_a_changed_result_is_refused(keys, signed, change, cause):
+    fields = copy.deepcopy(signed)
+    change(fields)
+    with pytest.raises(ValueError, match=cause):
+        verify_result(fields, (keys / "ca.crt").read_bytes())
+
+
+def taken_part_with_keys(folder, index):
+    async def work(session):
+        session.identity = Identity.load(folder, index)
+        release = await take_part(session, study(), TABLE)
+        return await sign(session, replaced_parties(study(), 1), to_result(study(), release))
+
+    return alone(work)
+
+
+def replaced_parties(made, number):
+    return SimpleNamespace(parties=made.parties[:number])
+
+
+def test_certificates_must_be_those_of_the_parties_of_the_study(keys, tmp_path):
+    (signature,) = taken_part_with_keys(keys, 0)
+    assert (signature.party, signature.certificate) == ("a", (keys / "party_0.crt").read_bytes())
+    with pytest.raises(ValueError, match="belongs to party 1"):
+        taken_part_with_keys(keys, 1)
+    others = make_keys(tmp_path / "keys", ["x", "b", "c"])
+    with pytest.raises(ValueError, match="names 'x', but the study names that party 'a'"):
+        taken_part_with_keys(others, 0)
+
+
+@pytest.mark.parametrize("rows", [0, 40])
+def test_the_rows_of_a_party_count_and_a_party_may_bring_none(rows, monkeypatch):
+    """The other party's number of rows is given here, since this process has no peers."""
+    locals_ = []
+
+    class Spy(JointAggregator):
+        def __init__(self, plan, session, problem, before_release):
+            super().__init__(plan, session, problem, before_release)
+            locals_.append(problem)
+
+    monkeypatch.setattr(participation, "JointAggregator", Spy)
+
+    async def work(session):
+        exchange = session.exchange
+
+        async def told(payload):
+            found = await exchange(payload)
+            return [*found, (20).to_bytes(8, "big")] if payload == rows.to_bytes(8, "big") else found
+
+        session.exchange = told
+        return await take_part(session, study(), (TABLE[0][:rows], TABLE[1][:rows]))
+
+    assert alone(work).trace["counts"] == [rows, 20]
+    assert [None if each is None else each.rows.n for each in locals_] == [rows or None]
 
 
 def test_all_parties_sign_the_same_result(tmp_path, keys):
