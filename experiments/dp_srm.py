@@ -2,16 +2,17 @@
 
 The objective is the mean logistic loss plus 0.001 sum t^2/(1 + t^2) ("Towards Efficient and Effective Privacy-
 Preserving Machine Learning", sections 4.7.1 and 4.8.1). Adjacency is replace-one, delta is 1e-5, and epsilon is 0.2 or
-0.5. The paper's "Test Error" of 0.33 to 0.42 can only be the loss on the test set. Both the loss and the share of wrong
-labels are printed. Data passes count the records visited; DP-SRM takes two gradients of each.
+0.5. The paper's "Test Error" of 0.33 to 0.42 can only be the loss on the test set. Both the loss and the share of
+wrong labels are printed. Data passes count the records visited; DP-SRM takes two gradients of each.
 
 As in the paper, settings were tuned on the data itself, without charging the budget. Step sizes are tuned in the
 script, on a grid within the range of the methods' theorems (up to 1.9/L, and smaller for RRPSGD), with new noise for
-the results shown. The paper's constants of DP-SRM (C1 = 1, C2 = gamma = 0.01) are not run, nor is its non-private
-STORM. Batch size, clipping norms, refresh period and largest move of DP-SRM were tuned on a9a at epsilon 0.2. Three
-rows are not from the paper: DP-GD with any step size, the same with averaging, and the default method of the
-estimators. L is the largest possible smoothness for rows of the given norm, and real data is smoother. Within the range
-of the theorems DP-GD is therefore slow, and beyond it a strong baseline. Figures show the mean and its 95 % band.
+the results shown. The paper's constants of DP-SRM (C1 = 1, C2 = gamma = 0.01) are not run; its non-private STORM is
+run by dp_srm_curves.py. Batch size, clipping norms, refresh period and largest move of DP-SRM were tuned on a9a at
+epsilon 0.2. Three rows are not from the paper: DP-GD with any step size, the same with averaging, and the default
+method of the estimators. L is the largest possible smoothness for rows of the given norm, and real data is smoother.
+Within the range of the theorems DP-GD is therefore slow, and beyond it a strong baseline. Figures show the mean and
+its 95 % band.
 
 RRPSGD stops at a random round, on average half way, so its number of passes is the expected one of 8 or 10 planned.
 DP-AGD reads the data twice per round: for a gradient, and for the losses of all candidate steps.
