@@ -345,3 +345,14 @@ def test_words_on_an_added_penalty_are_not_a_detail():
     shown = plan_of(added_alpha=0.5).guarantee(1e-5).statement()
     assert "additional penalty of 0.5/2 ||w||^2" in shown
     assert "linear term" not in shown
+
+
+def test_rounding_adds_to_pure_noise_a_few_units_in_the_last_place_at_most():
+    """Some of these epsilons need more noise than the formula gives in floating point."""
+    for hundredths in range(20, 220):
+        epsilon = hundredths / 100
+        plan = planned(Budget(epsilon), tolerance=1e-6)
+        ratio = 0.99 * (epsilon - plan.volume_loss)
+        assert plan.epsilon_at(0.0) <= epsilon
+        assert plan.scale == pytest.approx(2 * 1.5 / ratio, rel=1e-13)
+        assert plan.output_scale == pytest.approx(2 * 1e-6 / (0.01 * ratio / 99), rel=1e-13)

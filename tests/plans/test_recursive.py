@@ -375,3 +375,12 @@ def test_a_truncated_plan_has_between_one_and_all_steps(steps):
 def test_a_recursion_cannot_hide_its_iterates():
     with pytest.raises(PlanError, match="releases 'last'"):
         next(plan_of().run(3, NoiseSource(0), release="last"))
+
+
+def test_a_truncated_recursion_over_a_fixed_order_ends_after_as_many_batches_and_the_first():
+    plan = plan_of(FixedOrder(30, 2, 5))
+    assert plan.steps == 13
+    for steps in (2, 4, 7, 12):
+        short = plan.truncated(steps)
+        assert (short.steps, short.sampler.implied_steps) == (steps, steps - 1)
+        assert len(list(short.run(30, NoiseSource(0)))) == steps

@@ -1,3 +1,4 @@
+import dataclasses
 from collections import Counter
 from itertools import permutations
 
@@ -133,3 +134,12 @@ def test_impossible_secrets_are_refused(make):
 def test_another_number_of_units_than_planned_is_refused(sampler):
     with pytest.raises(ValueError, match="n = 9 units, the data has 8"):
         list(sampler.batches(8, 9, NoiseSource(0)))
+
+
+def test_a_secret_order_is_always_shuffled():
+    """Its accounting averages over the places of a unit, which would be wrong in the order of the data."""
+    assert SecretOrder(9).shuffled
+    with pytest.raises(TypeError, match="shuffled"):
+        SecretOrder(9, shuffled=False)
+    with pytest.raises(ValueError, match="shuffled"):
+        dataclasses.replace(SecretOrder(9), shuffled=False)
