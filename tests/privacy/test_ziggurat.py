@@ -69,6 +69,15 @@ def test_the_tail_is_covered_and_all_proposals_have_a_probability():
     assert TABLE.choices[-1] < 1 << CHOICE_BITS
 
 
+def test_the_area_of_each_box_is_its_share_of_the_proposals():
+    """Exactly, in units of 2^-69: a height that is off by one proposal would change the law."""
+    chances = np.diff(TABLE.choices.astype(object), prepend=0)
+    for box in range(TABLE.boxes):
+        assert TABLE.height(box) * TABLE.width(box) * 2**69 == chances[box]
+    low, high = exponential(-(EDGES[0] ** 2) / 2, BITS)
+    assert TABLE.tail_reach(BITS) == (low * 2**69 / chances[-1], high * 2**69 / chances[-1])
+
+
 def test_approximate_tables_are_close_to_the_exact_ones(tops):
     for box, top in enumerate(tops):
         assert abs(TABLE.tops[box] - float(top[0])) < 1e-12
