@@ -67,7 +67,7 @@ class Server:
     -----------------
     Each round accesses the clients through one noisy sum over the clients that the plan sampled. Each update is
     clipped here to ``plan.clip_norm``. The sum is divided by a constant that does not depend on who took part. (The
-    paper divides by the number of sampled clients, which its analysis does not cover: docs/corrections.md (k).) An
+    paper divides by the number of sampled clients, which its analysis does not cover: docs/errata.md (k).) An
     update that is missing, non-finite or of the wrong shape counts as zero, which is within the bound. Denoising, step
     and average are post-processing. :attr:`guarantee` covers all rounds spent, including those of earlier processes.
     """
