@@ -180,7 +180,7 @@ def row(study: Study, groups: Groups, epsilon: float, method: str) -> dict[str, 
 def show(study: Study, rows: list[dict[str, Any]]) -> None:
     """Print the table, and the better method for each epsilon."""
     shown = [[*setting_in_words(each), *outcome_in_words(each)] for each in rows]
-    columns = ["epsilon, method", "rate", "batch", "b0", "gamma = C2", "epochs", "runs", "test error, %", "(paper)"]
+    columns = ["epsilon, method", "rate", "batch", "b0", "gamma", "C2", "epochs", "runs", "test error, %", "(paper)"]
     print_table(study.title, [*columns, "steps to match", "time to match", "CPU s"], shown)
     for plain, recursive in zip(rows[::2], rows[1::2], strict=True):
         ahead = "below" if recursive["error"][0] < plain["error"][0] else "not below"
@@ -193,7 +193,10 @@ def show(study: Study, rows: list[dict[str, Any]]) -> None:
 
 def setting_in_words(each: dict[str, Any]) -> list[str]:
     momentum = each["momentum"]
-    recursive = ["", ""] if momentum is None else [str(momentum["first_batch_size"]), f"{momentum['refresh']:g}"]
+    recursive = ["", "", ""]
+    if momentum is not None:
+        shares = (momentum["refresh"], momentum["difference_norm"])
+        recursive = [str(momentum["first_batch_size"]), *(f"{share:g}" for share in shares)]
     epochs = f"{each['steps'] * each['batch'] / each['n']:.3g}"
     name = f"{each['epsilon']:g} {each['method']}"
     return [name, f"{each['learning_rate']:g}", str(each["batch"]), *recursive, epochs]
