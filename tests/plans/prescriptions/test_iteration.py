@@ -105,7 +105,7 @@ def test_conditions_are_checked():
         (RandomStop(300), 2.0, 1),
         (RandomStop(300, size=4), 2.0, 1),
         (RandomSkip(300, public=20), math.sqrt(8), 1),
-        (RandomStop(300), 4.0, 3),
+        (RandomStop(300), 4.0, 2),
     ],
     ids=repr,
 )
