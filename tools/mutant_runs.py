@@ -22,6 +22,7 @@ from mutations import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+_IMPORTS = 10.0  # processor time in which the chosen files of tests are imported, in seconds
 Tests = dict[str, tuple[float, frozenset[str]]]  # by test: its duration, and the functions that it enters
 Failure = tuple[str, str]  # a test, and the last line of its failure
 
@@ -70,12 +71,17 @@ class Chooser:
 
     A test that takes much longer than without mutants ends the process, which has no answer then. The limit is on
     processor time, which a busy machine hardly changes; only a test that waits for something is limited in real time.
+    The files of tests are imported within the same limits.
     """
 
     def __init__(self, tests: dict[str, float]) -> None:
         self.seconds = tests
         self.order = {name: place for place, name in enumerate(tests)}
         self.failure: Failure | None = None
+
+    def pytest_collection(self) -> None:
+        """Limit the time in which the files of tests are imported."""
+        self._limit(_IMPORTS)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the chosen tests, in their order."""
@@ -84,8 +90,11 @@ class Chooser:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Limit the time of a test."""
-        signal.setitimer(signal.ITIMER_PROF, 5 * self.seconds[item.nodeid] + 10)
-        signal.setitimer(signal.ITIMER_REAL, 20 * self.seconds[item.nodeid] + 120)
+        self._limit(self.seconds[item.nodeid])
+
+    def _limit(self, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 5 * seconds + 10)
+        signal.setitimer(signal.ITIMER_REAL, 20 * seconds + 120)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep a failure of a test."""
