@@ -690,3 +690,12 @@ def test_huge_noise_has_a_tiny_epsilon(noise, delta, kind):
 def test_extreme_gaussian_releases_have_an_epsilon_that_is_not_nan(mu):
     value = epsilon_or_refusal(lambda: GaussianRelease(mu), ADD, 1e-5, "mu")
     assert value is None or (value == 0 if mu < 1 else value > mu)
+
+
+def test_losses_whose_exponentials_may_overflow_are_left_to_other_analyses():
+    small, large = PoissonGaussian(0.039, 0.5, 2), PoissonGaussian(0.038, 0.5, 2)
+    assert small.largest_loss() < 600 < large.largest_loss() < 700
+    found = [loss_distribution_epsilon([event], Adjacency.ADD_OR_REMOVE, 1e-5, COARSE) for event in (small, large)]
+    assert math.isfinite(found[0])
+    assert found[1] == math.inf
+    assert found[0] < epsilon(large, Adjacency.ADD_OR_REMOVE, 1e-5) < math.inf
