@@ -1,4 +1,4 @@
-"""When does smoothing help a CNN on SVHN? Tables 3, H.8 and H.9 and figure 4 of the DP-Fed-LS paper.
+"""When does smoothing help a CNN on SVHN? Table 3 and figure 4 of the DP-Fed-LS paper.
 
 python experiments/fed_smoothing.py [--quick]
 
