@@ -9,7 +9,7 @@ cifar10_15k_3k.npz.
   0.001, divided by ten from step 10,000. --full uses the CNN of TensorFlow's tutorial (1,068,298 weights, the
   central 24 x 24 pixels, no random crops) for 60 epochs. The standard preset uses CNN5, which is ten times cheaper, for
   ten epochs. The paper shows the figure only as a picture and does not state sigma, which is 1 here.
-- CNN6 of the dissertation, whose convolutions are trained on CIFAR-100, is not run: CIFAR-100 could not be had.
+- CNN6 of the dissertation, whose convolutions are public and frozen, is run by dp_srm_cnn6.py.
 - CNN5, the network of PyTorch's tutorial (62,006 weights): DP-SRM against DP-SGD at epsilon 6, 8 and 10, C1 = 2. --full
   runs the paper's search, with 100 epochs (as in its non-private run) and 30 runs of the best. The standard preset has
   ten epochs with batches of 1024, C1 = 0.2 and steps that decrease linearly to zero, at epsilon 6 and 10. Both methods
@@ -131,15 +131,18 @@ def figure6(preset: Preset, workers: int) -> tuple[dict[str, Runs], list[dict[st
 
 
 def plot(runs: dict[str, Runs], groups: Groups, epsilons: Sequence[float], name: str) -> None:
-    """Draw figure 6, and one panel per epsilon of CNN5."""
-    figure = Figure(figsize=(5 * (1 + len(epsilons)), 4), layout="constrained")
-    first, *others = figure.subplots(1, 1 + len(epsilons))
+    """Draw figure 6, and CNN5 by step and by time, with one column per epsilon."""
+    figure = Figure(figsize=(5 * (1 + len(epsilons)), 8), layout="constrained")
+    panels = figure.subplots(2, 1 + len(epsilons))
+    first, empty = panels[:, 0]
     for method, each in runs.items():
         draw(first, each, method)
     first.set(title="figure 6: noise multiplier 2", xlabel="step", ylabel="test accuracy, %")
     first.legend(fontsize=8)
-    for panel, epsilon in zip(others, epsilons, strict=True):
-        draw_budget(panel, groups, epsilon)
+    empty.set_axis_off()
+    for place, epsilon in enumerate(epsilons, 1):
+        draw_budget(panels[0, place], groups, epsilon)
+        draw_budget(panels[1, place], groups, epsilon, by_time=True)
     save_figure(figure, name)
 
 

@@ -66,9 +66,14 @@ def centred(pixels: Tensor) -> Tensor:
     return (middle - middle.mean(dims, keepdim=True)) / middle.std(dims, keepdim=True).clamp(min=least)
 
 
+def as_given(features: Tensor) -> Tensor:
+    """Return features as they are stored."""
+    return features
+
+
 Scale = Callable[[Tensor], Tensor]
 SCALES: dict[str, Scale] = {
-    scale.__name__: scale for scale in (from_zero_to_one, mnist_moments, from_minus_one, centred)
+    scale.__name__: scale for scale in (from_zero_to_one, mnist_moments, from_minus_one, centred, as_given)
 }
 
 
@@ -86,7 +91,8 @@ def images(source: str, scale: str, n: int, n_test: int | None = None, held_out:
 
 
 def _part(parts: dict[str, NDArray[Any]], part: str, scale: str, rows: slice) -> TensorDataset:
-    pixels = torch.from_numpy(_pixels(parts, part, rows)).float() / 255
+    stored = torch.from_numpy(_pixels(parts, part, rows))
+    pixels = stored.float() if stored.is_floating_point() else stored.float() / 255
     labels = torch.from_numpy(parts[f"y_{part}"][rows].astype(np.int64))
     return TensorDataset(SCALES[scale](pixels), labels)
 
@@ -95,7 +101,7 @@ def _pixels(parts: dict[str, NDArray[Any]], part: str, rows: slice) -> NDArray[n
     if f"r_{part}" in parts:
         return decoded(parts[f"r_{part}"][rows])
     pixels = parts[f"x_{part}"][rows]
-    return pixels if pixels.ndim == 4 else pixels[:, None]
+    return pixels[:, None] if pixels.ndim == 3 else pixels
 
 
 # ----------------------------------------------------------------------------------------------------------- networks
@@ -116,6 +122,11 @@ def cnn5() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Flatten(), *full)
 
 
+def cnn6_top() -> nn.Module:
+    """Return the three linear layers of CNN6, for the outputs of its frozen convolutions."""
+    return nn.Sequential(nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
 def tensorflow_cnn() -> nn.Module:
     """Return the network of TensorFlow's CIFAR-10 tutorial for 24 x 24 pixels."""
     norm = partial(
@@ -128,7 +139,7 @@ def tensorflow_cnn() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Flatten(), *full)
 
 
-NETS: dict[str, Callable[[], nn.Module]] = {net.__name__: net for net in (mnist_cnn, cnn5, tensorflow_cnn)}
+NETS: dict[str, Callable[[], nn.Module]] = {net.__name__: net for net in (mnist_cnn, cnn5, cnn6_top, tensorflow_cnn)}
 
 
 def as_tensorflow_begins(layer: nn.Module) -> None:
@@ -360,11 +371,16 @@ def grouped(outcomes: Outcomes, key: Callable[[Job], Hashable]) -> dict[Any, Run
     return found
 
 
-def draw(panel: Any, runs: Runs, label: str, **style: Any) -> None:
-    """Draw the mean test accuracy against steps, with a band of one standard deviation."""
+def draw(panel: Any, runs: Runs, label: str, *, by_time: bool = False, **style: Any) -> None:
+    """Draw the mean test accuracy against steps or processor time, with a band of one standard deviation.
+
+    All steps of a run take about equally long, so the time at a step is a share of that of the whole run.
+    """
     steps, mean, std = runs.curve
-    (line,) = panel.plot(steps, mean, label=label, **style)
-    panel.fill_between(steps, mean - std, mean + std, alpha=0.15, color=line.get_color())
+    seconds = Spread.of([outcome.seconds for outcome in runs.outcomes]).mean
+    where = steps * seconds / steps[-1] if by_time else steps
+    (line,) = panel.plot(where, mean, label=label, **style)
+    panel.fill_between(where, mean - std, mean + std, alpha=0.15, color=line.get_color())
 
 
 def options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -49,7 +49,7 @@ Groups = dict[Setting, Runs]
 
 @dataclass(frozen=True)
 class Preset:
-    """The size of the experiment: ``runs`` seeds of DP-SGD and DP-LSSGD at large noise, ``few_runs`` of the rest."""
+    """The size of the experiment: ``runs`` seeds of the four methods, ``few_runs`` of other sigmas and rates."""
 
     name: str
     steps: int
@@ -66,12 +66,12 @@ class Preset:
         """Return a description of what is run."""
         epochs = self.steps * self.batch / self.n
         return (
-            f"Preset {self.name}: {self.n} images, {self.steps} steps ({epochs:.3g} epochs), {self.runs} runs of "
-            f"DP-SGD and DP-LSSGD at noise multiplier {LARGE_NOISE:g}, {self.few_runs} of every other setting"
+            f"Preset {self.name}: {self.n} images, {self.steps} steps ({epochs:.3g} epochs), {self.runs} runs of every "
+            f"method and noise multiplier, {self.few_runs} of other sigmas and learning rates"
         )
 
 
-STANDARD = Preset("standard", steps=1200, runs=3, few_runs=1)
+STANDARD = Preset("standard", steps=1800, runs=3, few_runs=1, noises=(2.0, LARGE_NOISE))
 FULL = Preset(
     "full",
     steps=60 * 60_000 // 256,
@@ -108,9 +108,8 @@ def job(method: str, preset: Preset, noise: float, rate: float | None = None, si
 
 def planned(preset: Preset) -> list[Job]:
     """Return the jobs of all panels without repetition, starting with those of the main claim."""
-    main = [job(method, preset, LARGE_NOISE) for method in METHODS[:2]]
-    others = [job(method, preset, noise) for noise, method in itertools.product(preset.noises, METHODS)]
-    others += [job("DP-LSSGD", preset, LARGE_NOISE, sigma=sigma) for sigma in preset.sigmas if sigma]
+    main = [job(method, preset, noise) for noise, method in itertools.product(preset.noises[::-1], METHODS)]
+    others = [job("DP-LSSGD", preset, LARGE_NOISE, sigma=sigma) for sigma in preset.sigmas if sigma]
     others += [job(m, preset, LARGE_NOISE, rate) for rate, m in itertools.product(preset.rates, METHODS[:2])]
     seeded = [replace(each, seed=seed) for seed in range(preset.runs) for each in main]
     seeded += [replace(each, seed=seed) for seed in range(preset.few_runs) for each in others]

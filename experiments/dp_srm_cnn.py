@@ -1,4 +1,4 @@
-"""Figures 4.2 and 4.5(a) of "Towards Efficient and Effective Privacy-Preserving Machine Learning": a CNN on MNIST.
+"""Figures 4.2 and 4.5(a), (b) of "Towards Efficient and Effective Privacy-Preserving Machine Learning": a CNN on MNIST.
 
 python experiments/dp_srm_cnn.py [--full | --quick] [--runs 2] [--workers 2]
 
@@ -31,11 +31,10 @@ from dataclasses import replace
 from typing import Any
 
 from deep_runs import Job, options
-from dp_srm_networks import Setting, Study, beside, compared, draw_budget, grid, without_nan
-from matplotlib.figure import Figure
-from support import console, data_file, save_figure, write_results
+from dp_srm_networks import Setting, Study, beside, compared, grid, plot, without_nan
+from support import console, data_file, write_results
 
-TITLE = "Figure 4.2: CNN on MNIST, delta 1e-5"
+TITLE = "Figures 4.2 and 4.5(a), (b): CNN on MNIST, delta 1e-5"
 PAPER = {  # test error, %
     (1.2, "DP-SGD"): 5.33,
     (1.2, "DP-SRM"): 4.49,
@@ -62,7 +61,7 @@ FEW = {
     "DP-SRM": (Setting(0.5, 64, 0.2, refresh=0.5, first=2),),
 }
 PRESETS = {
-    "standard": Study(TITLE, MNIST, (1.2, 3.0), CANDIDATES, PAPER, runs=3),
+    "standard": Study(TITLE, MNIST, (1.2, 3.0, 7.0), CANDIDATES, PAPER, runs=3),
     "full": Study(TITLE, MNIST, (1.2, 3.0, 7.0), SEARCH, PAPER, runs=30),
     "quick": Study(TITLE, replace(MNIST, n=2000, n_test=500), (3.0,), FEW, PAPER, runs=2, held_out=500),
 }
@@ -88,11 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     console.print(f"{results['seconds']} s in all")
     name = "dp_srm_cnn" + ("" if chosen.preset == "standard" else f"_{chosen.preset}")
     write_results(name, results)
-    figure = Figure(figsize=(5 * len(study.epsilons), 4), layout="constrained")
-    panels = figure.subplots(1, len(study.epsilons), squeeze=False)[0]
-    for panel, epsilon in zip(panels, study.epsilons, strict=True):
-        draw_budget(panel, groups, epsilon)
-    save_figure(figure, name)
+    plot(groups, study.epsilons, name)
     return results
 
 

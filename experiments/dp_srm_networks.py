@@ -1,4 +1,4 @@
-"""Shared code of dp_srm_cnn.py and cifar_cnn.py: DP-SRM against DP-SGD on a network, at given budgets.
+"""Shared code of dp_srm_cnn.py, dp_srm_cnn6.py and cifar_cnn.py: DP-SRM against DP-SGD on a network, at given budgets.
 
 If a method has several candidates, each is tried once at every epsilon, with part of the training images held out. The
 one with the smallest error on these is run with all training images, with other seeds, and looks at the test images
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deep_runs import Job, Runs, draw, grouped, run_all, start_and_majority, without_noise
-from support import Spread, console, print_table
+from matplotlib.figure import Figure
+from support import Spread, console, print_table, save_figure
 
 from privet.deep import RecursiveMomentum
 
@@ -214,12 +215,23 @@ def outcome_in_words(each: dict[str, Any]) -> list[str]:
     ]
 
 
-def draw_budget(panel: Any, groups: Groups, epsilon: float) -> None:
+def draw_budget(panel: Any, groups: Groups, epsilon: float, *, by_time: bool = False) -> None:
     """Draw both methods for a budget."""
     for method in METHODS:
-        draw(panel, groups[epsilon, method], method)
-    panel.set(title=f"epsilon = {epsilon:g}", xlabel="step", ylabel="test accuracy, %")
+        draw(panel, groups[epsilon, method], method, by_time=by_time)
+    axis = "processor time, s" if by_time else "step"
+    panel.set(title=f"epsilon = {epsilon:g}", xlabel=axis, ylabel="test accuracy, %")
     panel.legend(fontsize=8)
+
+
+def plot(groups: Groups, epsilons: Sequence[float], name: str) -> None:
+    """Draw both methods by step and by time, with one column per budget."""
+    figure = Figure(figsize=(5 * len(epsilons), 8), layout="constrained")
+    panels = figure.subplots(2, len(epsilons), squeeze=False)
+    for place, epsilon in enumerate(epsilons):
+        draw_budget(panels[0, place], groups, epsilon)
+        draw_budget(panels[1, place], groups, epsilon, by_time=True)
+    save_figure(figure, name)
 
 
 def without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
