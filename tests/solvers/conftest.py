@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import chi2
+from scipy.stats import chi2, kstest
 
 from privet.objectives import L2, BoundedRows, GeneralisedLinear, Logistic, Multinomial
 from privet.privacy import NoiseSource
@@ -59,6 +59,17 @@ def has_std(sample, std, rarely=1e-6):
     return min(chi2.cdf(energy, np.size(sample)), chi2.sf(energy, np.size(sample))) > rarely
 
 
+def has_only_std(sample, std):
+    """Return whether a normal sample can have this standard deviation, but neither 2/3 nor 3/2 of it."""
+    return [has_std(sample, wrong * std) for wrong in (1.0, 2 / 3, 3 / 2)] == [True, False, False]
+
+
+def has_only_law(sample, law, scale):
+    """Return whether a positive sample can have this law with this scale, but with neither 2/3 nor 3/2 of it."""
+    pvalues = [kstest(sample, law(scale=wrong * scale).cdf).pvalue for wrong in (1.0, 2 / 3, 3 / 2)]
+    return [pvalue > 1e-6 for pvalue in pvalues] == [True, False, False]
+
+
 def neighbours(rng, n, d):
     """Yield pairs of small tables that differ in the first record: ties, zeros, flipped labels, extreme rows."""
     kinds = ("random", "opposite", "flipped", "zero", "extreme", "ties")
@@ -81,7 +92,7 @@ def neighbours(rng, n, d):
 @pytest.fixture
 def tools():
     """Provide the helpers above, because test folders are not importable packages."""
-    names = (Silent, Linear, make_problem, silence, has_std, neighbours)
+    names = (Silent, Linear, make_problem, silence, has_std, has_only_std, has_only_law, neighbours)
     return type("Tools", (), {tool.__name__: staticmethod(tool) for tool in names})
 
 

@@ -2,11 +2,12 @@ import dataclasses
 import importlib
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import gamma, kstest
+from scipy.stats import gamma
 
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SaturatingPenalty, SmoothedHinge, Squared
 from privet.plans.output import OutputPlan
@@ -127,23 +128,21 @@ def test_errors_in_any_direction_stay_within_it(tools, monkeypatch, objective):
 # --------------------------------------------------------------------------------------------------- the noise
 
 
-@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), Budget(0.5, 1e-5)], ids=repr)
-def test_gaussian_noise_is_sensitivity_over_mu(tools, wrong, fits, budget):
+def test_gaussian_noise_is_sensitivity_over_mu(tools, budget):
     problem = tools.silence(30, 5000, alpha=0.1)
     plan = OutputPlan.for_budget(budget, stability=minimiser_stability(problem))
     weights = solve(problem, plan, NoiseSource(1)).weights
     inverse_mu = {1.0: 3.7306, 0.5: 7.0318}[budget.epsilon]  # docs/errata.md
-    assert tools.has_std(weights, wrong * 1.01 * 2 / (30 * 0.1) * inverse_mu) == fits
+    assert tools.has_only_std(weights, 1.01 * 2 / (30 * 0.1) * inverse_mu)
 
 
-@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
-def test_pure_noise_has_a_radius_of_sensitivity_over_epsilon(tools, wrong, fits):
+def test_pure_noise_has_a_radius_of_sensitivity_over_epsilon(tools):
     problem = tools.silence(30, 6, alpha=0.1)
     plan = OutputPlan.for_budget(Budget(0.5), stability=minimiser_stability(problem))
     radii = [np.linalg.norm(solve(problem, plan, NoiseSource(seed)).weights) for seed in range(500)]
     scale = 1.01 * 2 / (30 * 0.1) / 0.5
-    assert (kstest(radii, gamma(6, scale=wrong * scale).cdf).pvalue > 1e-6) == fits
+    assert tools.has_only_law(radii, partial(gamma, 6), scale)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
