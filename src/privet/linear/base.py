@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -147,8 +146,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 f"epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r} cannot be given together, "
                 "because each determines the other. Leave one of them out."
             )
-        for name, parameter in signature(type(self)).parameters.items():
-            value, may_be_none = getattr(self, name), parameter.default is None or (has_noise and name == "epsilon")
+        for name, default in self._default_settings().items():
+            value, may_be_none = getattr(self, name), default is None or (has_noise and name == "epsilon")
             if name in PARAMETERS and not (value is None and may_be_none):
                 PARAMETERS[name](name, value)
         # What auto will choose depends on the number of classes. With several classes fewer settings are refused.

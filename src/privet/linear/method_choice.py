@@ -1,6 +1,9 @@
 """The choice of a training method: which methods apply to an estimator's settings, and which of them auto takes."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from privet.linear.methods import METHODS, Method, Task, method_settings, named
@@ -24,10 +27,16 @@ class MethodChoice:
                 offered[name] = method
         return offered
 
+    @classmethod
+    @lru_cache(maxsize=256)  # A fit asks for them many times, and signature() takes as long as a short training.
+    def _default_settings(cls) -> Mapping[str, Any]:
+        """Return the settings of this estimator and their default values."""
+        return MappingProxyType({name: each.default for name, each in signature(cls).parameters.items()})
+
     def _is_set(self, setting: str) -> bool:
         """Return whether the estimator has a setting whose value is not the default."""
-        parameter = signature(type(self)).parameters.get(setting)
-        return parameter is not None and bool(getattr(self, setting) != parameter.default)
+        defaults = self._default_settings()
+        return setting in defaults and bool(getattr(self, setting) != defaults[setting])
 
     def _applicable_methods(self, *, is_pure: bool, has_one_score: bool) -> list[Method]:
         """Return the method that was asked for, or those among which auto chooses. Raise if there is none."""

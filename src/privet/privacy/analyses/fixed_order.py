@@ -61,9 +61,12 @@ def worst_place_mu(schedule: VisitSchedule) -> float:
     If all steps are alike, it is the mu of the last place. The payments that suffice for a place also suffice for the
     place before it, each made one step earlier: its visits come one step earlier, and one more step follows them.
     """
-    if schedule.is_uniform:
-        return float(_uniform_mus(schedule, np.array([schedule.places - 1.0]))[0])
-    return float(place_mus(schedule).max())
+    return _last_place_mu(schedule) if schedule.is_uniform else float(place_mus(schedule).max())
+
+
+@lru_cache(maxsize=1024)  # A run asks for the same mu several times. Uniform schedules take little memory.
+def _last_place_mu(schedule: VisitSchedule) -> float:
+    return float(_uniform_mus(schedule, np.array([schedule.places - 1.0]))[0])
 
 
 def place_mus(schedule: VisitSchedule) -> Floats:
