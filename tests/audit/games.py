@@ -10,6 +10,7 @@ import pytest
 from privet.audit import Distinguished, distinguish, from_outputs
 from privet.privacy import Guarantee, NoiseSource
 
+SHARES = (1 / 8, 1 / 3, 1 / 2, 2 / 3, 1)  # of all runs, after which the attack is tried
 FEWEST = 100  # runs after which the attack is tried for the first time; an audit accepts no fewer
 
 
@@ -38,8 +39,8 @@ class Game:
             return self.play(name, confidence)
         source, options = self._settings(name, confidence)
         outputs: list[list[Any]] = [[], []]
-        for share in (8, 3, 1):
-            while len(outputs[-1]) < max(self.runs // share, FEWEST):
+        for share in SHARES:
+            while len(outputs[-1]) < max(int(share * self.runs), FEWEST):
                 for made, dataset in zip(outputs, (self.first, self.second), strict=True):
                     made.append(np.ravel(self.mechanism(dataset, source)))
             found = from_outputs(*map(np.array, outputs), **options)

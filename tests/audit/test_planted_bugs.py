@@ -98,7 +98,7 @@ def full_batch(steps: int = 2, runs: int = 1000) -> Game:
 
 def full_batch_long() -> Game:
     """The same with enough runs to detect a factor of sqrt(2)."""
-    return full_batch(runs=5000)
+    return full_batch(runs=3000)
 
 
 def full_batch_intercept() -> Game:
@@ -212,7 +212,7 @@ CONTRACTING = Descent(
 )  # contracts to a fifth, so early noise hides little
 
 
-def hidden_game(plan: GradientPlan, first: Problem, second: Problem, runs: int = 1000) -> Game:
+def hidden_game(plan: GradientPlan, first: Problem, second: Problem, runs: int) -> Game:
     """The attacker sees the last iterate and everything else that the solver returns."""
 
     def mechanism(data: Problem, source: NoiseSource) -> Any:
@@ -229,7 +229,7 @@ def hidden_full_batch() -> Game:
     descent = Descent(step_size=0.5, smoothness=1.25, strong_convexity=1.0)
     plan = GradientPlan(FullBatch(), 12, CLIP, 5.0, release="last", descent=descent)
     first, second = (problem(table, alpha=1.0) for table in pairs.label_flip())
-    return hidden_game(plan, first, second)
+    return hidden_game(plan, first, second, runs=600)
 
 
 def hidden_passes(step_size: float = 0.8) -> Game:
@@ -237,7 +237,7 @@ def hidden_passes(step_size: float = 0.8) -> Game:
     descent = Descent(step_size=step_size, smoothness=1.25, strong_convexity=1.0)
     plan = GradientPlan(FixedOrder(2, 20), None, CLIP, 4.0, release="last", descent=descent)
     first, second = (problem(table, alpha=1.0) for table in pairs.last_record(n=2))
-    return hidden_game(plan, first, second, runs=500)
+    return hidden_game(plan, first, second, runs=350)
 
 
 def hidden_public(place: int = 0) -> Game:
@@ -248,7 +248,7 @@ def hidden_public(place: int = 0) -> Game:
         X, y = np.zeros((4, 1)), np.zeros(4, dtype=int)
         X[place], y[place] = 1.0, label
         tables.append(problem((X, y), alpha=1.0))
-    return hidden_game(plan, *tables)
+    return hidden_game(plan, *tables, runs=400)
 
 
 def secret_order(sampler: type[FixedOrder] = SecretOrder, place: int = -1) -> Game:
@@ -259,7 +259,7 @@ def secret_order(sampler: type[FixedOrder] = SecretOrder, place: int = -1) -> Ga
         X, y = np.zeros((8, 1)), np.zeros(8, dtype=int)
         X[place], y[place] = 1.0, label
         tables.append(problem((X, y), alpha=1.0))
-    return hidden_game(plan, *tables)
+    return hidden_game(plan, *tables, runs=700)
 
 
 def secret_stop() -> Game:
