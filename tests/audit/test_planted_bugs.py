@@ -98,7 +98,7 @@ def full_batch(steps: int = 2, runs: int = 1000) -> Game:
 
 def full_batch_long() -> Game:
     """The same with enough runs to detect a factor of sqrt(2)."""
-    return full_batch(runs=3000)
+    return full_batch(runs=5000)
 
 
 def full_batch_intercept() -> Game:
@@ -248,7 +248,7 @@ def hidden_public(place: int = 0) -> Game:
         X, y = np.zeros((4, 1)), np.zeros(4, dtype=int)
         X[place], y[place] = 1.0, label
         tables.append(problem((X, y), alpha=1.0))
-    return hidden_game(plan, *tables, runs=400)
+    return hidden_game(plan, *tables, runs=1000)
 
 
 def secret_order(sampler: type[FixedOrder] = SecretOrder, place: int = -1) -> Game:
