@@ -236,12 +236,12 @@ def tolerance_of_minimisers_ignored(monkeypatch):
 @planted(minimisers)
 def divided_by_local_numbers(monkeypatch):
     """Each party's minimiser has the weight of the only party."""
-    weighted = output._weighted_minimiser
+    weighted = output.weighted_minimiser
 
     def by_its_own(problem: JointProblem, party: Problem) -> Any:
         return weighted(problem, party) * (problem.n / party.rows.n)
 
-    monkeypatch.setattr(output, "_weighted_minimiser", by_its_own)
+    monkeypatch.setattr(output, "weighted_minimiser", by_its_own)
 
 
 # ---------------------------------------------------------------------------------------------------------- the tests

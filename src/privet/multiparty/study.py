@@ -16,6 +16,19 @@
     [[party]]                       # at least three; one may bring no data
     ...
 
+With many owners, a few servers compute instead, and owners only hand in shares:
+
+.. code-block:: toml
+
+    trust = "one"                   # or majority
+    owners = 1000                   # or a list: one [[party]] per owner, without an address
+    rows_per_owner = 500            # the most rows that an owner may bring
+    fewest_owners = 800             # nothing is opened if fewer of them hand in
+
+    [[server]]                      # 2 to 7; at least 3 with trust = "majority"
+    name = "north"
+    address = "north.example:9100"  # for owners; servers reach each other at the next port
+
     [table]
     target = "stroke"
     target_levels = ["no", "yes"]   # for numbers: target_bounds = [low, high]
@@ -53,10 +66,12 @@ if TYPE_CHECKING:
 # Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
 # state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
 # "privet study 1".
-_VERSION = 4
+_VERSION = 5
 PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
 METHODS = ("gradient", "output")
+TRUSTS = ("majority", "one")
+_MOST_SERVERS = 7
 _LONGEST_NAME = 100
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
@@ -111,6 +126,18 @@ class Study:
         width of the target's bounds.
     intercept_scaling : float
         Value of the constant column whose weight is the intercept.
+    servers : tuple of PartyInfo
+        The servers to which owners hand in shares, or none if the parties compute themselves. A server listens for
+        owners at its port, and for the other servers at the next one.
+    trust : {"majority", "one"}
+        Which servers must be honest: see :mod:`privet.multiparty.protocol.committee`.
+    owners : int
+        Number of owners if they are not listed as parties. Each needs a key and a certificate of the study.
+    rows_per_owner : int or None
+        With servers: the most rows that an owner may bring. It is known before any owner calls, so that the noise does
+        not depend on who takes part.
+    fewest_owners : int
+        With servers: nothing is opened if fewer owners hand in.
     """
 
     name: str
@@ -127,6 +154,11 @@ class Study:
     clip_norm: float | None = None
     threshold: float | None = None
     intercept_scaling: float = 0.5
+    servers: tuple[PartyInfo, ...] = ()
+    trust: str = "majority"
+    owners: int = 0
+    rows_per_owner: int | None = None
+    fewest_owners: int = 1
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)
@@ -138,27 +170,67 @@ class Study:
             self._keep(name, nonnegative(name, getattr(self, name)))
         if self.averaged > 1:
             raise StudyError(f"averaged must be a fraction of the steps, from 0 to 1, got {self.averaged!r}")
-        self._check_parties()
+        self._check_name()
+        self._check_committee() if self.servers else self._check_parties()
         self._check_model()
 
     def _keep(self, name: str, number: float) -> None:
         """Store a number as a float, so that 1 and 1.0 in the file give the same digest."""
         object.__setattr__(self, name, number)
 
-    def _check_parties(self) -> None:
+    def _check_name(self) -> None:
         if not 0 < len(self.name.strip()) <= len(self.name) <= _LONGEST_NAME or not self.name.isprintable():
             raise StudyError(
                 f"{self.name!r} is not a valid name of a study. Use up to {_LONGEST_NAME} printable characters."
+            )
+
+    def _check_parties(self) -> None:
+        if self.owners or self.rows_per_owner is not None or self.fewest_owners != 1 or self.trust != "majority":
+            raise StudyError(
+                "owners, rows_per_owner, fewest_owners and trust are settings of a study with servers. Add a "
+                "[[server]] for each of them, or remove these settings."
             )
         if len(self.parties) < 3:
             raise StudyError(
                 f"A study needs at least three parties, got {len(self.parties)}. With two, each could subtract its own "
                 "contribution from a sum and see the other's. The third party may bring no data."
             )
-        if len({party.name for party in self.parties}) < len(self.parties):
-            raise StudyError("Two parties have the same name. Give each party its own name.")
-        if len({(party.host, party.port) for party in self.parties}) < len(self.parties):
-            raise StudyError("Two parties have the same address. Give each party its own address.")
+        _check_distinct(self.parties, "parties")
+
+    def _check_committee(self) -> None:
+        """Raise unless the servers, the owners and the trust are compatible."""
+        if self.trust not in TRUSTS:
+            raise StudyError(f"trust must be one of {', '.join(TRUSTS)}, got {self.trust!r}")
+        fewest = 3 if self.trust == "majority" else 2
+        if not fewest <= len(self.servers) <= _MOST_SERVERS:
+            raise StudyError(
+                f'trust = "{self.trust}" needs {fewest} to {_MOST_SERVERS} servers, got {len(self.servers)}.'
+            )
+        _check_distinct(self.servers, "servers")
+        if bool(self.owners) == bool(self.parties):
+            raise StudyError("A study with servers needs either a number of owners or a list of parties, not both.")
+        count("owners", self.n_owners)
+        count("fewest_owners", self.fewest_owners)
+        if self.rows_per_owner is None:
+            raise StudyError("A study with servers needs rows_per_owner, the most rows that an owner may bring.")
+        count("rows_per_owner", self.rows_per_owner)
+        if self.fewest_owners > self.n_owners:
+            raise StudyError(f"fewest_owners = {self.fewest_owners} exceeds the number of owners, {self.n_owners}.")
+
+    @property
+    def members(self) -> tuple[PartyInfo, ...]:
+        """Those who compute together and sign the result: the servers, or all parties."""
+        return self.servers or self.parties
+
+    @property
+    def n_owners(self) -> int:
+        """Number of owners who may hand in shares to the servers."""
+        return self.owners or len(self.parties)
+
+    @property
+    def owner_names(self) -> list[str]:
+        """The names of the owners. Those who are not listed are numbered."""
+        return [party.name for party in self.parties] or [f"owner {index}" for index in range(self.owners)]
 
     def _check_model(self) -> None:
         """Raise unless model, method, target and threshold are compatible."""
@@ -207,42 +279,53 @@ class Study:
     @classmethod
     def from_values(cls, values: Mapping[str, Any], where: str = "The study") -> "Study":
         """Read a study from the values of a TOML file."""
-        known = {field.name for field in fields(cls)} - {"parties"} | {"party"}
+        known = {field.name for field in fields(cls)} - {"parties", "servers"} | {"party", "server"}
         for key in values:
             if key not in known:
                 raise StudyError(f"{where} has an unknown key {key!r}. The keys are {', '.join(sorted(known))}.")
-        for key in ("name", "epsilon", "party", "table"):
+        needed = ("name", "epsilon", "table") if "server" in values else ("name", "epsilon", "party", "table")
+        for key in needed:
             if key not in values:
                 raise StudyError(f"{where} has no {key}. Add it.")
-        options = {key: value for key, value in values.items() if key not in ("party", "table")}
-        parties, table = values["party"], values["table"]
-        if not isinstance(parties, list) or not isinstance(table, dict) or not isinstance(values["name"], str):
+        options = {key: value for key, value in values.items() if key not in ("party", "server", "table")}
+        parties, servers, table = values.get("party", []), values.get("server", []), values["table"]
+        are_lists = isinstance(parties, list) and isinstance(servers, list)
+        if not are_lists or not isinstance(table, dict) or not isinstance(values["name"], str):
             raise StudyError(f"{where} must have the name as text, parties as [[party]] and the table as [table].")
         schema = TableSchema.from_values(table, f"[table] of {where[0].lower()}{where[1:]}")
         try:
-            return cls(parties=tuple(_party(party, where) for party in parties), table=schema, **options)
+            return cls(
+                parties=tuple(_party(party, where, needs_address=not servers) for party in parties),
+                servers=tuple(_party(server, where) for server in servers),
+                table=schema,
+                **options,
+            )
         except TypeError as error:
             raise StudyError(f"{where}: {error}") from error
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Study":
         """Return the study that :meth:`to_dict` describes."""
-        parties = tuple(PartyInfo(**party) for party in values["parties"])
-        return cls(**{**values, "parties": parties, "table": TableSchema.from_dict(values["table"])})
+        listed = {
+            key: tuple(PartyInfo(**party) for party in values[key]) for key in ("parties", "servers") if key in values
+        }
+        return cls(**{**values, **listed, "table": TableSchema.from_dict(values["table"])})
 
     def moved(self, addresses: Sequence[tuple[str, int]]) -> "Study":
-        """Return the study with other addresses, for a trial on one machine."""
-        if len(addresses) != len(self.parties):
-            raise StudyError(f"The study has {len(self.parties)} parties, got {len(addresses)} addresses.")
-        moved = (
-            replace(party, host=host, port=port) for party, (host, port) in zip(self.parties, addresses, strict=True)
-        )
-        return replace(self, parties=tuple(moved))
+        """Return the study with other addresses of its servers or parties, for a trial on one machine."""
+        key = "servers" if self.servers else "parties"
+        listed: tuple[PartyInfo, ...] = getattr(self, key)
+        if len(addresses) != len(listed):
+            raise StudyError(f"The study has {len(listed)} {key}, got {len(addresses)} addresses.")
+        moved = (replace(each, host=host, port=port) for each, (host, port) in zip(listed, addresses, strict=True))
+        changed: dict[str, Any] = {key: tuple(moved)}
+        return replace(self, **changed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the study as plain values for JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return plain | {"parties": [asdict(party) for party in self.parties], "table": self.table.to_dict()}
+        listed = {key: [asdict(party) for party in getattr(self, key)] for key in ("parties", "servers")}
+        return plain | listed | {"table": self.table.to_dict()}
 
     @property
     def digest(self) -> str:
@@ -273,6 +356,11 @@ class Study:
             self.objective(), L2(self.alpha), tuple(counts), _ROW_NORM, self.intercept_scaling, len(self.table.columns)
         )
 
+    def committee_problem(self) -> JointProblem:
+        """Return the public part of the problem of a study with servers, in which every owner has the most rows."""
+        assert self.rows_per_owner is not None
+        return replace(self.problem([self.rows_per_owner] * self.n_owners), are_limits=True)
+
     def encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a party's encoded rows and targets, with values clipped to the declared bounds.
 
@@ -295,10 +383,19 @@ def _digest(protocol: str, values: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _party(values: Any, where: str) -> PartyInfo:
-    if not isinstance(values, dict) or set(values) != {"name", "address"}:
-        raise StudyError(f'{where}: each [[party]] must have a name and an address = "host:port", and nothing else.')
-    host, port = parse_address(str(values["address"]))
+def _check_distinct(parties: Sequence[PartyInfo], what: str) -> None:
+    if len({party.name for party in parties}) < len(parties):
+        raise StudyError(f"Two {what} have the same name. Give each its own name.")
+    if len({(party.host, party.port) for party in parties}) < len(parties):
+        raise StudyError(f"Two {what} have the same address. Give each its own address.")
+
+
+def _party(values: Any, where: str, needs_address: bool = True) -> PartyInfo:
+    keys = {"name", "address"} if needs_address else {"name"}
+    if not isinstance(values, dict) or set(values) != keys:
+        address = ' and an address = "host:port"' if needs_address else ""
+        raise StudyError(f"{where}: each [[party]] must have a name{address}, and nothing else.")
+    host, port = parse_address(str(values["address"])) if needs_address else ("", 0)
     try:
         return PartyInfo(values["name"], host, port)
     except StudyError as error:

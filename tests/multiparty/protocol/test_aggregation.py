@@ -305,7 +305,7 @@ def test_the_field_has_room_for_all_contributions_and_the_noise(largest, scale, 
 
 
 def test_primes_are_the_next_ones_that_are_three_modulo_four():
-    assert [aggregation._prime_above(bound) for bound in (2, 3, 7, 10, 11, 100, 2207)] == [3, 7, 11, 11, 19, 103, 2239]
+    assert [aggregation.prime_above(bound) for bound in (2, 3, 7, 10, 11, 100, 2207)] == [3, 7, 11, 11, 19, 103, 2239]
 
 
 def test_nothing_is_opened_before_the_release_is_recorded(monkeypatch):

@@ -18,6 +18,7 @@ _PURPOSE = b"privet: a payload signed by a party\0"
 
 
 # A name is printed in lists and used as a file name, so it must not contain separators or control characters.
+ROLES = ("party", "owner")
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}[\w.-])?")
 
 
@@ -149,6 +150,7 @@ class Owner:
     index: int
     name: str
     public_key: ec.EllipticCurvePublicKey
+    role: str = "party"
 
 
 def check(
@@ -157,6 +159,7 @@ def check(
     party: int | None = None,
     name: str | None = None,
     at: datetime | None = None,
+    role: str = "party",
 ) -> Owner:
     """Return the owner of a certificate after checking who signed it, whose it is, and when it is valid.
 
@@ -170,6 +173,8 @@ def check(
         The name that the certificate must state. None accepts any name.
     at : datetime or None
         When both certificates must be valid. None means now.
+    role : {"party", "owner"}
+        What the certificate must have been issued for: taking part in the computation, or handing in shares.
 
     Raises
     ------
@@ -185,6 +190,10 @@ def check(
             "party keygen`."
         ) from error
     owner = _owner(given)
+    if owner.role != role:
+        raise OtherPartyError(
+            f"The certificate was issued to {owner.role} {owner.index} ({owner.name}), but one of a {role} is needed."
+        )
     if party is not None and owner.index != party:
         raise OtherPartyError(
             f"The certificate belongs to party {owner.index} ({owner.name}), not to party {party}. Check the index and "
@@ -216,15 +225,15 @@ def check_name(name: object) -> None:
         )
 
 
-def host_name(index: int) -> str:
-    """Return the host name in a party's certificate. It depends on the party's index and not on where it runs."""
-    return f"party-{index}.privet.invalid"  # The top-level domain "invalid" is reserved and can never exist.
+def host_name(index: int, role: str = "party") -> str:
+    """Return the host name in a certificate. It depends on the role and the index, and not on where a party runs."""
+    return f"{role}-{index}.privet.invalid"  # The top-level domain "invalid" is reserved and can never exist.
 
 
-def key_files(folder: str | os.PathLike[str], index: int) -> tuple[Path, Path, Path]:
+def key_files(folder: str | os.PathLike[str], index: int, role: str = "party") -> tuple[Path, Path, Path]:
     """Return the paths of the authority's certificate, a party's certificate and its private key."""
     place = Path(folder)
-    return place / "ca.crt", place / f"party_{index}.crt", place / f"party_{index}.key"
+    return place / "ca.crt", place / f"{role}_{index}.crt", place / f"{role}_{index}.key"
 
 
 def tls_context(folder: str | os.PathLike[str], index: int, is_server: bool) -> ssl.SSLContext:
@@ -254,17 +263,18 @@ def _owner(certificate: x509.Certificate) -> Owner:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         (host,) = names.get_values_for_type(x509.DNSName)
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        index = int(host.split(".")[0].removeprefix("party-"))
+        role, _, number = host.split(".")[0].partition("-")
+        index = int(number)
     except (x509.ExtensionNotFound, ValueError) as error:
         raise UnreadableError(
             "The certificate does not name its owner. Make the keys with `privet party keygen`."
         ) from error
     key = certificate.public_key()
-    if host != host_name(index) or not isinstance(key, ec.EllipticCurvePublicKey):
+    if role not in ROLES or host != host_name(index, role) or not isinstance(key, ec.EllipticCurvePublicKey):
         raise UnreadableError(
             "The certificate does not belong to a party of a study. Make the keys with `privet party keygen`."
         )
-    return Owner(index, str(name.value), key)
+    return Owner(index, str(name.value), key, role)
 
 
 def _read(path: Path) -> bytes:

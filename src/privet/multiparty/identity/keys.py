@@ -10,7 +10,7 @@ channel, and delete the rest.
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,7 +24,12 @@ from privet.multiparty.identity.certificates import check_name, host_name, key_f
 
 
 def make_keys(
-    folder: str | os.PathLike[str], parties: Sequence[str], days: float = 365, start: datetime | None = None
+    folder: str | os.PathLike[str],
+    parties: Sequence[str],
+    days: float = 365,
+    start: datetime | None = None,
+    *,
+    owners: Sequence[str] = (),
 ) -> Path:
     """Make an authority, and a private key and a certificate for every party, in a new folder.
 
@@ -42,6 +47,9 @@ def make_keys(
     start : datetime or None
         When the certificates become valid, with a time zone. None means now; the certificates are then also valid for
         the day before, because clocks differ.
+    owners : sequence of str
+        The names of owners who hand in shares to the parties, and take no other part. The folder will also contain
+        ``owner_<i>.crt`` and ``owner_<i>.key`` for each of them: an owner's invitation to the study.
 
     Returns
     -------
@@ -51,7 +59,7 @@ def make_keys(
     positive("days", days)
     if not parties or isinstance(parties, str):
         raise ValueError(f"parties must be a list of names, got {parties!r}. Give one name per party.")
-    for name in parties:
+    for name in (*parties, *owners):
         check_name(name)
     exists = f"{folder} already exists, and keys are never overwritten. Choose a new folder."
     target = Path(folder).resolve()
@@ -63,7 +71,9 @@ def make_keys(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
         made = Path(temporary) / "keys"
         made.mkdir(mode=0o700)
-        for path, content in _contents(made, parties, begin, now + timedelta(days=days)).items():
+        for path, content in _contents(
+            made, {"party": parties, "owner": owners}, begin, now + timedelta(days=days)
+        ).items():
             _write(path, content)
         try:
             made.rename(target)  # This fails if somebody made the folder and put something into it in the meantime.
@@ -90,6 +100,7 @@ def issue(
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey],
     begin: datetime,
     end: datetime,
+    role: str = "party",
 ) -> x509.Certificate:
     """Return a party's certificate. It cannot sign other certificates, so a party cannot create further parties."""
     certificate, issuer_key = issuer
@@ -100,7 +111,7 @@ def issue(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(both_ends), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host_name(index))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host_name(index, role))]), critical=False)
         .add_extension(identifier, critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
@@ -111,15 +122,15 @@ def to_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _contents(folder: Path, parties: Sequence[str], begin: datetime, end: datetime) -> dict[Path, bytes]:
-    """Return the files of a new study: their paths and what they contain."""
+def _contents(folder: Path, names: Mapping[str, Sequence[str]], begin: datetime, end: datetime) -> dict[Path, bytes]:
+    """Return the files of a new study: their paths and what they contain. ``names`` are those of each role."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = make_authority(authority_key, begin, end)
     contents = {}
-    for index, name in enumerate(parties):
-        authority_file, certificate_file, key_file = key_files(folder, index)
+    for role, index, name in ((role, *each) for role, listed in names.items() for each in enumerate(listed)):
+        authority_file, certificate_file, key_file = key_files(folder, index, role)
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = issue(index, name, key.public_key(), (authority, authority_key), begin, end)
+        certificate = issue(index, name, key.public_key(), (authority, authority_key), begin, end, role)
         contents[authority_file] = to_pem(authority)
         contents[certificate_file] = to_pem(certificate)
         contents[key_file] = key.private_bytes(

@@ -51,6 +51,8 @@ class JointProblem:
         Public bound on the norm of a row, which each party enforces, and the value of the constant column.
     n_features : int
         Number of columns without the constant column.
+    are_limits : bool
+        Whether ``counts`` are upper bounds: owners may bring fewer rows, or stay away.
     """
 
     objective: GeneralisedLinear
@@ -59,6 +61,7 @@ class JointProblem:
     row_norm: float
     intercept: float
     n_features: int
+    are_limits: bool = False
 
     def __post_init__(self) -> None:
         for each in self.counts:
@@ -97,6 +100,10 @@ class JointProblem:
     def n(self) -> int:
         """Number of rows of all parties."""
         return sum(self.counts)
+
+    def extreme_counts(self) -> set[int]:
+        """Return the numbers of rows among which every bound that grows or falls with them has its worst case."""
+        return {*self.counts, 1} - {0} if self.are_limits else {*self.counts} - {0}
 
     @property
     def largest_norm(self) -> float:
@@ -149,6 +156,15 @@ class Aggregator(ABC):
             )
         self._left -= 1
         return self.plan.off_lattice(await self._opened(summand))
+
+    def rows_of(self, problem: JointProblem) -> int:
+        """Return the number of rows that the last sum is about. Owners who were left out do not count."""
+        return problem.n
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on each coordinate of a sum, in the units of the sum."""
+        return self.plan.noise_std
 
     @abstractmethod
     async def _opened(self, summand: Summand) -> NDArray[Any]:
@@ -226,7 +242,7 @@ class JointAggregator(Aggregator):
         self._problem = problem
         self._before_release = before_release
         farthest = session.parties * (math.ceil(plan.largest * plan.scale) + 1) + plan.law.reach  # 1 more for rounding
-        self._secret = session.runtime.SecFld(modulus=_prime_above(2 * farthest + 1), signed=True)
+        self._secret = session.runtime.SecFld(modulus=prime_above(2 * farthest + 1), signed=True)
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
         plan, runtime, secret = self.plan, self._session.runtime, self._secret
@@ -248,11 +264,8 @@ class JointAggregator(Aggregator):
         return np.array([int(element) for element in opened], dtype=np.int64)
 
     def _joint_noise(self) -> Any:
-        """Return shares of the noise before centring: jointly random bits, each multiplied by its weight."""
-        law, dimension = self.plan.law, self.plan.dimension
-        bits = self._session.runtime.np_random_bits(self._secret, dimension * law.bits_drawn)
-        weights = self._secret.field.array(law.weights().astype(object))
-        return bits.reshape(dimension, law.bits_drawn) @ weights
+        """Return shares of the noise before centring."""
+        return joint_noise(self._session.runtime, self._secret, self.plan)
 
     def conditions(self) -> tuple[Assumption, ...]:
         """Return the threat model as an assumption."""
@@ -268,12 +281,20 @@ class JointAggregator(Aggregator):
         )
 
 
+def joint_noise(runtime: Any, secret: Any, plan: AggregationPlan) -> Any:
+    """Return shares of the noise before centring: jointly random bits, each multiplied by its weight."""
+    law, dimension = plan.law, plan.dimension
+    bits = runtime.np_random_bits(secret, dimension * law.bits_drawn)
+    weights = secret.field.array(law.weights().astype(object))
+    return bits.reshape(dimension, law.bits_drawn) @ weights
+
+
 def _output(runtime: Any, shares: Any) -> Awaitable[Any]:
     result: Awaitable[Any] = runtime.output(shares)
     return result
 
 
-def _prime_above(bound: int) -> int:
+def prime_above(bound: int) -> int:
     """Return the first larger prime that is 3 modulo 4. Joint random bits need square roots, which are then fast."""
     from gmpy2 import next_prime
 

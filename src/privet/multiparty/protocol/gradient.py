@@ -94,7 +94,7 @@ async def joint_gradient_descent(
     tail = np.zeros_like(weights)
     for done in range(1, plan.steps + 1):
         noisy = await aggregator.noisy_sum(_gradient_sum(weights, clip))
-        gradient = noisy.reshape(weights.shape) / problem.n + problem.regulariser.gradient(weights)
+        gradient = noisy.reshape(weights.shape) / aggregator.rows_of(problem) + problem.regulariser.gradient(weights)
         weights = weights - size * gradient
         # This depends only on opened values. An error that depended on the rows would reveal something about them.
         if np.abs(weights).max() > _FARTHEST:
@@ -103,7 +103,12 @@ async def joint_gradient_descent(
             tail += weights
         if progress is not None:
             progress(done, plan.steps)
-    trace = {"steps": plan.steps, "step_size": size, "clip_norm": clip, "noise_std": plan.noise_std / problem.n}
+    trace = {
+        "steps": plan.steps,
+        "step_size": size,
+        "clip_norm": clip,
+        "noise_std": aggregator.noise_std / aggregator.rows_of(problem),
+    }
     return Release(tail / n_tail, guarantee.assuming(*aggregator.conditions()), trace)
 
 

@@ -36,11 +36,14 @@ def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
 def _bounds(problem: JointProblem) -> tuple[float, float]:
     """Return the sensitivity of the average of minimisers, and the largest norm of a minimiser.
 
+    The certified tolerance of n rows is the larger of a multiple of 1/n and a bound on rounding errors that grows with
+    n. So both n times the tolerance and the tolerance itself are largest for the fewest or the most rows.
+
     Each minimiser is multiplied by its weight in floating point. For both neighbours, this rounds a vector of at most
     the largest norm by at most one unit roundoff, which the sensitivity includes.
     """
     modulus, lipschitz = problem.regulariser.strong_convexity, problem.lipschitz
-    tolerances = {count: tolerance_of(problem, count) for count in {*problem.counts} - {0}}
+    tolerances = {count: tolerance_of(problem, count) for count in problem.extreme_counts()}
     moves = max(2 * (lipschitz + count * tolerance) / modulus for count, tolerance in tolerances.items())
     longest = max(lipschitz + tolerance for tolerance in tolerances.values()) / modulus
     return moves / problem.n * (1 + 1e-12) + 2.0**-52 * longest, longest * (1 + 1e-9)
@@ -77,12 +80,14 @@ async def joint_output_perturbation(
     )
     # Stated first: a plan without a delta must raise before anything is opened.
     guarantee = plan.guarantee(delta, bound=bound, released="the noisy average of the parties' minimisers")
-    noisy = await aggregator.noisy_sum(lambda party: _weighted_minimiser(problem, party))
-    trace = {"steps": 1, "noise_std": plan.noise_std}
-    return Release(noisy.reshape(problem.start().shape), guarantee.assuming(*aggregator.conditions()), trace)
+    noisy = await aggregator.noisy_sum(lambda party: weighted_minimiser(problem, party))
+    missing = problem.n / aggregator.rows_of(problem)  # above 1 if owners brought fewer rows than they might
+    trace = {"steps": 1, "noise_std": missing * aggregator.noise_std}
+    return Release(missing * noisy.reshape(problem.start().shape), guarantee.assuming(*aggregator.conditions()), trace)
 
 
-def _weighted_minimiser(problem: JointProblem, party: Problem) -> NDArray[Any]:
+def weighted_minimiser(problem: JointProblem, party: Problem) -> NDArray[Any]:
+    """Return a party's summand: its certified minimiser, multiplied by its share of the rows."""
     found = minimise(party, tolerance=tolerance_of(problem, party.rows.n))
     weighted: NDArray[Any] = found.ravel() * (party.rows.n / problem.n)
     return weighted

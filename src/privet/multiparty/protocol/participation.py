@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privet.linear import TableModel
 from privet.multiparty.identity.certificates import check as check_certificate
 from privet.multiparty.identity.certificates import verify
-from privet.multiparty.protocol.aggregation import JointAggregator, JointProblem
+from privet.multiparty.protocol.aggregation import Aggregator, JointAggregator, JointProblem
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.multiparty.study import MODELS, Study, StudyError, check_digest
@@ -74,36 +74,27 @@ async def take_part(
     """
     n = 0 if table is None else len(table[1])
     local = None if table is None or not n else study.problem([n]).local(*table)
-    await _agree(
-        session,
-        study,
-        study.digest.encode(),
-        f"a different study than party {session.index} ({study.parties[session.index].name}). Nothing was released. "
-        "Compare the study files, and the versions of privet.",
-    )
-    if session.identity is not None and session.certificates is not None:
-        for index, certificate in enumerate(session.certificates):
-            check_certificate(certificate, session.identity.authority, party=index, name=study.parties[index].name)
+    await agree_on_study(session, study)
     counts = [_count(message) for message in await session.exchange(n.to_bytes(_WIDTH, "big"))]
     problem = study.problem(counts)
     plan = plan_of(study, problem)
     if check is not None:
         check(plan.guarantee())
-    # All parties must use the same lattice, field and noise before any share is sent. This can fail if a party
-    # announced different numbers of rows to different parties, or if libraries differ in the last digit of a result.
-    await _agree(
-        session,
-        study,
-        hashlib.sha256(repr(plan).encode()).digest(),
-        "a different plan for the same study. Nothing was released. Use the same versions of privet, numpy and scipy "
-        "everywhere.",
-    )
+    await agree_on_plan(session, study, plan)
 
     def before_release() -> None:
         if book is not None:
             book(plan.guarantee())
 
     aggregator = JointAggregator(plan, session, local, before_release)
+    release = await trained(study, problem, aggregator, progress)
+    return Release(release.weights, release.guarantee, {**release.trace, "counts": counts})
+
+
+async def trained(
+    study: Study, problem: JointProblem, aggregator: Aggregator, progress: Progress | None = None
+) -> Release:
+    """Train the model of a study with an aggregator, by the study's method."""
     if study.method == "gradient":
         release = await joint_gradient_descent(
             problem,
@@ -118,7 +109,36 @@ async def take_part(
         f"all parties held the same study {study.name!r} (SHA-256 {study.digest[:16]}), and values beyond its bounds "
         "were clipped to them"
     )
-    return Release(release.weights, release.guarantee.assuming(agreed), {**release.trace, "counts": counts})
+    return Release(release.weights, release.guarantee.assuming(agreed), release.trace)
+
+
+async def agree_on_study(session: Session, study: Study) -> None:
+    """Stop all parties unless they hold the same study, and their certificates state the names in it."""
+    await _agree(
+        session,
+        study,
+        study.digest.encode(),
+        f"a different study than party {session.index} ({study.members[session.index].name}). Nothing was released. "
+        "Compare the study files, and the versions of privet.",
+    )
+    if session.identity is not None and session.certificates is not None:
+        for index, certificate in enumerate(session.certificates):
+            check_certificate(certificate, session.identity.authority, party=index, name=study.members[index].name)
+
+
+async def agree_on_plan(session: Session, study: Study, plan: AggregationPlan) -> None:
+    """Stop all parties unless they have the same lattice, field and noise, before any share is sent.
+
+    This can fail if a party announced different numbers of rows to different parties, or if libraries differ in the
+    last digit of a result.
+    """
+    await _agree(
+        session,
+        study,
+        hashlib.sha256(repr(plan).encode()).digest(),
+        "a different plan for the same study. Nothing was released. Use the same versions of privet, numpy and scipy "
+        "everywhere.",
+    )
 
 
 def plan_of(study: Study, problem: JointProblem) -> AggregationPlan:
@@ -152,7 +172,8 @@ def to_result(study: Study, release: Release) -> dict[str, Any]:
         assert isinstance(study.table.target, NumericTarget)
         settings["threshold"] = study.table.target.encode_distance(study.threshold)
     counts = release.trace["counts"]
-    reason = f"{sum(count > 0 for count in counts)} parties with {sum(counts)} rows in all"
+    who = "owners" if study.servers else "parties"
+    reason = f"{sum(count > 0 for count in counts)} {who} with {sum(counts)} rows in all"
     model = TableModel(study.table, MODELS[study.model](**settings))
     model.adopt(release, method=_METHODS[study.method], reason=reason)
     return {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
@@ -173,7 +194,7 @@ async def sign(session: Session, study: Study, result: Mapping[str, Any]) -> lis
     if session.identity is None or session.certificates is None:
         return []
     signatures = await session.exchange(session.identity.sign(payload))
-    names = [party.name for party in study.parties]
+    names = [party.name for party in study.members]
     signed = [Signature(*each) for each in zip(names, session.certificates, signatures, strict=True)]
     _check_signatures(signed, payload, session.identity.authority)
     return signed
@@ -227,7 +248,7 @@ def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | No
         raise ValueError("This file is not the result of a study. `privet party` writes such files.") from error
     if not signatures:
         raise ValueError("The result is not signed, because its study was run without keys on one machine.")
-    names = [party.name for party in study.parties]
+    names = [party.name for party in study.members]
     if [each.party for each in signatures] != names:
         raise ValueError(f"The result is not signed by all of {', '.join(names)}. Use the file that the study wrote.")
     _check_signatures(signatures, payload, authority, at)
@@ -247,7 +268,7 @@ async def _agree(session: Session, study: Study, own: bytes, difference: str) ->
     """Stop all parties unless every party sends the same message as this one."""
     others = [index for index, theirs in enumerate(await session.exchange(own)) if theirs != own]
     if others:
-        named = " and ".join(f"party {index} ({study.parties[index].name})" for index in others)
+        named = " and ".join(f"party {index} ({study.members[index].name})" for index in others)
         cause = f"{named} {'has' if len(others) == 1 else 'have'} {difference}"
         await session.stop(cause)  # The cause is public, and the other parties must learn it too.
         raise StudyError(cause)

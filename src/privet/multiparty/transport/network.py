@@ -18,7 +18,7 @@ from privet.multiparty.transport.handshake import Address, Handshake
 T = TypeVar("T")
 
 # With fewer parties, one could open what the others hide. With more, there are too many sets of parties.
-FEWEST, MOST = 3, 20
+FEWEST, MOST = 2, 20
 _FAREWELL = 1.0  # seconds in which the last messages of all parties may be read after an error
 
 

@@ -248,6 +248,15 @@ class NoiseSource:
         """Return one of the integers 0, ..., bound - 1, all equally likely."""
         return watch.sample(self, "number", count("bound", bound), lambda: int(self._live().integers(bound)))
 
+    def key(self) -> bytes:
+        """Return a new key of 32 bytes, from which two processes can expand the same uniform numbers."""
+        return self._live().bytes(32)
+
+    def uniform(self, shape: int | tuple[int, ...], bound: int) -> NDArray[np.uint64]:
+        """Return independent integers from 0 to bound - 1, all equally likely, for instance to hide a secret."""
+        drawn: NDArray[np.uint64] = self._live().integers(0, count("bound", bound), shape, dtype=np.uint64)
+        return drawn
+
     def poisson_batch(self, n: int, rate: float) -> Indices:
         """Return the sorted indices of a batch that contains each of n units independently with probability ``rate``.
 

@@ -1,0 +1,304 @@
+"""Owners hand in shares to a committee of servers, which opens nothing but the noisy sum.
+
+Two kinds of trust (docs/proofs.md, "A committee of servers"):
+
+- ``majority``: Shamir shares. All servers follow the protocol, and fewer than half of them pool what they see. They
+  draw the noise jointly, so its size is that of one central mechanism.
+- ``one``: additive shares. Every server adds the noise of the whole plan to its own share. As long as one server is
+  honest, everything that all others see is a sum with that server's noise, whatever they do.
+
+A release has two phases. First every server stores its share of the noisy sum, then all send these shares to each
+other. A server that restarts sends the bytes that it stored: new noise on the same sum would be a second release.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, joint_noise, prime_above
+from privet.multiparty.protocol.server_state import Masked, ServerState
+from privet.multiparty.protocol.sharing import Additive, Shamir, Share, ShareError, Sharing
+from privet.multiparty.study import StudyError
+from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
+from privet.multiparty.transport.network import Session
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy.guarantees.guarantee import Assumption, assumed
+from privet.privacy.noise.source import NoiseSource
+from privet.solvers.base.interface import Problem
+
+_STORED, _BOOKED = b"stored", b"booked"
+
+
+def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int) -> Sharing:
+    """Return how the owners of a study split their vectors."""
+    if trust == "one":
+        return Additive(servers, plan.dimension)
+    farthest = math.ceil(plan.largest * plan.scale) + owners + plan.law.reach  # 1 more per owner for rounding
+    return Shamir(servers, plan.dimension, prime_above(2 * farthest + 1))
+
+
+@dataclass(frozen=True)
+class Committee:
+    """Who computes, and who must be trusted."""
+
+    trust: str
+    servers: int
+
+    def noise_factor(self) -> float:
+        """Return the standard deviation of the noise relative to that of one central mechanism."""
+        return math.sqrt(self.servers) if self.trust == "one" else 1.0
+
+    def condition(self) -> Assumption:
+        """Return who must be honest, as an assumption of a guarantee."""
+        public = (
+            "Who took part, and with how many rows, is public. The guarantee is therefore that of composition, without "
+            "amplification by sampling owners"
+        )
+        if self.trust == "one":
+            return assumed(
+                f"at least one of the {self.servers} servers follows the protocol and keeps its shares and its noise "
+                f"to itself, whatever the others do. Each server adds the noise of the whole plan, so the noise is "
+                f"sqrt({self.servers}) times that of one central mechanism. {public}"
+            )
+        most = (self.servers - 1) // 2
+        return assumed(
+            f"all {self.servers} servers follow the protocol, and no {most + 1} of them combine what they saw. A "
+            "larger group could open every sum without its noise, and a server that deviates could reduce the noise "
+            f"unnoticed. {public}"
+        )
+
+
+class CommitteeAggregator(Aggregator):
+    """A sum over owners that a committee of servers forms. Both roles follow the same descent."""
+
+    def __init__(self, plan: AggregationPlan, committee: Committee) -> None:
+        super().__init__(plan)
+        self.committee = committee
+        self._rows = 0
+
+    def rows_of(self, problem: JointProblem) -> int:
+        """Return the number of rows of the owners who took part in the last release."""
+        return self._rows
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise of all servers together."""
+        return self.plan.noise_std * self.committee.noise_factor()
+
+    @property
+    def _number(self) -> int:
+        """The number of the release that is being made."""
+        return self.plan.steps - self._left - 1
+
+    def conditions(self) -> tuple[Assumption, ...]:
+        """Return who must be honest."""
+        return (self.committee.condition(),)
+
+    @abstractmethod
+    async def _opened(self, summand: Summand) -> NDArray[Any]:
+        """Return the noisy sum on the lattice, as integers."""
+
+
+class OwnerAggregator(CommitteeAggregator):
+    """One owner, who hands in a share of its summand to each server.
+
+    Parameters
+    ----------
+    plan, committee
+        The same for all owners and servers.
+    sharing : Sharing
+        How vectors are split.
+    servers : Servers
+        The connections with the servers.
+    problem : Problem
+        The owner's rows.
+    digest : bytes
+        SHA-256 of the study.
+    index : int
+        Index of the owner.
+    """
+
+    def __init__(
+        self,
+        plan: AggregationPlan,
+        committee: Committee,
+        sharing: Sharing,
+        servers: Servers,
+        problem: Problem,
+        digest: bytes,
+        index: int,
+        source: NoiseSource,
+    ) -> None:
+        super().__init__(plan, committee)
+        self._sharing, self._servers, self._problem = sharing, servers, problem
+        self._digest, self._index, self._source = digest, index, source
+
+    async def hand_in(self, summand: Summand, *, waits: bool) -> list[bytes]:
+        """Hand in one summand, and return the answers of the servers."""
+        mine = self.plan.on_lattice(summand(self._problem))
+        shares = self._sharing.split(mine, self._source, first=self._index)
+        rows = self._problem.rows.n
+        return await self._servers.hand_in(
+            [Contribution(self._digest, max(self._number, 0), rows, waits, share) for share in shares]
+        )
+
+    async def _opened(self, summand: Summand) -> NDArray[Any]:
+        first, *others = await self.hand_in(summand, waits=True)
+        if any(other != first for other in others):
+            raise HandInError("The servers say that they opened different sums. At least one of them is wrong.")
+        self._rows, total = read_answer(first, self.plan.dimension)
+        return total
+
+
+class ServerAggregator(CommitteeAggregator):
+    """One server of the committee.
+
+    Parameters
+    ----------
+    plan, committee, sharing
+        The same for all owners and servers.
+    session : Session
+        The connection with the other servers.
+    reception : Reception
+        Receives the contributions of owners.
+    state : ServerState
+        What survives a restart.
+    fewest, rows_limit : int
+        The fewest owners whose sum is opened, and the most rows that an owner may bring.
+    patience : float
+        Seconds that owners have for handing in.
+    before_release : callable or None
+        Called once, before anything is opened. If it raises at any server, no server opens anything.
+    """
+
+    def __init__(
+        self,
+        plan: AggregationPlan,
+        committee: Committee,
+        sharing: Sharing,
+        session: Session,
+        reception: Reception,
+        state: ServerState,
+        source: NoiseSource,
+        *,
+        fewest: int = 1,
+        rows_limit: int,
+        patience: float = 60.0,
+        before_release: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(plan, committee)
+        self._sharing, self._session, self._reception = sharing, session, reception
+        self._state, self._source = state, source
+        self._fewest, self._rows_limit, self._patience = fewest, rows_limit, patience
+        self._before_release = before_release
+        self.counts: list[int] = []  # rows of each owner who took part in the last release
+
+    async def _opened(self, summand: Summand) -> NDArray[Any]:
+        number = self._number
+        self._reception.open(number)
+        masked = self._state.masked(number)
+        stored = await self._session.exchange(b"" if masked is None else _STORED)
+        if not all(each == _STORED for each in stored):
+            if masked is not None and masked.is_sent:
+                await self._stop(
+                    f"Server {self._session.index} has already sent its share of release {number}, which another "
+                    "server does not have. A second release of the same sum is not covered by the plan."
+                )
+            masked = await self._masked()
+            self._state.store(number, masked)
+        assert masked is not None
+        await self._book()
+        await self._session.exchange(_STORED)  # From here on, every server can send the same bytes again.
+        self._state.mark_sent(number)
+        shares = await self._session.exchange(self._sharing.to_bytes(masked.share))
+        total = await self._combined(shares)
+        self.counts = [*masked.counts.values()]
+        self._rows = sum(self.counts)
+        self._reception.answer(number, to_answer(self._rows, total))
+        return total
+
+    async def _masked(self) -> Masked:
+        """Return this server's share of the noisy sum over the owners whose shares all servers received."""
+        received = await self._reception.collected(self._patience)
+        shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
+        announced = {owner: received[owner].rows for owner in shares}
+        owners = await self._agreed(announced)
+        if len(owners) < self._fewest:
+            await self._stop(
+                f"Only {len(owners)} owners handed in shares to all servers, but the study needs {self._fewest}. "
+                "Nothing was opened."
+            )
+        total = self._sharing.zero()
+        for owner in owners:
+            self._sharing.add(total, shares[owner])
+        return Masked(await self._noisy(total), {owner: announced[owner] for owner in owners})
+
+    def _read(self, contribution: Contribution) -> Share | None:
+        """Return the share of a contribution, or None if it is not acceptable."""
+        if not 0 < contribution.rows <= self._rows_limit:
+            return None
+        try:
+            return self._sharing.read(contribution.share)
+        except ShareError:
+            return None
+
+    async def _agreed(self, announced: Mapping[int, int]) -> list[int]:
+        """Return the owners from whom all servers received a share with the same number of rows."""
+        own = np.array(sorted(announced.items()), dtype="<i8").reshape(-1, 2)
+        everyone = [
+            {(int(owner), int(rows)) for owner, rows in np.frombuffer(each, dtype="<i8").reshape(-1, 2)}
+            for each in await self._session.exchange(own.tobytes())
+        ]
+        return sorted(owner for owner, _ in set.intersection(*everyone))
+
+    async def _noisy(self, total: Share) -> Share:
+        """Return this server's share of the sum with noise."""
+        if isinstance(self._sharing, Additive):
+            noisy = self._source.add_lattice(total.astype(np.int64), self.plan.law, self.plan.claim())
+            return noisy.astype(np.uint64)
+        assert isinstance(self._sharing, Shamir)
+        runtime = self._session.runtime
+        secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
+        noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
+        values = np.array([int(each) for each in np.asarray(noise.value).ravel()], dtype=object)
+        shares = (values - self.plan.law.reach) % self._sharing.prime
+        self._sharing.add(total, shares.astype(np.uint64))
+        return total
+
+    async def _book(self) -> None:
+        """Record the budget once all servers hold their shares, and before any of them is sent."""
+        if self._before_release is None or self._state.is_booked:
+            return
+        await self._session.exchange(_STORED)
+        self._before_release()
+        self._state.mark_booked()
+        await self._session.exchange(_BOOKED)
+
+    async def _combined(self, shares: Sequence[bytes]) -> NDArray[Any]:
+        try:
+            return self._sharing.opened([self._sharing.read(each) for each in shares])
+        except ShareError as error:
+            await self._stop(str(error))
+
+    async def _stop(self, cause: str) -> NoReturn:
+        """Stop all servers. The cause is public."""
+        await self._session.stop(cause)
+        raise StudyError(cause)
+
+
+def to_answer(rows: int, total: NDArray[Any]) -> bytes:
+    """Return what servers tell owners about a release: the number of rows, and the noisy sum on the lattice."""
+    return rows.to_bytes(8, "little") + total.astype("<i8").tobytes()
+
+
+def read_answer(answer: bytes, dimension: int) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of rows and the noisy sum of an answer."""
+    rows = int.from_bytes(answer[:8], "little")
+    if len(answer) != 8 * (1 + dimension) or not rows:
+        raise HandInError("A server sent something other than a noisy sum.")
+    return rows, np.frombuffer(answer, dtype="<i8", offset=8).astype(np.int64)

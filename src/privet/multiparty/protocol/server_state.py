@@ -1,0 +1,97 @@
+"""What a server of a committee keeps on its disk, so that it can continue after a restart without a second release.
+
+For each release it keeps its share of the noisy sum, from before the share is sent. This is not private towards the
+other servers, which receive it, but the folder is readable by its owner only. Shares of owners are never written.
+"""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from privet.multiparty.protocol.sharing import Share
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A server's share of a noisy sum, and the number of rows of each owner who took part."""
+
+    share: Share
+    counts: dict[int, int]
+    is_sent: bool = False
+
+
+class ServerState:
+    """The releases of one study, in memory and, if there is a folder, on disk.
+
+    Parameters
+    ----------
+    folder : path or None
+        Where to keep them. None keeps them in memory only: the study cannot continue after a restart.
+    digest : str
+        Digest of the study. A folder that belongs to another study is refused.
+    """
+
+    def __init__(self, folder: Path | None, digest: str) -> None:
+        self._folder, self._kept = folder, dict[int, Masked]()
+        self.is_booked = False
+        if folder is None:
+            return
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder / "study.json"
+        if about.exists() and json.loads(about.read_text())["digest"] != digest:
+            raise ValueError(f"{folder} belongs to another study. Choose another folder for the state of this server.")
+        _write(about, json.dumps({"digest": digest}).encode())
+        self.is_booked = (folder / "booked").exists()
+
+    def masked(self, number: int) -> Masked | None:
+        """Return the share of a release that was stored before, or None."""
+        if number in self._kept or self._folder is None:
+            return self._kept.get(number)
+        path = self._path(number)
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as file:
+            counts = {int(owner): int(rows) for owner, rows in file["counts"]}
+            self._kept[number] = Masked(file["share"], counts, self._sent(number).exists())
+        return self._kept[number]
+
+    def store(self, number: int, masked: Masked) -> None:
+        """Keep a share before it is sent."""
+        self._kept[number] = masked
+        if self._folder is not None:
+            path = self._path(number)
+            part = path.with_suffix(".part.npz")
+            with open(part, "wb") as file:
+                np.savez(file, share=masked.share, counts=np.array([*masked.counts.items()], dtype=np.int64))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+
+    def mark_sent(self, number: int) -> None:
+        """Record that the share of a release is about to be sent."""
+        self._kept[number] = replace(self._kept[number], is_sent=True)
+        if self._folder is not None:
+            _write(self._sent(number), b"")
+
+    def mark_booked(self) -> None:
+        """Record that the budget of the study is booked."""
+        self.is_booked = True
+        if self._folder is not None:
+            _write(self._folder / "booked", b"")
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"release_{number:06d}.npz"
+
+    def _sent(self, number: int) -> Path:
+        return self._path(number).with_suffix(".sent")
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

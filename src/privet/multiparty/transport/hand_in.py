@@ -1,0 +1,264 @@
+"""How owners hand in their shares: one short call per release to each server, over gRPC with mutual TLS.
+
+A server knows its callers by their certificates. gRPC limits the length of a message before it is read, keeps a
+deadline per call, and lets thousands of owners be connected at the same time.
+"""
+
+import asyncio
+import hmac
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privet.multiparty.identity.certificates import CertificateError, check, host_name, key_files
+from privet.multiparty.transport.errors import NetworkError
+
+_METHOD = "/privet.Committee/HandIn"
+_HEADER = struct.Struct("<32sIQ?")  # digest of the study, number of the release, rows of the owner, whether it waits
+_OVERHEAD = 1024  # bytes of a message beside the share
+_PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
+
+
+class HandInError(NetworkError):
+    """A server refused a share, or could not be reached."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What an owner hands in to one server for one release.
+
+    Attributes
+    ----------
+    digest : bytes
+        SHA-256 of the study on which the owner agrees.
+    number : int
+        Number of the release, from 0 on.
+    rows : int
+        How many rows the owner has. This number is public.
+    waits : bool
+        Whether the owner waits for what is opened.
+    share : bytes
+        The share of this server.
+    """
+
+    digest: bytes
+    number: int
+    rows: int
+    waits: bool
+    share: bytes
+
+    def to_bytes(self) -> bytes:
+        """Return the message that is sent."""
+        return _HEADER.pack(self.digest, self.number, self.rows, self.waits) + self.share
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> "Contribution":
+        """Read a message. Raise ValueError if it is too short."""
+        if len(message) < _HEADER.size:
+            raise ValueError(f"the message has {len(message)} bytes, fewer than its header")
+        digest, number, rows, waits = _HEADER.unpack_from(message)
+        return cls(digest, number, rows, waits, message[_HEADER.size :])
+
+
+class Reception:
+    """Receives the contributions of owners for one release after the other.
+
+    Parameters
+    ----------
+    digest : bytes
+        SHA-256 of the study.
+    owners : int
+        Number of owners who may take part.
+    authority : bytes or None
+        Certificate of the study's authority, as PEM. None without TLS, where callers state their own index.
+    """
+
+    def __init__(self, digest: bytes, owners: int, authority: bytes | None) -> None:
+        self._digest, self._owners, self._authority = digest, owners, authority
+        self._number = -1  # of the release that is open now
+        self._received: dict[int, Contribution] = {}
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._arrived = asyncio.Condition()
+        self.bytes_received = 0
+
+    def open(self, number: int) -> None:
+        """Accept contributions to a release from now on."""
+        self._number, self._received = number, {}
+        self._answer(number)
+
+    async def collected(self, timeout: float) -> dict[int, Contribution]:
+        """Return the contributions by owner, as soon as all owners have handed in, or after ``timeout`` seconds.
+
+        Contributions that arrive later are refused.
+        """
+        try:
+            async with asyncio.timeout(timeout), self._arrived:
+                await self._arrived.wait_for(lambda: len(self._received) == self._owners)
+        except TimeoutError:
+            pass
+        received, self._received, self._number = self._received, {}, -1
+        return received
+
+    def answer(self, number: int, opened: bytes) -> None:
+        """Tell the owners who wait what was opened in a release."""
+        answer = self._answer(number)
+        if not answer.done():
+            answer.set_result(opened)
+
+    async def receive(self, owner: int, contribution: Contribution) -> bytes:
+        """Keep a contribution, and return what is opened if the owner waits for it. Raise ValueError to refuse it."""
+        if not hmac.compare_digest(contribution.digest, self._digest):
+            raise ValueError("the owner has another study. Compare the study files, and the versions of privet.")
+        if not 0 <= owner < self._owners:
+            raise ValueError(f"owner {owner} is not one of the {self._owners} owners of the study.")
+        answer = self._answers.get(contribution.number)
+        if answer is None or not answer.done():  # An owner who calls again after an interruption gets the answer.
+            await self._keep(owner, contribution)
+        return await asyncio.shield(self._answer(contribution.number)) if contribution.waits else b""
+
+    async def _keep(self, owner: int, contribution: Contribution) -> None:
+        if contribution.number != self._number:
+            raise ValueError(f"release {contribution.number} is not open. It is over, or has not begun.")
+        if self._received.setdefault(owner, contribution) != contribution:
+            raise ValueError(f"owner {owner} has already handed in another share for this release.")
+        self.bytes_received += len(contribution.share) + _HEADER.size
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    def _answer(self, number: int) -> "asyncio.Future[bytes]":
+        if number not in self._answers:
+            self._answers[number] = asyncio.get_running_loop().create_future()
+        return self._answers[number]
+
+    def owner_of(self, context: Any) -> int:
+        """Return the index of a caller, from its certificate. Raise CertificateError if it is not an owner."""
+        if self._authority is None:
+            return int(dict(context.invocation_metadata()).get("owner", "-1"))
+        (certificate,) = context.auth_context().get("x509_pem_cert", [b""])
+        return check(certificate, self._authority, role="owner").index
+
+    @asynccontextmanager
+    async def listening(
+        self, host: str, port: int, keys: Path | None, server: int, longest: int
+    ) -> AsyncIterator[None]:
+        """Listen for owners during an ``async with`` block. ``longest`` is the largest length of a share, in bytes."""
+        import grpc
+        from grpc import aio
+
+        async def hand_in(message: bytes, context: Any) -> bytes:
+            try:
+                return await self.receive(self.owner_of(context), Contribution.from_bytes(message))
+            except CertificateError as error:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            except ValueError as error:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise AssertionError("abort() raises")
+
+        options = [("grpc.max_receive_message_length", longest + _OVERHEAD), ("grpc.so_reuseport", 0)]
+        listener = aio.server(options=options)
+        service, method = _METHOD.strip("/").split("/")
+        handlers = {method: grpc.unary_unary_rpc_method_handler(hand_in)}
+        listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        address = f"{host}:{port}"
+        try:
+            if keys is None:
+                listener.add_insecure_port(address)
+            else:
+                authority, certificate, key = (path.read_bytes() for path in key_files(keys, server))
+                listener.add_secure_port(
+                    address, grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+                )
+        except RuntimeError as error:
+            raise HandInError(f"Server {server} cannot listen on {address}. Is the port in use? ({error})") from error
+        await listener.start()
+        try:
+            yield
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.cancel()
+            await listener.stop(grace=1.0)
+
+
+class Servers:
+    """An owner's connections with all servers, for the duration of an ``async with`` block.
+
+    Parameters
+    ----------
+    addresses : sequence of (host, port)
+        Where the servers listen for owners, in order.
+    owner : int
+        Index of this owner.
+    keys : path or None
+        The folder with the owner's key and certificate. None without TLS, on one machine.
+    timeout : float
+        Seconds within which a server must accept a share, and within which a release must be opened.
+    longest : int
+        The largest length of a message, in bytes.
+    """
+
+    def __init__(
+        self, addresses: Sequence[tuple[str, int]], owner: int, keys: Path | None, timeout: float, longest: int
+    ) -> None:
+        self._addresses, self._owner, self._timeout = addresses, owner, timeout
+        self._keys, self._longest = keys, longest
+        self._calls: list[Any] = []
+        self._stack = AsyncExitStack()
+        self.bytes_sent = 0
+
+    async def __aenter__(self) -> "Servers":
+        """Prepare the connections. They are made at the first call."""
+        import grpc
+        from grpc import aio
+
+        options = [
+            ("grpc.max_receive_message_length", self._longest + _OVERHEAD),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        credentials = None
+        if self._keys is not None:
+            authority, certificate, key = (path.read_bytes() for path in key_files(self._keys, self._owner, "owner"))
+            credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+        for server, (host, port) in enumerate(self._addresses):
+            address = f"{host}:{port}"
+            if credentials is None:
+                channel = aio.insecure_channel(address, options=options)
+            else:
+                name = ("grpc.ssl_target_name_override", host_name(server))
+                channel = aio.secure_channel(address, credentials, options=[*options, name])
+            self._calls.append((await self._stack.enter_async_context(channel)).unary_unary(_METHOD))
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close the connections."""
+        await self._stack.aclose()
+
+    async def hand_in(self, contributions: Sequence[Contribution]) -> list[bytes]:
+        """Hand in one contribution per server, and return the answers."""
+        calls = (self._handed_in(server, each) for server, each in enumerate(contributions))
+        return list(await asyncio.gather(*calls))
+
+    async def _handed_in(self, server: int, contribution: Contribution) -> bytes:
+        """Call a server until it answers, or until the timeout. A share may arrive twice, but counts once."""
+        import grpc
+
+        message = contribution.to_bytes()
+        metadata = (("owner", str(self._owner)),) if self._keys is None else None
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout
+        while True:
+            self.bytes_sent += len(message)
+            try:
+                answer: bytes = await self._calls[server](
+                    message, timeout=max(0.1, end - loop.time()), metadata=metadata
+                )
+                return answer
+            except grpc.aio.AioRpcError as error:
+                code, why = error.code(), error.details()
+            if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) or loop.time() + _PAUSE > end:
+                host, port = self._addresses[server]
+                raise HandInError(f"Server {server} ({host}:{port}) did not accept a share: {why}")
+            await asyncio.sleep(_PAUSE)
