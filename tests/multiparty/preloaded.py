@@ -2,6 +2,7 @@
 
 import pytest  # noqa: F401  the program that a forked process finds as its main module
 
+import privet.commands.committee
 import privet.commands.party  # noqa: F401
 from privet.multiparty.protocol import mpyc_runtime
 

@@ -38,6 +38,8 @@ def run(
     console: Console,
 ) -> None:
     """Take part in a study as party ``index``, and write the model that all parties compute."""
+    if study.servers:
+        raise StudyError("This study has servers. Use --server for one of them, or --owner for an owner of rows.")
     if not 0 <= index < len(study.parties):
         raise StudyError(
             f"--index must be the position of this party in the study, from 0 to {len(study.parties) - 1}, got {index}."
@@ -46,7 +48,7 @@ def run(
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     # Before connecting: a table that does not match the study is refused without the other parties noticing.
-    table = None if data is None else _encoded(study, data, console)
+    table = None if data is None else encoded(study, data, console)
     console.print(
         f"{study.parties[index].name}, party {index} of {len(study.parties)}; study {study.name}, {study.digest[:16]}",
         highlight=False,
@@ -57,7 +59,7 @@ def run(
         raise StudyError(str(error)) from error
 
 
-def _encoded(study: Study, data: Path, console: Console) -> Table:
+def encoded(study: Study, data: Path, console: Console) -> Table:
     """Return the encoded table of this party, and tell its owner how many values were clipped."""
     frame = read_table(data)
     rows = study.encode(frame)
@@ -117,10 +119,14 @@ async def _run(
 
 def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
     """Make the keys and certificates of all parties of a study."""
-    made = make_keys(folder, [party.name for party in study.parties], days=days)
-    console.print(f"Keys of {len(study.parties)} parties are in {made}, valid for {days:g} days.", highlight=False)
-    for index, party in enumerate(study.parties):
-        console.print(f"  {party.name}: ca.crt, party_{index}.crt, party_{index}.key", highlight=False)
+    owners = study.owner_names if study.servers else []
+    made = make_keys(folder, [member.name for member in study.members], days=days, owners=owners)
+    who = f"{len(study.servers)} servers and {len(owners)} owners" if owners else f"{len(study.parties)} parties"
+    console.print(f"Keys of {who} are in {made}, valid for {days:g} days.", highlight=False)
+    for index, member in enumerate(study.members):
+        console.print(f"  {member.name}: ca.crt, party_{index}.crt, party_{index}.key", highlight=False)
+    if owners:
+        console.print("  each owner, for instance 0: ca.crt, owner_0.crt, owner_0.key", highlight=False)
     console.print(
         "Give each party its own three files over a secure channel, then delete this folder.", highlight=False
     )

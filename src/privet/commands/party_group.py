@@ -37,11 +37,16 @@ party = typer.Typer(
 @party.command("run")
 def run(
     study: StudyFile,
-    index: Annotated[int, typer.Option(help="Position of this party in the study, starting from 0.")],
+    index: Annotated[int | None, typer.Option(help="Position of this party in the study, starting from 0.")] = None,
+    server: Annotated[int | None, typer.Option(help="Position of this server, in a study with servers.")] = None,
+    owner: Annotated[int | None, typer.Option(help="Number of this owner, in a study with servers.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="This party's CSV or Parquet table. Leave it out if the party has no data.")
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder in which a server keeps what it needs to continue after a restart.")
+    ] = None,
     output: Output = Path("study.privet.json"),
     ledger: Ledger = None,
     limit: Limit = None,
@@ -54,22 +59,29 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`."""
+    from privet.commands import committee
     from privet.commands import party as command
     from privet.multiparty.study import Study, parse_address
 
+    if [index, server, owner].count(None) != 2:
+        raise typer.BadParameter("Give exactly one of --index, --server and --owner.")
     agreed = Study.read(study)
-    command.run(
-        agreed.moved([parse_address(each) for each in at]) if at else agreed,
-        index,
-        data,
-        keys=keys,
-        output=output,
-        ledger=open_ledger(ledger, limit, limit_delta),
-        connect_timeout=connect_timeout,
-        timeout=timeout,
-        verbose=verbose,
-        console=Console(),
-    )
+    if at:
+        agreed = agreed.moved([parse_address(each) for each in at])
+    common: dict[str, Any] = {
+        "keys": keys,
+        "ledger": open_ledger(ledger, limit, limit_delta),
+        "timeout": timeout,
+        "verbose": verbose,
+        "console": Console(),
+    }
+    if owner is not None:
+        committee.hand_in(agreed, owner, data, **common)
+    elif server is not None:
+        committee.serve(agreed, server, state=state, output=output, connect_timeout=connect_timeout, **common)
+    else:
+        assert index is not None
+        command.run(agreed, index, data, output=output, connect_timeout=connect_timeout, **common)
 
 
 @party.command("keygen")

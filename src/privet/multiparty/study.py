@@ -16,6 +16,16 @@
     [[party]]                       # at least three; one may bring no data
     ...
 
+    [table]
+    target = "stroke"
+    target_levels = ["no", "yes"]   # for numbers: target_bounds = [low, high]
+
+    [table.numeric]
+    age = [0, 120]
+
+    [table.categorical]
+    sex = ["female", "male"]
+
 With many owners, a few servers compute instead, and owners only hand in shares:
 
 .. code-block:: toml
@@ -28,16 +38,6 @@ With many owners, a few servers compute instead, and owners only hand in shares:
     [[server]]                      # 2 to 7; at least 3 with trust = "majority"
     name = "north"
     address = "north.example:9100"  # for owners; servers reach each other at the next port
-
-    [table]
-    target = "stroke"
-    target_levels = ["no", "yes"]   # for numbers: target_bounds = [low, high]
-
-    [table.numeric]
-    age = [0, 120]
-
-    [table.categorical]
-    sex = ["female", "male"]
 """
 
 import hashlib

@@ -287,7 +287,7 @@ def taken_part_with_keys(folder, index):
 
 
 def replaced_parties(made, number):
-    return SimpleNamespace(parties=made.parties[:number])
+    return SimpleNamespace(members=made.members[:number])
 
 
 def test_certificates_must_be_those_of_the_parties_of_the_study(keys, tmp_path):

@@ -528,7 +528,7 @@ def test_expired_keys_of_this_party_are_refused_before_connecting(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"addresses": [(HOST, 1), (HOST, 2)]}, "3 to 20 parties"),
+        ({"addresses": [(HOST, 1)]}, "2 to 20 parties"),
         ({"addresses": [(HOST, 1), (HOST, 1), (HOST, 2)]}, "same address"),
         ({"addresses": [(HOST, 0), (HOST, 1), (HOST, 2)]}, "is not an address"),
         ({"addresses": [("", 3), (HOST, 1), (HOST, 2)]}, "is not an address"),

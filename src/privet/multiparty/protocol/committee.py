@@ -200,7 +200,7 @@ class ServerAggregator(CommitteeAggregator):
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
         number = self._number
-        self._reception.open(number)
+        await self._reception.open(number)
         masked = self._state.masked(number)
         stored = await self._session.exchange(b"" if masked is None else _STORED)
         if not all(each == _STORED for each in stored):

@@ -8,7 +8,7 @@ import asyncio
 import hmac
 import struct
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from privet.multiparty.transport.errors import NetworkError
 _METHOD = "/privet.Committee/HandIn"
 _HEADER = struct.Struct("<32sIQ?")  # digest of the study, number of the release, rows of the owner, whether it waits
 _OVERHEAD = 1024  # bytes of a message beside the share
+_MOST_CALLS = 4  # that one owner may make at the same time
 _PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
 
 
@@ -78,29 +79,29 @@ class Reception:
 
     def __init__(self, digest: bytes, owners: int, authority: bytes | None) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
-        self._number = -1  # of the release that is open now
+        self._number = -1  # of the newest release
+        self._is_open = False
         self._received: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
-        self._arrived = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self.bytes_received = 0
 
-    def open(self, number: int) -> None:
+    async def open(self, number: int) -> None:
         """Accept contributions to a release from now on."""
-        self._number, self._received = number, {}
-        self._answer(number)
+        async with self._changed:
+            self._number, self._received, self._is_open = number, {}, True
+            self._changed.notify_all()
 
     async def collected(self, timeout: float) -> dict[int, Contribution]:
         """Return the contributions by owner, as soon as all owners have handed in, or after ``timeout`` seconds.
 
         Contributions that arrive later are refused.
         """
-        try:
-            async with asyncio.timeout(timeout), self._arrived:
-                await self._arrived.wait_for(lambda: len(self._received) == self._owners)
-        except TimeoutError:
-            pass
-        received, self._received, self._number = self._received, {}, -1
-        return received
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: len(self._received) == self._owners)
+        self._is_open = False
+        return dict(self._received)
 
     def answer(self, number: int, opened: bytes) -> None:
         """Tell the owners who wait what was opened in a release."""
@@ -120,13 +121,19 @@ class Reception:
         return await asyncio.shield(self._answer(contribution.number)) if contribution.waits else b""
 
     async def _keep(self, owner: int, contribution: Contribution) -> None:
-        if contribution.number != self._number:
-            raise ValueError(f"release {contribution.number} is not open. It is over, or has not begun.")
-        if self._received.setdefault(owner, contribution) != contribution:
-            raise ValueError(f"owner {owner} has already handed in another share for this release.")
-        self.bytes_received += len(contribution.share) + _HEADER.size
-        async with self._arrived:
-            self._arrived.notify_all()
+        async with self._changed:
+            # Servers that were restarted may still repeat earlier releases.
+            await self._changed.wait_for(lambda: self._number >= contribution.number)
+            known = self._received.get(owner) if self._number == contribution.number else None
+            if known == contribution:
+                return
+            if known is not None:
+                raise ValueError(f"owner {owner} has already handed in another share for this release.")
+            if not self._is_open or self._number != contribution.number:
+                raise ValueError(f"release {contribution.number} is over.")
+            self._received[owner] = contribution
+            self.bytes_received += len(contribution.share) + _HEADER.size
+            self._changed.notify_all()
 
     def _answer(self, number: int) -> "asyncio.Future[bytes]":
         if number not in self._answers:
@@ -157,7 +164,11 @@ class Reception:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise AssertionError("abort() raises")
 
-        options = [("grpc.max_receive_message_length", longest + _OVERHEAD), ("grpc.so_reuseport", 0)]
+        options = [
+            ("grpc.max_receive_message_length", longest + _OVERHEAD),
+            ("grpc.max_concurrent_streams", _MOST_CALLS),
+            ("grpc.so_reuseport", 0),  # Otherwise a second process could take some of the calls.
+        ]
         listener = aio.server(options=options)
         service, method = _METHOD.strip("/").split("/")
         handlers = {method: grpc.unary_unary_rpc_method_handler(hand_in)}

@@ -1,0 +1,190 @@
+"""A committee of servers as processes, owners over real TLS connections, and what happens when some of them fail."""
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
+pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the extra multiparty")
+
+from privet.multiparty import SimulatedAggregator, make_keys
+from privet.multiparty.protocol.participation import plan_of, trained
+from privet.multiparty.study import Study
+from privet.privacy import Ledger
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from owners_process import hand_in, hand_in_to_some, rows_of
+from parties import HOST, Machine, command
+
+STUDY = """
+name = "committee"
+epsilon = 4.0
+delta = 1e-6
+alpha = 0.05
+rows_per_owner = 40
+owners = {owners}
+fewest_owners = {fewest}
+trust = "{trust}"
+method = "{method}"
+steps = {steps}
+{servers}
+[table]
+target = "y"
+target_levels = ["no", "yes"]
+[table.numeric]
+a = [-1, 1]
+b = [-1, 1]
+"""
+
+
+class Trial:
+    """A study with servers on this machine."""
+
+    def __init__(self, machine, folder, keys, *, trust, method, owners=6, fewest=1, servers=3, steps=3):
+        self.machine, self.folder, self.keys, self.n_servers = machine, folder, keys, servers
+        entries = "".join(
+            f'[[server]]\nname = "s{each}"\naddress = "{HOST}:{port}"\n'
+            for each, port in enumerate(machine.ports[:servers])
+        )
+        self.path = folder / "study.toml"
+        settings = {"trust": trust, "method": method, "owners": owners, "fewest": fewest, "steps": steps}
+        self.path.write_text(STUDY.format(servers=entries, **settings))
+        self.study = Study.read(self.path)
+
+    def server(self, index, *options, timeout=60.0, again=0):
+        folder = self.folder / f"server{index}_{again}"
+        return self.machine.start(
+            folder,
+            command,
+            *("party", str(self.path), "--server", str(index), "--keys", str(self.keys)),
+            *("--timeout", str(timeout), "--connect-timeout", "60", "-o", "model.json", *options),
+        )
+
+    def servers(self, *options, **named):
+        return [self.server(index, *options, **named) for index in range(self.n_servers)]
+
+    def owners(self, owners, name="owners", **named):
+        return self.machine.start(
+            self.folder / name, hand_in, str(self.path), str(self.keys), list(owners), *named.values()
+        )
+
+    def model(self, index, again=0):
+        return json.loads((self.folder / f"server{index}_{again}" / "model.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    return make_keys(
+        tmp_path_factory.mktemp("keys") / "keys", ["s0", "s1", "s2"], owners=[f"owner {i}" for i in range(8)]
+    )
+
+
+@pytest.fixture
+def trial(tmp_path, keys):
+    with Machine() as machine:
+        machine.ports = spaced(machine)
+        yield lambda **settings: Trial(machine, tmp_path, keys, **settings)
+
+
+def spaced(machine):
+    """Return ports whose successors are free as well: a server listens on two of them."""
+    found = []
+    while len(found) < 3:
+        port = machine._port()
+        kept = machine._stack.enter_context(socket.socket())
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            kept.bind((HOST, port + 1))
+        except OSError:
+            continue
+        found.append(port)
+    return found
+
+
+def said(process):
+    return [json.loads(line) for line in process.out.splitlines()]
+
+
+def centre(study, owners):
+    """Return the weights that the servers would open without noise."""
+    problem = study.problem([study.rows_per_owner] * len(owners))
+    parties = [problem.local(*rows_of(study, owner)) for owner in owners]
+    plan = plan_of(study, problem)
+    return asyncio.run(trained(study, problem, SimulatedAggregator(plan, parties, None))).weights
+
+
+@pytest.mark.parametrize("trust", ["one", "majority"])
+@pytest.mark.parametrize("method", ["gradient", "output"])
+def test_servers_and_owners_compute_the_model_of_all_rows(trial, trust, method):
+    here = trial(trust=trust, method=method)
+    servers, owners = here.servers(), here.owners(range(6))
+    assert owners.wait() == 0
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    models = [here.model(index) for index in range(3)]
+    assert models[0] == models[1] == models[2]
+    guarantee = models[0]["model"]["guarantee"] if "guarantee" in models[0]["model"] else models[0]["model"]
+    assert ("at least one of the 3 servers" in json.dumps(guarantee)) == (trust == "one")
+    assert [each["party"] for each in models[0]["signatures"]] == ["s0", "s1", "s2"]
+    weights = [each["weights"] for each in said(owners)]
+    if method == "output":
+        assert weights == [None] * 6
+    else:
+        expected = centre(here.study, range(6))
+        assert all(each == weights[0] for each in weights)
+        assert np.abs(np.array(weights[0]) - expected).max() < 2.0
+
+
+def test_an_owner_who_reaches_two_of_three_servers_is_left_out_by_all(trial):
+    here = trial(trust="one", method="output", fewest=2)
+    servers = here.servers(timeout=6.0)
+    partial = here.machine.start(here.folder / "partial", hand_in_to_some, str(here.path), str(here.keys), 5, [0, 2])
+    owners = here.owners([0, 1, 2])
+    assert (partial.wait(), owners.wait()) == (0, 0)
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    assert all("3 of 6 owners took part" in server.out for server in servers)
+
+
+def test_nothing_is_opened_if_too_few_owners_hand_in(trial):
+    here = trial(trust="one", method="output", fewest=4)
+    servers = here.servers(timeout=3.0)
+    assert here.owners([0, 1]).wait() == 0
+    assert all(server.wait() != 0 for server in servers)
+    assert all("Only 2 owners handed in shares" in server.err for server in servers)
+    assert not (here.folder / "server0_0" / "model.json").exists()
+
+
+def test_after_a_kill_the_servers_continue_with_the_same_noise_and_the_same_owners(trial):
+    here = trial(trust="one", method="gradient", steps=30)
+    ledgers = [here.folder / f"ledger{index}.jsonl" for index in range(3)]
+
+    def started(again):
+        options = [
+            ["--state", str(here.folder / f"state{index}"), "--ledger", str(ledgers[index]), "--limit", "10"]
+            for index in range(3)
+        ]
+        return [here.server(index, *each, again=again) for index, each in enumerate(options)]
+
+    servers, owners = started(0), here.owners(range(6))
+    servers[1].until((here.folder / "state1" / "release_000003.sent").exists)
+    servers[1].kill()
+    assert all(server.wait() != 0 for server in (servers[0], servers[2]))
+    assert "party 1" in servers[0].err
+    kept = {
+        path.name: path.read_bytes()
+        for path in (here.folder / "state0").glob("*.npz")
+        if path.with_suffix(".sent").exists()
+    }
+    servers = started(1)
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    assert owners.wait() == 0
+    assert all("weights" in each for each in said(owners)), owners.out
+    assert len(kept) >= 4
+    assert all((here.folder / "state0" / name).read_bytes() == content for name, content in kept.items())
+    assert [len(Ledger(ledger).entries()) for ledger in ledgers] == [1, 1, 1]
+    assert here.model(0, 1) == here.model(1, 1) == here.model(2, 1)
