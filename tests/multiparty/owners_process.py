@@ -58,3 +58,19 @@ def hand_in_to_some(path, keys, owner, servers):
                     print(error)
 
     asyncio.run(main())
+
+
+def hand_in_wrong_degree(path, keys, owner):
+    """Hand in random numbers, which do not belong to any polynomial of the right degree, and leave."""
+    study = Study.read(path)
+    plan = plan_of(study, study.committee_problem())
+    sharing = sharing_of(plan, study.trust, len(study.servers), study.n_owners)
+    source = NoiseSource()
+
+    async def main():
+        addresses = [(server.host, server.port) for server in study.servers]
+        async with Servers(addresses, owner, Path(keys), 30.0, sharing.longest) as connected:
+            shares = [sharing.to_bytes(source.uniform(plan.dimension, sharing.prime)) for _ in addresses]
+            await connected.hand_in([Contribution(bytes.fromhex(study.digest), 0, 5, False, each) for each in shares])
+
+    asyncio.run(main())

@@ -19,7 +19,7 @@ from privet.privacy import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from owners_process import hand_in, hand_in_to_some, rows_of
+from owners_process import hand_in, hand_in_to_some, hand_in_wrong_degree, rows_of
 from parties import HOST, Machine, command
 
 STUDY = """
@@ -148,6 +148,16 @@ def test_an_owner_who_reaches_two_of_three_servers_is_left_out_by_all(trial):
     assert (partial.wait(), owners.wait()) == (0, 0)
     assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
     assert all("3 of 6 owners took part" in server.out for server in servers)
+
+
+def test_an_owner_whose_shares_do_not_belong_together_is_left_out(trial):
+    here = trial(trust="majority", method="output", owners=4)
+    servers = here.servers()
+    wrong = here.machine.start(here.folder / "wrong", hand_in_wrong_degree, str(here.path), str(here.keys), 3)
+    owners = here.owners([0, 1, 2])
+    assert (wrong.wait(), owners.wait()) == (0, 0)
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    assert all("3 of 4 owners took part" in server.out for server in servers)
 
 
 def test_nothing_is_opened_if_too_few_owners_hand_in(trial):

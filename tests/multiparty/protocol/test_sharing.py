@@ -102,7 +102,21 @@ def test_missing_shares_are_refused():
             sharing.opened(split(sharing, VALUES)[:-1])
 
 
-@pytest.mark.parametrize("prime", [2, 1 << 60])
+@pytest.mark.parametrize("prime", [2, 1 << 53])
 def test_primes_must_leave_room_for_products(prime):
     with pytest.raises(ValueError, match="the prime must lie"):
         Shamir(3, 6, prime)
+
+
+@pytest.mark.parametrize("servers", [3, 4, 5, 7])
+def test_random_sums_of_shares_show_a_wrong_degree(servers):
+    sharing, key = Shamir(servers, 6, PRIME), bytes(range(32))
+    sums = Shamir(servers, 4, PRIME)
+    right = [sharing.combined(share, key) for share in split(sharing, VALUES)]
+    assert sums.belong_together(right)
+    coefficients = [sharing.combined(np.eye(6, dtype=np.uint64)[place], key) for place in range(6)]
+    expected = sum(int(value) * each.astype(object) for value, each in zip(VALUES, coefficients, strict=True))
+    assert sums.opened(right).tolist() == [((int(each) + PRIME // 2) % PRIME) - PRIME // 2 for each in expected]
+    wrong = split(sharing, VALUES)
+    wrong[-1][2] = (wrong[-1][2] + np.uint64(1)) % np.uint64(PRIME)
+    assert not sums.belong_together([sharing.combined(share, key) for share in wrong])

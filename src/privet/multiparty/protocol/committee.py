@@ -11,10 +11,11 @@ A release has two phases. First every server stores its share of the noisy sum, 
 other. A server that restarts sends the bytes that it stored: new noise on the same sum would be a second release.
 """
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,12 +23,13 @@ from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, joint_noise, prime_above
 from privet.multiparty.protocol.server_state import Masked, ServerState
-from privet.multiparty.protocol.sharing import Additive, Shamir, Share, ShareError, Sharing
+from privet.multiparty.protocol.sharing import CHECKS, Additive, Shamir, Share, ShareError, Sharing
 from privet.multiparty.study import StudyError
 from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Assumption, assumed
+from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem
 
@@ -228,6 +230,8 @@ class ServerAggregator(CommitteeAggregator):
         shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
         announced = {owner: received[owner].rows for owner in shares}
         owners = await self._agreed(announced)
+        if isinstance(self._sharing, Shamir):
+            owners = await self._consistent(self._sharing, {owner: shares[owner] for owner in owners})
         if len(owners) < self._fewest:
             await self._stop(
                 f"Only {len(owners)} owners handed in shares to all servers, but the study needs {self._fewest}. "
@@ -256,6 +260,34 @@ class ServerAggregator(CommitteeAggregator):
         ]
         return sorted(owner for owner, _ in set.intersection(*everyone))
 
+    async def _consistent(self, sharing: Shamir, shares: Mapping[int, Share]) -> list[int]:
+        """Return the owners whose shares belong to polynomials of the right degree. Others would block every opening.
+
+        Servers open random sums of the shares, hidden by jointly random numbers. First all owners are checked together,
+        and one by one only if that fails. The coefficients are drawn after all shares have arrived.
+        """
+        key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
+        together = sharing.zero()
+        for owner, share in shares.items():
+            weight = Keystream(hashlib.sha256(key + owner.to_bytes(8, "little")).digest()).words(1) % np.uint64(2048)
+            sharing.add(together, share * weight % np.uint64(sharing.prime))
+        if (await self._have_right_degree(sharing, [sharing.combined(together, key)]))[0]:
+            return list(shares)
+        right = await self._have_right_degree(sharing, [sharing.combined(share, key) for share in shares.values()])
+        return [owner for owner, is_right in zip(shares, right, strict=True) if is_right]
+
+    async def _have_right_degree(self, sharing: Shamir, sums: Sequence[Share]) -> list[bool]:
+        """Return for each group of sums whether the shares of all servers belong together."""
+        runtime = self._session.runtime
+        secret = runtime.SecFld(modulus=sharing.prime, signed=True)
+        mask = await self._session.wait(runtime.gather(runtime._np_randoms(secret, CHECKS * len(sums))))
+        masks = _whole(mask).astype(np.uint64).reshape(len(sums), CHECKS)
+        hidden = (np.stack(sums) + masks) % np.uint64(sharing.prime)
+        sent = await self._session.exchange(hidden.astype("<u8").tobytes())
+        everyone = np.stack([np.frombuffer(each, dtype="<u8").reshape(hidden.shape) for each in sent])
+        one = replace(sharing, dimension=CHECKS)
+        return [one.belong_together(list(everyone[:, place])) for place in range(len(sums))]
+
     async def _noisy(self, total: Share) -> Share:
         """Return this server's share of the sum with noise."""
         if isinstance(self._sharing, Additive):
@@ -265,8 +297,7 @@ class ServerAggregator(CommitteeAggregator):
         runtime = self._session.runtime
         secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
         noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
-        values = np.array([int(each) for each in np.asarray(noise.value).ravel()], dtype=object)
-        shares = (values - self.plan.law.reach) % self._sharing.prime
+        shares = (_whole(noise) - self.plan.law.reach) % self._sharing.prime
         self._sharing.add(total, shares.astype(np.uint64))
         return total
 
@@ -289,6 +320,11 @@ class ServerAggregator(CommitteeAggregator):
         """Stop all servers. The cause is public."""
         await self._session.stop(cause)
         raise StudyError(cause)
+
+
+def _whole(shares: Any) -> NDArray[np.object_]:
+    """Return MPyC's shares as Python integers."""
+    return np.array([int(each) for each in np.asarray(shares.value).ravel()], dtype=object)
 
 
 def to_answer(rows: int, total: NDArray[Any]) -> bytes:

@@ -24,7 +24,10 @@ Integers = NDArray[np.int64]
 Share = NDArray[np.uint64]
 
 _KEY = 32  # bytes
-_LARGEST_PRIME = 1 << 60  # Seven times a number below it, plus another one, fits into 64 bits.
+_LARGEST_PRIME = 1 << 53
+_COEFFICIENTS = 1 << 11  # Their products with numbers below the largest prime fit into 64 bits.
+CHECKS = 4
+"""Number of random sums that show whether shares belong to polynomials of the right degree."""
 _WHOLE, _EXPANDED = b"\x00", b"\x01"  # the first byte of an additive share
 
 
@@ -171,15 +174,35 @@ class Shamir(Sharing):
         """Return the vector. Raise :class:`ShareError` if the shares are not those of polynomials of the degree."""
         if len(shares) != self.servers:
             raise ShareError(f"The shares of all {self.servers} servers are needed, got {len(shares)}.")
-        known = [share.astype(object) for share in shares[: self.degree + 1]]
-        for server in range(self.degree + 1, self.servers):
-            if np.any(self._value_at(server + 1, known) != shares[server].astype(object)):
-                raise ShareError(
-                    "The shares of the servers do not belong to one vector, so at least one of them is wrong. Nothing "
-                    "was opened."
-                )
-        values = self._value_at(0, known)
+        if not self.belong_together(shares):
+            raise ShareError(
+                "The shares of the servers do not belong to one vector, so at least one of them is wrong. Nothing was "
+                "opened."
+            )
+        values = self._value_at(0, self._first(shares))
         return np.where(values > self.prime // 2, values - self.prime, values).astype(np.int64)
+
+    def belong_together(self, shares: Sequence[Share]) -> bool:
+        """Return whether the shares of all servers are values of polynomials of the right degree."""
+        known = self._first(shares)
+        return all(
+            np.array_equal(self._value_at(server + 1, known), shares[server].astype(object))
+            for server in range(self.degree + 1, self.servers)
+        )
+
+    def _first(self, shares: Sequence[Share]) -> list[NDArray[np.object_]]:
+        """Return as many shares as determine the polynomials, as Python integers."""
+        return [share.astype(object) for share in shares[: self.degree + 1]]
+
+    def combined(self, share: Share, key: bytes) -> Share:
+        """Return some random sums of the numbers of a share, with coefficients from a key that all servers know.
+
+        If shares do not belong to polynomials of the right degree, their sums do not either, except with a probability
+        of at most 2^-44: each coefficient has 11 bits, so that products fit into 64 bits, and there are four sums.
+        """
+        coefficients = Keystream(key).words(CHECKS * self.dimension).reshape(CHECKS, -1) % np.uint64(_COEFFICIENTS)
+        products = coefficients * share % np.uint64(self.prime)
+        return np.array([int(each.astype(object).sum()) % self.prime for each in products], dtype=np.uint64)
 
     def _value_at(self, point: int, shares: Sequence[NDArray[np.object_]]) -> NDArray[np.object_]:
         """Return the value at a point of the polynomials through the shares of the first servers."""
