@@ -266,14 +266,17 @@ class ServerAggregator(CommitteeAggregator):
         Servers open random sums of the shares, hidden by jointly random numbers. First all owners are checked together,
         and one by one only if that fails. The coefficients are drawn after all shares have arrived.
         """
+        if not shares:
+            return []
         key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
-        together = sharing.zero()
-        for owner, share in shares.items():
-            weight = Keystream(hashlib.sha256(key + owner.to_bytes(8, "little")).digest()).words(1) % np.uint64(2048)
-            sharing.add(together, share * weight % np.uint64(sharing.prime))
-        if (await self._have_right_degree(sharing, [sharing.combined(together, key)]))[0]:
+        sums = [sharing.combined(share, key) for share in shares.values()]
+        weights = Keystream(hashlib.sha256(key).digest()).words(CHECKS * len(sums)).reshape(-1, CHECKS) % np.uint64(
+            2048
+        )
+        together = (np.stack(sums) * weights % np.uint64(sharing.prime)).astype(object).sum(axis=0) % sharing.prime
+        if (await self._have_right_degree(sharing, [together.astype(np.uint64)]))[0]:
             return list(shares)
-        right = await self._have_right_degree(sharing, [sharing.combined(share, key) for share in shares.values()])
+        right = await self._have_right_degree(sharing, sums)
         return [owner for owner, is_right in zip(shares, right, strict=True) if is_right]
 
     async def _have_right_degree(self, sharing: Shamir, sums: Sequence[Share]) -> list[bool]:

@@ -1,0 +1,188 @@
+"""Handing in shares over real TLS connections: what a server accepts, what it refuses, and what an owner is told."""
+
+import asyncio
+import socket
+
+import pytest
+
+pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the extra multiparty")
+
+from privet.multiparty import make_keys
+from privet.multiparty.identity.certificates import key_files
+from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
+
+HOST = "127.0.0.1"
+DIGEST, LONGEST = bytes(range(32)), 64
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    return make_keys(tmp_path_factory.mktemp("keys") / "keys", ["s0", "s1"], owners=["a", "b", "c", "d"])
+
+
+@pytest.fixture(scope="module")
+def other_keys(tmp_path_factory):
+    return make_keys(tmp_path_factory.mktemp("other") / "keys", ["s0", "s1"], owners=["a", "b", "c", "d"])
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        return free.getsockname()[1]
+
+
+def contribution(share=b"share", number=0, rows=5, waits=False, digest=DIGEST):
+    return Contribution(digest, number, rows, waits, share)
+
+
+def run(work, keys, owners=3):
+    """Run ``work(reception, connect)`` beside one server; connect(owner, keys) returns an owner's connections."""
+
+    async def main():
+        authority = (keys / "ca.crt").read_bytes()
+        reception, port = Reception(DIGEST, owners, authority), free_port()
+
+        def connect(owner, folder=keys, timeout=20.0):
+            return Servers([(HOST, port)], owner, folder, timeout, LONGEST)
+
+        async with asyncio.timeout(60), reception.listening(HOST, port, keys, 0, LONGEST):
+            await reception.open(0)
+            return await work(reception, connect)
+
+    return asyncio.run(main())
+
+
+async def handed_in(connect, owner, *contributions, **named):
+    async with connect(owner, **named) as servers:
+        return [await servers.hand_in([each]) for each in contributions]
+
+
+def refusal(keys, owner, *contributions, **named):
+    """Return the message with which the last contribution is refused."""
+
+    async def work(reception, connect):
+        with pytest.raises(HandInError) as refused:
+            await handed_in(connect, owner, *contributions, **named)
+        return str(refused.value)
+
+    return run(work, keys)
+
+
+def test_contributions_are_collected_as_soon_as_all_owners_have_handed_in(keys):
+    async def work(reception, connect):
+        for owner in range(3):
+            await handed_in(connect, owner, contribution(b"share of %d" % owner, rows=owner + 1))
+        return await reception.collected(60.0)
+
+    found = run(work, keys)
+    assert {owner: (each.share, each.rows) for owner, each in found.items()} == {
+        owner: (b"share of %d" % owner, owner + 1) for owner in range(3)
+    }
+
+
+def test_those_who_wait_are_told_what_was_opened(keys):
+    async def work(reception, connect):
+        waiting = asyncio.create_task(handed_in(connect, 1, contribution(waits=True)))
+        received = {}
+        while not received:
+            received = await reception.collected(0.1)
+            await reception.open(0) if not received else None
+        reception.answer(0, b"opened")
+        late = await handed_in(connect, 1, contribution(waits=True))
+        return await waiting, late
+
+    waited, late = run(work, keys)
+    assert waited == [[b"opened"]]
+    assert late == [[b"opened"]]  # An owner whose connection broke asks again.
+
+
+def test_the_same_share_may_arrive_twice_but_counts_once(keys):
+    async def work(reception, connect):
+        await handed_in(connect, 0, contribution(), contribution())
+        return await reception.collected(0.2)
+
+    assert len(run(work, keys)) == 1
+
+
+def test_another_share_for_the_same_release_is_refused(keys):
+    assert "owner 0 has already handed in another share" in refusal(keys, 0, contribution(), contribution(b"other"))
+
+
+def test_another_study_is_refused(keys):
+    assert "another study" in refusal(keys, 0, contribution(digest=bytes(32)))
+
+
+def test_an_owner_beyond_the_number_of_owners_is_refused(keys):
+    assert "owner 3 is not one of the 3 owners" in refusal(keys, 3, contribution())
+
+
+def test_an_oversized_message_is_refused_before_it_is_read(keys):
+    assert "larger than max" in refusal(keys, 0, contribution(bytes(4096)))
+
+
+def test_a_late_contribution_is_refused(keys):
+    async def work(reception, connect):
+        await reception.collected(0.1)
+        with pytest.raises(HandInError, match="release 0 is over"):
+            await handed_in(connect, 0, contribution())
+
+    run(work, keys)
+
+
+def test_a_contribution_to_a_later_release_waits_until_it_is_opened(keys):
+    async def work(reception, connect):
+        early = asyncio.create_task(handed_in(connect, 2, contribution(number=1)))
+        await asyncio.sleep(0.3)
+        assert not early.done()
+        await reception.open(1)
+        await early
+        return await reception.collected(0.2)
+
+    assert list(run(work, keys)) == [2]
+
+
+def test_a_stranger_is_refused(keys, other_keys):
+    assert "did not accept a share" in refusal(keys, 0, contribution(), folder=other_keys, timeout=1.5)
+
+
+def test_a_server_of_another_authority_is_not_told_anything(keys, other_keys):
+    """The owner checks the server's certificate before it sends its share."""
+
+    async def work(reception, connect):
+        with pytest.raises(HandInError, match="did not accept a share"):
+            await handed_in(connect, 0, contribution(), folder=other_keys, timeout=1.5)
+        return await reception.collected(0.1)
+
+    assert run(work, keys) == {}
+
+
+def test_a_server_cannot_pretend_to_be_an_owner(keys, tmp_path):
+    """Its certificate names another role, although the same authority signed it."""
+    authority, certificate, key = key_files(keys, 1)
+    for name, path in (("ca.crt", authority), ("owner_1.crt", certificate), ("owner_1.key", key)):
+        (tmp_path / name).write_bytes(path.read_bytes())
+    assert "was issued to party 1" in refusal(keys, 1, contribution(), folder=tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 44])
+def test_a_truncated_message_is_refused(length):
+    with pytest.raises(ValueError, match="fewer than its header"):
+        Contribution.from_bytes(contribution().to_bytes()[:length])
+
+
+def test_a_message_is_read_as_it_was_written():
+    sent = contribution(b"\x00\xff" * 20, number=7, rows=2**40, waits=True)
+    assert Contribution.from_bytes(sent.to_bytes()) == sent
+
+
+def test_a_port_in_use_is_named(keys):
+    async def main():
+        with socket.socket() as used:
+            used.bind((HOST, 0))
+            used.listen()
+            port = used.getsockname()[1]
+            with pytest.raises(HandInError, match=f"cannot listen on {HOST}:{port}"):
+                async with Reception(DIGEST, 1, None).listening(HOST, port, keys, 0, LONGEST):
+                    pass
+
+    asyncio.run(main())
