@@ -1,0 +1,208 @@
+"""One server of a committee, without a network: whom it counts, its noise, and what it keeps for a restart."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
+
+from privet.multiparty.protocol.committee import (
+    Committee,
+    OwnerAggregator,
+    ServerAggregator,
+    read_answer,
+    sharing_of,
+    to_answer,
+)
+from privet.multiparty.protocol.server_state import Masked, ServerState
+from privet.multiparty.protocol.sharing import Additive, Shamir
+from privet.multiparty.study import StudyError
+from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception
+from privet.plans.aggregation import AggregationPlan
+from privet.privacy import Budget, NoiseSource
+from privet.privacy.noise.watch import watching
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from alone import alone
+
+DIGEST = bytes(32)
+
+
+def plan_of(dimension=3, steps=1):
+    return AggregationPlan.for_budget(
+        Budget(1.0, 1e-6), dimension=dimension, steps=steps, sensitivity=1.0, largest=100.0
+    )
+
+
+def opened(vectors, *, plan=None, rows=None, state=None, fewest=1, seed=0, before_release=None, times=1, shares=None):
+    """Return the aggregator of a single server, and what it opens for the vectors of owners."""
+    plan = plan or plan_of()
+    sharing = Additive(1, plan.dimension)
+    rows = rows or [10] * len(vectors)
+
+    async def work(session):
+        reception = Reception(DIGEST, len(vectors), None)
+        aggregator = ServerAggregator(
+            plan,
+            Committee("one", 1),
+            sharing,
+            session,
+            reception,
+            state or ServerState(None, "study"),
+            NoiseSource(seed),
+            fewest=fewest,
+            rows_limit=10,
+            patience=0.2,
+            before_release=before_release,
+        )
+
+        async def owners(number):
+            for owner, vector in enumerate(vectors):
+                (share,) = sharing.split(np.asarray(vector), NoiseSource(owner))
+                share = share if shares is None else shares[owner] or share
+                await reception.receive(owner, Contribution(DIGEST, number, rows[owner], False, share))
+
+        found = []
+        for number in range(times):
+            calls = asyncio.create_task(owners(number))
+            try:
+                found.append(np.rint(await aggregator.noisy_sum(None) * plan.scale).astype(np.int64))
+            finally:
+                calls.cancel()
+        return aggregator, found
+
+    return alone(work)
+
+
+def test_each_server_adds_the_noise_of_the_whole_plan_to_its_share():
+    plan = plan_of(dimension=4000)
+    vectors = [np.arange(4000), 7 * np.ones(4000, dtype=np.int64)]
+    _, (total,) = opened(vectors, plan=plan)
+    noise = total - vectors[0] - vectors[1]
+    assert np.std(noise) == pytest.approx(plan.law.std, rel=0.05)
+    assert abs(noise.mean()) < 5 * plan.law.std / np.sqrt(4000)
+
+
+def test_audits_see_the_release_with_the_claim_of_the_plan():
+    class Witness:
+        def release(self, request, draw):
+            seen.append(request)
+            return draw()
+
+    seen, plan = [], plan_of()
+    with watching(Witness()):
+        opened([np.zeros(3, dtype=np.int64)], plan=plan)
+    assert [request.claim for request in seen] == [plan.claim()]
+
+
+def test_the_noise_of_k_servers_is_stated():
+    plan = plan_of()
+    for trust, factor in (("one", np.sqrt(5)), ("majority", 1.0)):
+        committee = Committee(trust, 5)
+        owner = OwnerAggregator(plan, committee, None, None, None, DIGEST, 0, None)
+        assert owner.noise_std == pytest.approx(factor * plan.noise_std)
+        (condition,) = owner.conditions()
+        assert not condition.is_enforced
+        assert ("at least one of the 5 servers" in condition.text) == (trust == "one")
+        assert ("no 3 of them combine" in condition.text) == (trust == "majority")
+        assert "without amplification by sampling owners" in condition.text
+
+
+@pytest.mark.parametrize("rows", [0, 11, 2**40])
+def test_owners_with_too_few_or_too_many_rows_are_left_out(rows):
+    aggregator, _ = opened([np.zeros(3, dtype=np.int64)] * 3, rows=[10, rows, 4])
+    assert (aggregator.counts, aggregator.rows_of(None)) == ([10, 4], 14)
+
+
+def test_owners_whose_share_cannot_be_read_are_left_out():
+    aggregator, _ = opened([np.zeros(3, dtype=np.int64)] * 3, shares=[None, b"nonsense", None])
+    assert aggregator.counts == [10, 10]
+
+
+def test_too_few_owners_stop_the_study_before_anything_is_booked():
+    booked = []
+    with pytest.raises(StudyError, match="Only 1 owners handed in"):
+        opened([np.zeros(3, dtype=np.int64)], fewest=2, before_release=lambda: booked.append(1))
+    assert booked == []
+
+
+def test_a_release_is_opened_again_with_the_same_noise_after_a_restart(tmp_path):
+    booked = []
+    plan = plan_of(steps=2)
+    arguments = {"plan": plan, "times": 2, "before_release": lambda: booked.append(1)}
+    _, first = opened([np.arange(3)], state=ServerState(tmp_path, "study"), seed=1, **arguments)
+    (tmp_path / "release_000001.npz").unlink()
+    (tmp_path / "release_000001.sent").unlink()
+    _, second = opened([np.arange(3)], state=ServerState(tmp_path, "study"), seed=2, **arguments)
+    assert (second[0] == first[0]).all()
+    assert (second[1] != first[1]).any()  # The second release was lost before it was sent.
+    assert booked == [1]
+
+
+def test_what_was_sent_is_never_released_again_with_new_noise(tmp_path):
+    """Another server that lost its share must not make this one draw new noise for the same sum."""
+    state = ServerState(tmp_path, "study")
+    state.store(0, Masked(np.zeros(3, dtype=np.uint64), {0: 10}))
+    state.mark_sent(0)
+    again = ServerState(tmp_path, "study")
+    assert again.masked(0).is_sent
+
+    async def work(session):
+        exchange = session.exchange
+
+        async def told(payload):
+            return [*await exchange(payload), b""]  # a second server that has stored nothing
+
+        session.exchange = told
+        aggregator = ServerAggregator(
+            plan_of(),
+            Committee("one", 2),
+            Additive(2, 3),
+            session,
+            Reception(DIGEST, 1, None),
+            again,
+            NoiseSource(0),
+            rows_limit=10,
+        )
+        with pytest.raises(StudyError, match="has already sent its share of release 0"):
+            await aggregator.noisy_sum(None)
+
+    alone(work)
+
+
+def test_the_state_of_another_study_is_refused(tmp_path):
+    ServerState(tmp_path, "one study")
+    with pytest.raises(ValueError, match="belongs to another study"):
+        ServerState(tmp_path, "another")
+
+
+def test_the_state_holds_no_share_of_an_owner(tmp_path):
+    """Only what is sent to the other servers is written: the sum of shares with noise."""
+    secret = np.array([123_456_789, -987_654_321, 5])
+    opened([secret], state=ServerState(tmp_path, "study"))
+    (share,) = Additive(1, 3).split(secret, NoiseSource(0))
+    written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert share[1:] not in written
+    assert int(secret[0]).to_bytes(8, "little") not in written
+
+
+def test_owners_read_what_servers_answer():
+    total = np.array([1, -2, 2**45])
+    assert read_answer(to_answer(17, total), 3)[0] == 17
+    assert read_answer(to_answer(17, total), 3)[1].tolist() == total.tolist()
+    for wrong in (b"", to_answer(17, total)[:-1], to_answer(0, total), to_answer(17, total[:2])):
+        with pytest.raises(HandInError, match="something other than a noisy sum"):
+            read_answer(wrong, 3)
+
+
+@pytest.mark.parametrize("owners", [1, 10_000])
+def test_the_field_has_room_for_every_noisy_sum(owners):
+    plan = plan_of()
+    sharing = sharing_of(plan, "majority", 3, owners)
+    assert isinstance(sharing, Shamir)
+    assert sharing.prime > 2 * (plan.largest * plan.scale + owners + plan.law.reach)
+    assert sharing_of(plan, "one", 2, owners) == Additive(2, 3)
