@@ -75,6 +75,7 @@ def make_keys(
             made, {"party": parties, "owner": owners}, begin, now + timedelta(days=days)
         ).items():
             _write(path, content)
+        os.sync()  # once, because there may be thousands of files
         try:
             made.rename(target)  # This fails if somebody made the folder and put something into it in the meantime.
         except OSError as error:
@@ -143,8 +144,6 @@ def _write(path: Path, content: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _builder(
