@@ -32,7 +32,7 @@ from rich.table import Table
 from privet.multiparty import make_keys
 from privet.multiparty.protocol import roles
 from privet.multiparty.protocol.committee import sharing_of
-from privet.multiparty.protocol.participation import plan_of
+from privet.multiparty.protocol.participation import sum_plan
 from privet.multiparty.study import Study
 from privet.multiparty.transport.hand_in import Contribution, Servers
 from privet.privacy import NoiseSource
@@ -113,7 +113,7 @@ async def serve(case: Case, ports: Sequence[int], keys: Path, index: int) -> Non
 async def hand_in(case: Case, ports: Sequence[int], keys: Path) -> None:
     """Hand in as all owners, with random vectors, and print when the first of them called."""
     study = study_of(case, ports)
-    plan = plan_of(study, study.committee_problem())
+    plan = sum_plan(study, study.committee_problem())
     sharing = sharing_of(plan, case.trust, case.servers, case.owners)
     digest, addresses = bytes.fromhex(study.digest), [(HOST, port) for port in ports]
     vector = np.random.default_rng(0).integers(-1000, 1000, case.dimension)

@@ -39,7 +39,9 @@ Parties = Sequence[Problem]
 Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
 Method = Callable[..., Coroutine[Any, Any, Release]]
 
-OVER_A_NETWORK = {"take_part"}  # It runs one of the methods below between processes; a simulation opens the same sums.
+# ``take_part`` runs one of the methods below between processes, and a simulation opens the same sums. The views of the
+# holders of a relay are attacked in tests/multiparty/protocol/test_relay_views.py.
+OVER_A_NETWORK = {"take_part", "run_relay"}
 
 # ------------------------------------------------------------------------------------------------- what there must be
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from privet.multiparty.protocol import roles
 from privet.multiparty.protocol.committee import sharing_of
-from privet.multiparty.protocol.participation import plan_of
+from privet.multiparty.protocol.participation import sum_plan
 from privet.multiparty.study import Study
 from privet.multiparty.transport.hand_in import Contribution, HandInError, Servers
 from privet.privacy.noise.source import NoiseSource
@@ -43,7 +43,7 @@ def hand_in(path, keys, owners, timeout=60.0):
 def hand_in_to_some(path, keys, owner, servers):
     """Hand in shares as one owner, but only to some of the servers, and leave."""
     study = Study.read(path)
-    plan = plan_of(study, study.committee_problem())
+    plan = sum_plan(study, study.committee_problem())
     sharing = sharing_of(plan, study.trust, len(study.servers), study.n_owners)
     shares = sharing.split(np.ones(plan.dimension, dtype=np.int64), NoiseSource())
 
@@ -63,7 +63,7 @@ def hand_in_to_some(path, keys, owner, servers):
 def hand_in_wrong_degree(path, keys, owner):
     """Hand in random numbers, which do not belong to any polynomial of the right degree, and leave."""
     study = Study.read(path)
-    plan = plan_of(study, study.committee_problem())
+    plan = sum_plan(study, study.committee_problem())
     sharing = sharing_of(plan, study.trust, len(study.servers), study.n_owners)
     source = NoiseSource()
 

@@ -131,6 +131,7 @@ def test_the_budget_uses_the_default_delta_only_if_none_is_given():
 
 # ----------------------------------------------------------------------------------------------------------- the digest
 
+RELAY = ("order", "passes", "batch", "on_failure")
 OTHERS = {
     "name": "other",
     "parties": (*STUDY.parties[:2], PartyInfo("west", "west.example", 9101)),
@@ -143,6 +144,10 @@ OTHERS = {
     "steps": 99,
     "step_size": 0.5,
     "averaged": 0.5,
+    "order": "lot",
+    "passes": 2,
+    "batch": 7,
+    "on_failure": "skip",
     "clip_norm": 0.7,
     "threshold": 30.0,
     "intercept_scaling": 0.25,
@@ -168,13 +173,25 @@ def test_a_party_of_version_0_1_0_is_stopped_by_its_digest():
 
 def test_every_field_changes_the_digest():
     assert {*OTHERS, *OTHERS_WITH_SERVERS} == {field.name for field in fields(Study)}
-    huber = study(model="huber", table=NUMBERS)
-    changed = [
-        replace(huber if name in ("model", "threshold") else STUDY, **{name: value}) for name, value in OTHERS.items()
-    ]
-    assert len({each.digest for each in (STUDY, huber, *changed)}) == len(OTHERS) + 2
+    huber, relay = study(model="huber", table=NUMBERS), study(method="relay")
+    bases = dict.fromkeys(("model", "threshold"), huber) | dict.fromkeys(RELAY, relay)
+    changed = [replace(bases.get(name, STUDY), **{name: value}) for name, value in OTHERS.items()]
+    assert len({each.digest for each in (STUDY, huber, relay, *changed)}) == len(OTHERS) + 3
     changed = [replace(COMMITTEE, **{name: value}) for name, value in OTHERS_WITH_SERVERS.items()]
     assert len({each.digest for each in (COMMITTEE, *changed)}) == len(OTHERS_WITH_SERVERS) + 1
+    assert not {*OTHERS_WITH_SERVERS} & {*STUDY.to_dict()}
+
+
+def test_a_relay_of_two_owners_is_a_study_and_keeps_its_settings():
+    relay = study(method="relay", party=VALUES["party"][:2], order="lot", passes=3, batch=10)
+    assert Study.from_dict(relay.to_dict()) == relay
+    assert {name: relay.to_dict()[name] for name in RELAY} == {
+        "order": "lot",
+        "passes": 3,
+        "batch": 10,
+        "on_failure": "stop",
+    }
+    assert not {*RELAY} & {*STUDY.to_dict()}  # so that the digest of other studies is that of earlier versions
 
 
 @pytest.mark.parametrize(
@@ -274,7 +291,7 @@ def without(table, *keys):
     [
         (
             {"party": PARTIES[:2]},
-            r"at least three parties, got 2\. With two, each could .* third party may bring no data",
+            r"at least three parties, got 2\. .* no minority of the parties can open them\. .* may bring no data",
         ),
         ({"party": []}, "at least three parties, got 0"),
         ({"party": [*PARTIES[:2], {**PARTIES[2], "name": "north"}]}, "Two parties have the same name"),
@@ -313,8 +330,16 @@ def without(table, *keys):
         ({"model": "huber"}, "model huber needs a numeric target"),
         ({"model": "sparse"}, "got 'sparse'. Parties cannot train other models together"),
         ({"model": "svm"}, "model must be one of logistic, ridge, huber, got 'svm'"),
-        ({"method": "objective"}, "method must be one of gradient, output, got 'objective'"),
+        ({"method": "objective"}, "method must be one of gradient, output, relay, got 'objective'"),
         ({"model": "ridge", "method": "output", "table": NUMBERS}, "bounded gradients, but the model is ridge"),
+        ({"method": "relay", "party": PARTIES[:1]}, "at least three parties, got 1"),
+        ({"method": "relay", "order": "random"}, 'order must be "fixed" or "lot", got \'random\''),
+        ({"method": "relay", "on_failure": "retry"}, 'on_failure must be "stop" or "skip", got \'retry\''),
+        ({"method": "relay", "party": PARTIES[:2], "on_failure": "skip"}, '"skip" needs at least three parties'),
+        ({"method": "relay", "passes": 0}, "passes must be at least 1"),
+        ({"method": "relay", "batch": 2.5}, "batch must be a whole number"),
+        ({"passes": 2}, "passes is a setting of the method relay, but the method is gradient"),
+        ({"order": "lot", "method": "output"}, "order is a setting of the method relay, but the method is output"),
         ({"threshold": 1.0}, "setting of the model huber, but the model is logistic"),
         ({"averaged": 1.5}, "averaged must be a fraction of the steps, from 0 to 1, got 1.5"),
         ({"averaged": -0.5}, "averaged must not be negative"),
@@ -453,6 +478,7 @@ def test_owners_are_numbered_or_listed_without_an_address():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"method": "relay"}, "A relay has no servers"),
         ({"trust": "all"}, "trust must be one of majority, one"),
         ({"server": SERVERS[:2]}, "needs 3 to 7 servers, got 2"),
         ({"server": SERVERS[:1], "trust": "one"}, "needs 2 to 7 servers, got 1"),
@@ -475,14 +501,14 @@ def test_settings_of_servers_are_refused_without_servers():
         study(owners=3)
 
 
-def test_the_plan_of_a_committee_covers_every_number_of_rows_up_to_the_limit():
+def test_the_sum_plan_a_committee_covers_every_number_of_rows_up_to_the_limit():
     """The noise is known before any owner calls, so it must suffice for the worst numbers of rows."""
-    from privet.multiparty.protocol.participation import plan_of
+    from privet.multiparty.protocol.participation import sum_plan
 
     chosen = with_servers(method="output", rows_per_owner=40)
-    worst = plan_of(chosen, chosen.committee_problem())
+    worst = sum_plan(chosen, chosen.committee_problem())
     for rows in (1, 2, 7, 39, 40):
         fewer = replace(chosen.problem([rows] * 10), are_limits=False)
-        plan = plan_of(chosen, fewer)
+        plan = sum_plan(chosen, fewer)
         assert plan.sensitivity * fewer.n <= worst.sensitivity * 400 * (1 + 1e-9)
         assert plan.largest <= worst.largest

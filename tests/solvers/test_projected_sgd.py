@@ -32,7 +32,7 @@ from privet.solvers import (
     random_round,
 )
 from privet.solvers.base.hidden_steps import rounding_of
-from privet.solvers.projected_sgd import check_last_iterate
+from privet.solvers.projected_sgd import HiddenSteps, check_last_iterate
 
 projected_sgd_module = importlib.import_module("privet.solvers.projected_sgd")
 DELTA = 1e-5
@@ -308,6 +308,20 @@ def test_a_sorted_table_has_three_times_the_epsilon_of_its_last_iterate(tools):
     noise = plan.noise_std * size / plan.divisor(n) * np.linalg.norm(factors)
     assert gdp_epsilon(float(moved[0] / noise), budget.delta) == pytest.approx(3.1, abs=0.01)
     assert "does not depend on their content" in plan.guarantee().statement()
+
+
+@pytest.mark.parametrize("sampler", [FixedOrder(12, passes=2, size=3), FixedOrder(12, passes=2, size=5, shuffled=True)])
+def test_steps_that_are_taken_in_parts_are_those_of_one_run(separable, sampler):
+    X, y = separable
+    problem = Problem(Logistic(), L2(0.1), BoundedRows(X[:12], 1.0, 0.5), y[:12])
+    plan = GradientPlan(sampler, None, problem.lipschitz, 3.0, release="last", descent=descent_of(problem), delta=DELTA)
+    whole = projected_sgd(problem, Run(plan, NoiseSource(4))).weights
+    steps = HiddenSteps(problem, Run(plan, NoiseSource(4)), rounding_of([problem], plan, 12))
+    weights = problem.start()
+    for length in (1, 3, 0, 1):
+        weights = steps.take(weights, length)
+    assert not np.array_equal(weights, whole)
+    assert np.array_equal(steps.take(weights), whole)
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_matrix])

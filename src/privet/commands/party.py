@@ -16,7 +16,15 @@ from rich.console import Console
 from privet.files import check_writable, read_json, write_json
 from privet.linear import TableModel
 from privet.multiparty import Network, NetworkError, make_keys
-from privet.multiparty.protocol.participation import Table, sign, take_part, to_result, with_signatures
+from privet.multiparty.protocol.participation import (
+    Signature,
+    Table,
+    sign,
+    skipped,
+    take_part,
+    to_result,
+    with_signatures,
+)
 from privet.multiparty.protocol.participation import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
@@ -94,12 +102,13 @@ async def _run(
 
     def book(guarantee: Guarantee) -> None:
         if ledger is not None:
-            # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
+            # Before anything is opened or handed over: a crash in between wastes budget but never loses track of it.
             ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
 
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
-        with progress_bar("Noisy sums", console=console) if console.is_terminal else nullcontext() as progress:
+        shown = "Turns" if study.method == "relay" else "Noisy sums"
+        with progress_bar(shown, console=console) if console.is_terminal else nullcontext() as progress:
             release = await take_part(
                 session, study, table, check=None if ledger is None else ledger.check, book=book, progress=progress
             )
@@ -110,11 +119,20 @@ async def _run(
     console.print(release.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"{traffic / 1e6:.1f} MB sent and received. Model written to {output}, "
-        + (f"signed by all {len(signatures)} parties" if signatures else "unsigned, because there were no keys")
+        + (f"signed by {_signers(study, signatures)}" if signatures else "unsigned, because there were no keys")
         + f". Use it with: privet predict {output} TABLE",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _signers(study: Study, signatures: Sequence[Signature]) -> str:
+    """Return which of the parties signed. Those that a relay skipped did not."""
+    signed, parties = {each.party for each in signatures}, [party.name for party in study.parties]
+    missing = [name for name in parties if name not in signed]
+    if not missing:
+        return f"all {len(parties)} parties"
+    return f"{len(signed)} of {len(parties)} parties, without {', '.join(missing)}, which failed and was skipped"
 
 
 def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
@@ -174,7 +192,10 @@ def _report_failure(name: str, log: IO[str] | None, console: Console) -> bool:
 def verify_result(
     path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
 ) -> None:
-    """Check that every party of the study signed a model with a certificate that was valid on the given day."""
+    """Check that every party of the study signed a model with a certificate that was valid on the given day.
+
+    Parties that a relay skipped are named.
+    """
     fields = read_json(path)
     if authority is None and fields.get("signatures"):
         raise ValueError("Give --ca, the ca.crt of the study. Signatures prove nothing without it.")
@@ -184,10 +205,13 @@ def verify_result(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     guarantee = TableModel.load(path).guarantee
+    missing = skipped(study, fields)
+    who = f"{len(study.parties) - len(missing)} of {len(study.parties)}" if missing else f"all {len(study.parties)}"
     lines = [
         f"Study {study.name}, SHA-256 {fields['study']['digest']}",
-        f"Signed by all {len(study.parties)} parties:",
-        *(f"  party {index}: {party.name}" for index, party in enumerate(study.parties)),
+        f"Signed by {who} parties:",
+        *(f"  party {index}: {party.name}" for index, party in enumerate(study.parties) if party.name not in missing),
+        *(f"  not by {name}, which failed and was skipped" for name in missing),
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     console.print(guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)

@@ -6,14 +6,14 @@
     epsilon = 1.0
     delta = 1e-6                    # default: min(1e-6, 0.01/n)
     model = "logistic"              # or ridge, huber
-    method = "gradient"             # or output
+    method = "gradient"             # or output, or relay
     steps = 100
 
     [[party]]
     name = "north"
     address = "north.example:9100"
 
-    [[party]]                       # at least three; one may bring no data
+    [[party]]                       # at least three, for a relay two; one may bring no data
     ...
 
     [table]
@@ -66,12 +66,14 @@ if TYPE_CHECKING:
 # Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
 # state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
 # "privet study 1".
-_VERSION = 5
+_VERSION = 4
 PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
-METHODS = ("gradient", "output")
+METHODS = ("gradient", "output", "relay")
+_RELAY = {"order": "fixed", "passes": 1, "batch": 1, "on_failure": "stop"}  # settings that only a relay has
 TRUSTS = ("majority", "one")
 _MOST_SERVERS = 7
+_COMMITTEE = {"servers": (), "trust": "majority", "owners": 0, "rows_per_owner": None, "fewest_owners": 1}
 _LONGEST_NAME = 100
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
@@ -111,14 +113,21 @@ class Study:
         The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties.
     model : {"logistic", "ridge", "huber"}
         The model to train.
-    method : {"gradient", "output"}
+    method : {"gradient", "output", "relay"}
         ``gradient`` (MPC Grad-P) opens one noisy sum of gradients per step, and is as accurate as with pooled data.
         ``output`` (MPC Out-P) opens one noisy average of the parties' own minimisers, for logistic and huber only.
+        ``relay`` passes the state of a noisy descent from owner to owner, and publishes only the last one.
     alpha : float
         Strength of the l2 penalty.
     steps, step_size, averaged : int, float or None, float
         For ``gradient``: number of steps, their size (None means 1/smoothness), and the fraction of the last iterates
-        to average.
+        to average. ``step_size`` is also that of a relay, whose default depends on the noise.
+    order : {"fixed", "lot"}
+        For ``relay``: whether the owners take turns in the order of ``parties``, or in one that they draw by lot.
+    passes, batch : int, int
+        For ``relay``: number of turns of each owner, and number of its rows per step.
+    on_failure : {"stop", "skip"}
+        For ``relay``: whether all stop if an owner fails, or go on without it while more than half of them are left.
     clip_norm : float or None
         Bound to which a record's gradient is clipped, for rows of norm 1. None clips only a squared loss, to 1.
     threshold : float or None
@@ -151,6 +160,10 @@ class Study:
     steps: int = 100
     step_size: float | None = None
     averaged: float = 0.3
+    order: str = "fixed"
+    passes: int = 1
+    batch: int = 1
+    on_failure: str = "stop"
     clip_norm: float | None = None
     threshold: float | None = None
     intercept_scaling: float = 0.5
@@ -162,7 +175,8 @@ class Study:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)
-        count("steps", self.steps)
+        for name in ("steps", "passes", "batch"):
+            count(name, getattr(self, name))
         for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold", "delta"):
             if getattr(self, name) is not None:
                 self._keep(name, positive(name, getattr(self, name)))
@@ -173,6 +187,7 @@ class Study:
         self._check_name()
         self._check_committee() if self.servers else self._check_parties()
         self._check_model()
+        self._check_relay()
 
     def _keep(self, name: str, number: float) -> None:
         """Store a number as a float, so that 1 and 1.0 in the file give the same digest."""
@@ -185,15 +200,16 @@ class Study:
             )
 
     def _check_parties(self) -> None:
-        if self.owners or self.rows_per_owner is not None or self.fewest_owners != 1 or self.trust != "majority":
+        if any(getattr(self, name) != usual for name, usual in _COMMITTEE.items()):
             raise StudyError(
                 "owners, rows_per_owner, fewest_owners and trust are settings of a study with servers. Add a "
                 "[[server]] for each of them, or remove these settings."
             )
-        if len(self.parties) < 3:
+        if len(self.parties) < (2 if self.method == "relay" else 3):
             raise StudyError(
-                f"A study needs at least three parties, got {len(self.parties)}. With two, each could subtract its own "
-                "contribution from a sum and see the other's. The third party may bring no data."
+                f"A study needs at least three parties, got {len(self.parties)}. Secrets are shared such that no "
+                "minority of the parties can open them. Of two parties, even one is no minority, so that each would "
+                'see the secrets of the other. The third party may bring no data, or use method = "relay".'
             )
         _check_distinct(self.parties, "parties")
 
@@ -265,6 +281,24 @@ class Study:
                 f"The method output needs a loss with bounded gradients, but the model is {self.model}. Use huber."
             )
 
+    def _check_relay(self) -> None:
+        """Raise unless the settings of a relay are valid, and are used by a relay only."""
+        if self.method == "relay" and self.servers:
+            raise StudyError('A relay has no servers. Remove them, or use method = "gradient" or "output".')
+        if self.method != "relay":
+            for name, usual in _RELAY.items():
+                if getattr(self, name) != usual:
+                    raise StudyError(f"{name} is a setting of the method relay, but the method is {self.method}.")
+        if self.order not in ("fixed", "lot"):
+            raise StudyError(f'order must be "fixed" or "lot", got {self.order!r}')
+        if self.on_failure not in ("stop", "skip"):
+            raise StudyError(f'on_failure must be "stop" or "skip", got {self.on_failure!r}')
+        if self.on_failure == "skip" and len(self.parties) < 3:
+            raise StudyError(
+                'on_failure = "skip" needs at least three parties, because a relay goes on only while more than half '
+                'of them are left. Use "stop".'
+            )
+
     @classmethod
     def read(cls, path: str | Path) -> "Study":
         """Read a study from a TOML file."""
@@ -322,9 +356,12 @@ class Study:
         return replace(self, **changed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the study as plain values for JSON."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        listed = {key: [asdict(party) for party in getattr(self, key)] for key in ("parties", "servers")}
+        """Return the study as plain values for JSON, without the settings of relays or servers in other studies."""
+        unused = {**({} if self.method == "relay" else _RELAY), **({} if self.servers else _COMMITTEE)}
+        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in unused}
+        listed = {
+            key: [asdict(party) for party in getattr(self, key)] for key in ("parties", "servers") if key not in unused
+        }
         return plain | listed | {"table": self.table.to_dict()}
 
     @property

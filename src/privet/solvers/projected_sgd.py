@@ -9,7 +9,7 @@ several calls with the same ``Run``.
 
 import math
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from privet.plans import Descent, FixedOrder, GradientPlan
 from privet.plans.samplers import Batch
 from privet.privacy.events import Secret
 from privet.privacy.guarantees.guarantee import assumed, enforced
-from privet.solvers.base.hidden_steps import rounding_of
+from privet.solvers.base.hidden_steps import Rounding, rounding_of
 from privet.solvers.base.interface import Problem, Release, Run, gradients_bounded_by
 
 _LARGEST_COPY = 2**31  # bytes of rows that may be kept a second time, in the order in which they are visited
@@ -74,23 +74,56 @@ def projected_sgd(
     bound = gradients_bounded_by(plan.clip_norm)
     guarantee = run.guarantee(bound=bound, contracts=enforced(descent.in_words()))
     rounding = rounding_of([problem] if public is None else [problem, public], plan, n)
-    weights = rounding.projected(_first(problem, public, start))
     if plan.sampler.secret is not Secret.NOTHING:
         run = replace(run, progress=None)
-    divisor = plan.divisor(n)
-    sizes = cycle(zip(descent.step_sizes, rounding.grids, strict=True))
-    batches = _Batches(problem, public, plan)
-    for done, (step, (size, grid)) in enumerate(zip(run.steps(n, release="last"), sizes, strict=False)):
-        total = batches.gradient_sum(weights, step.batch, done)
-        moved = weights - size * (total / divisor + problem.regulariser.gradient(weights))
-        # Noise is added to the next point, not to the sum. The rounded point is then a function of an ideal noisy point
-        # alone, while a step along a rounded sum would carry over digits of the hidden point from which it was made.
-        weights = rounding.projected(step.noisy(moved, scale=size / divisor, grid=grid))
+    steps = HiddenSteps(problem, run, rounding, public=public)
+    weights = steps.take(rounding.projected(_first(problem, public, start)))
     if start is not None:
         guarantee = guarantee.assuming(assumed("the starting point does not depend on the private records"))
     trace = {"steps": plan.steps, "step_size": max(descent.step_sizes), "clip_norm": plan.clip_norm}
-    noise = {"noise_std": plan.noise_std / divisor}
+    noise = {"noise_std": plan.noise_std / plan.divisor(n)}
     return Release(weights, guarantee, trace | noise)
+
+
+class HiddenSteps:
+    """The noisy projected steps of a run, which may be taken in several parts.
+
+    Parts matter where other steps come in between: in a relay, the steps of other owners. A part starts from any
+    weights and continues where the last part ended, with the next batch of the same order.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem that :func:`check_last_iterate` accepts for the plan.
+    run : Run of a GradientPlan
+        Batches and noise are drawn from it, for one run in all.
+    rounding : Rounding
+        That of the whole descent, of which these may be only some steps.
+    public : Problem or None
+        As in :func:`projected_sgd`.
+    """
+
+    def __init__(
+        self, problem: Problem, run: Run[GradientPlan], rounding: Rounding, *, public: Problem | None = None
+    ) -> None:
+        plan, descent = run.plan, run.plan.descent
+        assert descent is not None
+        n = problem.rows.n + (0 if public is None else public.rows.n)
+        self._regulariser, self._rounding, self._divisor = problem.regulariser, rounding, plan.divisor(n)
+        self._batches = _Batches(problem, public, plan)
+        sizes = cycle(zip(descent.step_sizes, rounding.grids, strict=True))
+        self._steps = enumerate(zip(run.steps(n, release="last"), sizes, strict=False))
+
+    def take(self, weights: NDArray[Any], at_most: int | None = None) -> NDArray[Any]:
+        """Return the weights after the next steps: ``at_most`` of them, or all that are left."""
+        for done, (step, (size, grid)) in islice(self._steps, at_most):
+            total = self._batches.gradient_sum(weights, step.batch, done)
+            moved = weights - size * (total / self._divisor + self._regulariser.gradient(weights))
+            # Noise is added to the next point, not to the sum. The rounded point is then a function of an ideal noisy
+            # point alone, while a step along a rounded sum would carry over digits of the hidden point from which it
+            # was made.
+            weights = self._rounding.projected(step.noisy(moved, scale=size / self._divisor, grid=grid))
+        return weights
 
 
 class _Batches:

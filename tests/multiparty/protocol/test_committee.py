@@ -13,7 +13,7 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra
 pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the extra multiparty")
 
 from privet.multiparty import SimulatedAggregator, make_keys
-from privet.multiparty.protocol.participation import plan_of, trained
+from privet.multiparty.protocol.participation import sum_plan, trained
 from privet.multiparty.study import Study
 from privet.privacy import Ledger
 
@@ -115,7 +115,7 @@ def centre(study, owners):
     """Return the weights that the servers would open without noise."""
     problem = study.problem([study.rows_per_owner] * len(owners))
     parties = [problem.local(*rows_of(study, owner)) for owner in owners]
-    plan = plan_of(study, problem)
+    plan = sum_plan(study, problem)
     return asyncio.run(trained(study, problem, SimulatedAggregator(plan, parties, None))).weights
 
 

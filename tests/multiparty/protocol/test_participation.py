@@ -216,7 +216,7 @@ def test_parties_that_differ_are_named_to_all(others, named):
         async def stop(cause):
             stopped.append(cause)
 
-        session.exchange, session.stop = exchange, stop
+        session.exchange, session.stop, session.parties = exchange, stop, 3
         await participation._agree(session, study(), b"own", "a different result.")
 
     with pytest.raises(StudyError, match=re.escape(f"{named} a different result.")):

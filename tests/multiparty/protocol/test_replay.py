@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
-from privet.multiparty.study import METHODS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -37,7 +36,7 @@ def problems(found, case):
     return moved + differing
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", replayed_party.SHARING)
 def test_a_coalition_receives_the_same_whatever_the_differing_record(found, method):
     assert problems(found, f"{method} None") == []
     first, second = found[0][f"{method} None"]

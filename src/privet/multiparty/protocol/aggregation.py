@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privet.checks import count
-from privet.multiparty.transport.network import Session
+from privet.multiparty.transport.session import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.summation import ROUNDING, check_number_of_rows
 from privet.plans.aggregation import AggregationPlan

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from privet.multiparty.protocol.committee import Committee, OwnerAggregator, ServerAggregator, sharing_of
 from privet.multiparty.protocol.output import weighted_minimiser
-from privet.multiparty.protocol.participation import Table, agree_on_plan, agree_on_study, plan_of, trained
+from privet.multiparty.protocol.participation import Table, agree_on_plan, agree_on_study, agreement, sum_plan, trained
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.hand_in import Reception, Servers
@@ -54,7 +54,7 @@ async def serve(
     """
     await agree_on_study(session, study)
     problem, committee = study.committee_problem(), Committee(study.trust, len(study.servers))
-    plan = plan_of(study, problem)
+    plan = sum_plan(study, problem)
     if check is not None:
         check(plan.guarantee())
     await agree_on_plan(session, study, plan)
@@ -79,7 +79,7 @@ async def serve(
     async with reception.listening(here.host, here.port, keys, session.index, sharing.longest):
         release = await trained(study, problem, aggregator, progress)
         trace = {**release.trace, "counts": aggregator.counts, "bytes_received": reception.bytes_received}
-        return Release(release.weights, release.guarantee, trace)
+        return Release(release.weights, release.guarantee.assuming(agreement(study)), trace)
 
 
 async def hand_in(
@@ -123,7 +123,7 @@ async def hand_in(
             "or agree on a larger rows_per_owner."
         )
     problem, committee = study.committee_problem(), Committee(study.trust, len(study.servers))
-    plan = plan_of(study, problem)
+    plan = sum_plan(study, problem)
     if check is not None:
         check(plan.guarantee())
     sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners)
@@ -145,4 +145,5 @@ async def hand_in(
         if study.method == "output":
             await aggregator.hand_in(lambda party: weighted_minimiser(problem, party), waits=False)
             return None
-        return await trained(study, problem, aggregator, progress)
+        release = await trained(study, problem, aggregator, progress)
+        return Release(release.weights, release.guarantee.assuming(agreement(study)), release.trace)

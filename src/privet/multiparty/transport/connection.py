@@ -175,7 +175,7 @@ class Peer:
     channel : Channel
         The connection, after the handshake.
     failed : callable
-        Called with the error when the connection is lost or the peer stops.
+        Called with the error when the connection is lost or the peer stops. A session replaces it by its own.
     """
 
     def __init__(self, index: int, address: str, channel: Channel, failed: Callable[[Exception], None]) -> None:
@@ -185,7 +185,7 @@ class Peer:
         self.ready, self.over = asyncio.Event(), asyncio.Event()
         self.answered = 0  # number of the last ping that was answered
         self._advanced = asyncio.get_running_loop().time()  # when the last awaited message arrived
-        self._failed = failed
+        self.failed = failed
 
     def __str__(self) -> str:
         return f"party {self.index} ({self.address})"
@@ -210,6 +210,10 @@ class Peer:
         """
         asked = [box.asked_since for box in (self._shares, self._messages) if box.asked_since is not None]
         return max(self._advanced, min(asked)) if asked else None
+
+    def restart_wait(self) -> None:
+        """Count the time that this party has waited for the peer from now on."""
+        self._advanced = asyncio.get_running_loop().time()
 
     def stop(self, party: int, cause: str) -> None:
         """Tell the peer that a party stopped, and why. Nothing else is sent afterwards."""
@@ -236,7 +240,7 @@ class Peer:
             case Kind.SHARE | Kind.MESSAGE:
                 box = self._shares if frame.kind is Kind.SHARE else self._messages
                 if box.put(frame.label, frame.payload):
-                    self._advanced = asyncio.get_running_loop().time()
+                    self.restart_wait()
             case Kind.READY:
                 self.ready.set()
             case Kind.PING:
@@ -245,7 +249,7 @@ class Peer:
                 self.answered = frame.label
             case Kind.STOP:
                 self.over.set()
-                self._failed(_stopped(frame.payload))
+                self.failed(_stopped(frame.payload))
             case Kind.END:
                 self.over.set()
                 if self.awaited_since is not None:
@@ -263,7 +267,7 @@ class Peer:
         self._lose("has finished, but this party still waits for a message from it. Do all parties run the same study?")
 
     def _lose(self, what: str) -> None:
-        self._failed(PartyLostError(f"{self} {what}", self.index))
+        self.failed(PartyLostError(f"{self} {what}", self.index))
 
 
 class Failure:

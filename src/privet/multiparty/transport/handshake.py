@@ -21,7 +21,7 @@ from privet.multiparty.transport.connection import Channel, Failure, FrameError,
 from privet.multiparty.transport.errors import PartyMissingError, PartyRefusedError, PortInUseError, explained
 
 if TYPE_CHECKING:
-    from privet.multiparty.transport.network import Session
+    from privet.multiparty.transport.session import Session
 
 _GREETING = 10.0  # seconds for TLS and the greeting
 _MOST_CALLERS = 256
