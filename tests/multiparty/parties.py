@@ -77,11 +77,11 @@ class Party:
 
 
 class Machine:
-    """Three reserved ports of this machine, and the processes that were started on it."""
+    """Reserved ports of this machine, and the processes that were started on it."""
 
-    def __init__(self):
+    def __init__(self, ports=3):
         self._stack = contextlib.ExitStack()
-        self.ports = [self._port() for _ in range(3)]
+        self.ports = [self._port() for _ in range(ports)]
 
     def start(self, folder, function, *arguments):
         party = Party(folder, function, arguments)

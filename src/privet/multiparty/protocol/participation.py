@@ -248,9 +248,11 @@ async def sign(session: Session, study: Study, result: Mapping[str, Any]) -> lis
     if session.identity is None or session.certificates is None:
         return []
     signatures = await session.exchange(session.identity.sign(payload))
+    missing = skipped(study, result)
     signed = [
-        Signature(study.members[index].name, session.certificates[index], signature)
-        for index, signature in zip(session.left, signatures, strict=True)
+        Signature(party.name, certificate, signature)
+        for party, certificate, signature in zip(study.members, session.certificates, signatures, strict=True)
+        if party.name not in missing
     ]
     _check_signatures(study, signed, payload, session.identity.authority)
     return signed
@@ -339,7 +341,7 @@ def _check_signatures(
 async def _agree(session: Session, study: Study, own: bytes, difference: str) -> None:
     """Stop all parties unless every party sends the same message as this one."""
     messages = await session.exchange(own)
-    others = [index for index, theirs in zip(session.left, messages, strict=True) if theirs != own]
+    others = [index for index, theirs in enumerate(messages) if theirs != own and index in session.left]
     if others:
         named = " and ".join(f"party {index} ({study.members[index].name})" for index in others)
         cause = f"{named} {'has' if len(others) == 1 else 'have'} {difference}"

@@ -82,8 +82,13 @@ async def draw_lots(session: Session, digest: str) -> tuple[int, ...]:
             cause = f"party {index} drew one lot and showed another. Nothing was released."
             await session.stop(cause)
             raise RelayError(cause)
-    seed = hashlib.sha256(b"privet order by lot" + b"".join(revealed)).digest()
-    return tuple(sorted(range(session.parties), key=lambda index: _sha256(seed, index.to_bytes(4, "big"))))
+    return order_of(revealed)
+
+
+def order_of(lots: Sequence[bytes]) -> tuple[int, ...]:
+    """Return the order of the parties that follows from all of their lots."""
+    seed = _sha256(b"privet order by lot", *lots)
+    return tuple(sorted(range(len(lots)), key=lambda index: _sha256(seed, index.to_bytes(4, "big"))))
 
 
 def _commitment(digest: str, index: int, secret: bytes) -> bytes:
@@ -143,7 +148,7 @@ async def run_relay(
         "steps": sum(plan.steps(index) for index in course.turns),
         "noise_std": plan.plan.noise_std / plan.batch,
         "order": list(plan.order),
-        "skipped": [index for index in range(session.parties) if index not in session.left],
+        "skipped": [index for index in range(session.parties) if index not in course.left],
     }
     return Release(state, plan.guarantee(course.turns, names), trace)
 
@@ -154,7 +159,10 @@ class _Course:
     Attributes
     ----------
     turns : list of int
-        The owners whose steps are in the newest state, in order. Its last entry holds that state.
+        The owners whose steps are in the newest state, in order. The last one of them that is left holds this state.
+    left : list of int
+        The parties that are left, as all of them agreed last. What follows depends on this list only, because a party
+        may notice earlier than another one that somebody is lost.
     """
 
     def __init__(
@@ -171,11 +179,12 @@ class _Course:
         self._own = start  # the state after this party's last turn
         self._round = 0
         self.turns: list[int] = []
+        self.left = session.left
 
     async def take_turn(self, index: int) -> None:
         """Let an owner take its turn, if it is left. If the holder of the state is lost, an earlier one hands over."""
         me = self._session.index
-        while index in self._session.left:
+        while index in self.left:
             holder = self._holder()
             self._round += 1
             if holder == me != index:
@@ -195,16 +204,14 @@ class _Course:
             self._round += 1
             mine = holder == self._session.index
             messages = await self._session.exchange(self._packed() if mine else b"")
-            found = dict(zip(self._session.left, messages, strict=True)).get(holder)
-            state = self._own if mine else await self._unpacked(holder, found)
-            await self._agree(has_state=state is not None)
-            if state is not None and holder in self._session.left:
+            state = self._own if mine else await self._unpacked(holder, messages[holder] or None)
+            if all((await self._agree(has_state=state is not None)).values()) and state is not None:
                 return state
         raise RelayError("No owner of rows is left, so there is no state to publish.")
 
     def _holder(self) -> int | None:
         """Return who has the newest state. The turns of lost owners at the end are lost with them."""
-        while self.turns and self.turns[-1] not in self._session.left:
+        while self.turns and self.turns[-1] not in self.left:
             self.turns.pop()
         return self.turns[-1] if self.turns else None
 
@@ -248,23 +255,33 @@ class _Course:
         """Wait until all that are left know who is left, and return for each whether it has the state of this round.
 
         A party that one of them has lost is left out by all. Otherwise two of them could hand over different states.
+        All parties receive the same reports, so all of them find at the same time that these agree. (If a process ends
+        between two of its reports, they do not. Then some parties are in other rounds than the rest, and fail.)
         """
         session = self._session
         while True:
             before = session.left
             lost = sum(1 << index for index in range(session.parties) if index not in before)
             messages = await session.exchange(_REPORT.pack(self._round, lost, has_state))
-            reports = dict(zip(session.left, messages, strict=True))
-            for index, message in reports.items():
-                if len(message) != _REPORT.size or _REPORT.unpack(message)[0] != self._round:
+            reports = {index: self._report(messages[index]) for index in before}
+            for index, report in reports.items():
+                if report is None and index in session.left:
                     await self._fail(index, "is not in the same round as the others")
-            reported = [_REPORT.unpack(reports[index]) for index in session.left]
+            known = [report for report in reports.values() if report is not None]
             for index in session.left:
-                if any(bits >> index & 1 for _, bits, _ in reported):
+                if any(bits >> index & 1 for bits, _ in known):
                     await self._fail(index, "is not connected with all others")
             self._check_majority()
-            if session.left == before and all(bits == lost for _, bits, _ in reported):
-                return {index: bool(has) for index, (_, _, has) in zip(before, reported, strict=True)}
+            if len(known) == len(before) and all(bits == lost for bits, _ in known):
+                self.left = before
+                return {index: has for index, (_, has) in zip(before, known, strict=True)}
+
+    def _report(self, message: bytes) -> tuple[int, bool] | None:
+        """Return who is lost according to a report of this round, and whether its sender has the state."""
+        if len(message) != _REPORT.size:
+            return None
+        number, lost, has_state = _REPORT.unpack(message)
+        return (lost, bool(has_state)) if number == self._round else None
 
     async def _fail(self, index: int, what: str) -> None:
         """Go on without a party, or stop all if the study says so or if the party is this one."""

@@ -74,18 +74,19 @@ class Session:
     async def exchange(self, payload: bytes) -> list[bytes]:
         """Send one public message to all parties, and return every party's message, in the order of the parties.
 
-        All parties must call this equally often. A message has at most 16 MiB. If losses are tolerated, the messages
-        are those of the parties in :attr:`left`, and no others.
+        All parties must call this equally often. A message has at most 16 MiB. If losses are tolerated, the message of
+        a party that was lost before it sent one is empty.
         """
         _check_size(payload)
         self._exchanges += 1
         for peer in self._living():
             peer.channel.write(Kind.MESSAGE, payload, self._exchanges)
+        messages = [b""] * self.parties
+        messages[self.index] = payload
         asked = {peer.index: peer.message(self._exchanges) for peer in self._living()}
         for index, message in asked.items():
-            await self._arrival(index, message)
-        found = {index: message.result() for index, message in asked.items() if not self._is_lost(index)}
-        return [each for _, each in sorted({**found, self.index: payload}.items())]
+            messages[index] = await self._arrived(index, message) or b""
+        return messages
 
     def send(self, index: int, payload: bytes) -> None:
         """Send a message of at most 16 MiB to one other party, and to nobody else. Nothing is sent to a lost party."""
@@ -99,12 +100,10 @@ class Session:
         """Return the next message that one other party sent with :meth:`send`.
 
         Messages are returned in the order in which they were sent. If losses are tolerated, the result is None if the
-        party is lost.
+        party was lost before it sent one.
         """
         self._received[index] += 1
-        message = self._peers[index].message(-self._received[index])
-        await self._arrival(index, message)
-        return message.result() if message.done() and not self._is_lost(index) else None
+        return await self._arrived(index, self._peers[index].message(-self._received[index]))
 
     def tolerate_losses(self) -> None:
         """From now on, go on without a party that is lost or silent or has stopped, instead of ending the session."""
@@ -120,10 +119,11 @@ class Session:
         """Return why the session went on without a party."""
         return str(self._losses[index].result())
 
-    async def _arrival(self, index: int, message: "asyncio.Future[bytes]") -> None:
-        """Wait until a message of a party has arrived, or until the session goes on without this party."""
+    async def _arrived(self, index: int, message: "asyncio.Future[bytes]") -> bytes | None:
+        """Return a message of a party, or None if the session goes on without this party before the message arrives."""
         ends: list[asyncio.Future[Any]] = [message, self._losses[index]]
         await self.wait(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
+        return message.result() if message.done() else None
 
     def _lose(self, peer: Peer, error: Exception) -> None:
         """Go on without a party if that is allowed, and end the session otherwise."""
