@@ -42,11 +42,11 @@ NOISE = {
 }
 DOORS = {
     "plans/adaptive.py": {"add_gaussian", "top"},
+    "plans/aggregation.py": {"add_lattice"},
     "plans/gradient.py": {"add_gaussian", "normals"},
     "plans/objective.py": {"add_gaussian", "add_k_norm", "real_gaussian", "real_k_norm"},
     "plans/output.py": {"add_gaussian", "add_k_norm"},
     "preprocessing/quantiles.py": {"top_point"},
-    "multiparty/protocol/aggregation.py": {"add_lattice"},
 }
 DRAWING = {"_generator", "_live", "_normals"}  # of a NoiseSource, from which raw noise could be drawn
 

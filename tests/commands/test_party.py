@@ -28,13 +28,7 @@ from privet.cli import main
 from privet.commands import party as commands
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.multiparty import Identity, make_keys
-from privet.multiparty.protocol.participation import (
-    Signature,
-    signed_text,
-    to_result,
-    verify_result,
-    with_signatures,
-)
+from privet.multiparty.protocol.results import Signature, signed_text, to_result, verify_result, with_signatures
 from privet.multiparty.study import PROTOCOL, Study, StudyError, check_digest
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease
@@ -450,7 +444,7 @@ def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
     ("words", "complaint"),
     [
         (("party", "none.toml", "--index", 0), "The study none.toml cannot be read"),
-        (("party", "study.toml"), "Missing option '--index'"),
+        (("party", "study.toml"), "Give exactly one of --index, --server"),
         (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "The folder none does not exist"),
         (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "The folder none does not exist"),
         (("party", "study.toml", "--index", 0, "--keys", "none"), "make keys with `privet party keygen`"),

@@ -11,7 +11,8 @@ import numpy as np
 from privet.multiparty import JointAggregator, JointProblem, Network, NetworkError
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
-from privet.multiparty.protocol.participation import sign, take_part
+from privet.multiparty.protocol.participation import take_part
+from privet.multiparty.protocol.results import sign
 from privet.multiparty.study import Study
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.aggregation import AggregationPlan

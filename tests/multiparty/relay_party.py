@@ -13,7 +13,8 @@ import numpy as np
 
 from privet.multiparty import Network, NetworkError
 from privet.multiparty.protocol import relay
-from privet.multiparty.protocol.participation import sign, take_part, to_result, with_signatures
+from privet.multiparty.protocol.participation import take_part
+from privet.multiparty.protocol.results import sign, to_result, with_signatures
 from privet.multiparty.study import Study
 from privet.multiparty.transport.connection import Channel, Kind
 from privet.multiparty.transport.session import Session

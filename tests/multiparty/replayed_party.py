@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 
 from privet.multiparty import JointAggregator, Network
-from privet.multiparty.protocol import gradient, participation
+from privet.multiparty.protocol import gradient, participation, results
 from privet.multiparty.study import Study
 from privet.multiparty.transport.connection import Channel, Kind
 
@@ -182,7 +182,7 @@ async def run(orders, method, bug, world):
         agreed = study(method, ports)
         async with Network([(HOST, port) for port in ports], index).connect() as session:
             release = await participation.take_part(session, agreed, table(index, world))
-            await participation.sign(session, agreed, participation.to_result(agreed, release))
+            await results.sign(session, agreed, results.to_result(agreed, release))
     senders = {peer.channel: peer.index for peer in session._peers.values()}
     received = [(senders[channel], frame.kind.name, frame.label, frame.payload.hex()) for channel, frame in frames]
     return found | {"received": sorted(received)}

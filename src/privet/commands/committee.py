@@ -11,7 +11,7 @@ from rich.console import Console
 from privet.commands.party import encoded
 from privet.files import check_writable, write_json
 from privet.multiparty.protocol import roles
-from privet.multiparty.protocol.participation import sign, to_result, with_signatures
+from privet.multiparty.protocol.results import sign, to_result, with_signatures
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.errors import NetworkError
 from privet.privacy import Guarantee, Ledger

@@ -16,16 +16,9 @@ from rich.console import Console
 from privet.files import check_writable, read_json, write_json
 from privet.linear import TableModel
 from privet.multiparty import Network, NetworkError, make_keys
-from privet.multiparty.protocol.participation import (
-    Signature,
-    Table,
-    sign,
-    skipped,
-    take_part,
-    to_result,
-    with_signatures,
-)
-from privet.multiparty.protocol.participation import verify_result as check_result
+from privet.multiparty.protocol.participation import Table, take_part
+from privet.multiparty.protocol.results import Signature, sign, skipped, to_result, with_signatures
+from privet.multiparty.protocol.results import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar

@@ -54,11 +54,21 @@ from numpy.typing import NDArray
 from privet import linear
 from privet.checks import count, nonnegative, positive
 from privet.linear.classification import PrivateClassifier
-from privet.multiparty.identity.certificates import check_name
+from privet.multiparty.participants import (
+    OF_RELAYS,
+    OF_SERVERS,
+    PartyInfo,
+    StudyError,
+    check_participants,
+    parse_address,
+    party_from,
+)
 from privet.multiparty.protocol.aggregation import JointProblem
 from privet.objectives import L2, GeneralisedLinear, Huber
 from privet.privacy.budget import Budget, default_delta
 from privet.tables import NumericTarget, TableSchema, Target
+
+__all__ = ["METHODS", "MODELS", "PartyInfo", "Study", "StudyError", "check_digest", "parse_address"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,31 +80,7 @@ _VERSION = 4
 PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
 METHODS = ("gradient", "output", "relay")
-_RELAY = {"order": "fixed", "passes": 1, "batch": 1, "on_failure": "stop"}  # settings that only a relay has
-TRUSTS = ("majority", "one")
-_MOST_SERVERS = 7
-_COMMITTEE = {"servers": (), "trust": "majority", "owners": 0, "rows_per_owner": None, "fewest_owners": 1}
-_LONGEST_NAME = 100
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
-
-
-class StudyError(ValueError):
-    """The study file is not valid, or the parties do not agree on it."""
-
-
-@dataclass(frozen=True)
-class PartyInfo:
-    """A party of a study: its name, and the host and port at which it listens."""
-
-    name: str
-    host: str
-    port: int
-
-    def __post_init__(self) -> None:
-        try:
-            check_name(self.name)
-        except ValueError as error:
-            raise StudyError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -184,54 +170,12 @@ class Study:
             self._keep(name, nonnegative(name, getattr(self, name)))
         if self.averaged > 1:
             raise StudyError(f"averaged must be a fraction of the steps, from 0 to 1, got {self.averaged!r}")
-        self._check_name()
-        self._check_committee() if self.servers else self._check_parties()
+        check_participants(self)
         self._check_model()
-        self._check_relay()
 
     def _keep(self, name: str, number: float) -> None:
         """Store a number as a float, so that 1 and 1.0 in the file give the same digest."""
         object.__setattr__(self, name, number)
-
-    def _check_name(self) -> None:
-        if not 0 < len(self.name.strip()) <= len(self.name) <= _LONGEST_NAME or not self.name.isprintable():
-            raise StudyError(
-                f"{self.name!r} is not a valid name of a study. Use up to {_LONGEST_NAME} printable characters."
-            )
-
-    def _check_parties(self) -> None:
-        if any(getattr(self, name) != usual for name, usual in _COMMITTEE.items()):
-            raise StudyError(
-                "owners, rows_per_owner, fewest_owners and trust are settings of a study with servers. Add a "
-                "[[server]] for each of them, or remove these settings."
-            )
-        if len(self.parties) < (2 if self.method == "relay" else 3):
-            raise StudyError(
-                f"A study needs at least three parties, got {len(self.parties)}. Secrets are shared such that no "
-                "minority of the parties can open them. Of two parties, even one is no minority, so that each would "
-                'see the secrets of the other. The third party may bring no data, or use method = "relay".'
-            )
-        _check_distinct(self.parties, "parties")
-
-    def _check_committee(self) -> None:
-        """Raise unless the servers, the owners and the trust are compatible."""
-        if self.trust not in TRUSTS:
-            raise StudyError(f"trust must be one of {', '.join(TRUSTS)}, got {self.trust!r}")
-        fewest = 3 if self.trust == "majority" else 2
-        if not fewest <= len(self.servers) <= _MOST_SERVERS:
-            raise StudyError(
-                f'trust = "{self.trust}" needs {fewest} to {_MOST_SERVERS} servers, got {len(self.servers)}.'
-            )
-        _check_distinct(self.servers, "servers")
-        if bool(self.owners) == bool(self.parties):
-            raise StudyError("A study with servers needs either a number of owners or a list of parties, not both.")
-        count("owners", self.n_owners)
-        count("fewest_owners", self.fewest_owners)
-        if self.rows_per_owner is None:
-            raise StudyError("A study with servers needs rows_per_owner, the most rows that an owner may bring.")
-        count("rows_per_owner", self.rows_per_owner)
-        if self.fewest_owners > self.n_owners:
-            raise StudyError(f"fewest_owners = {self.fewest_owners} exceeds the number of owners, {self.n_owners}.")
 
     @property
     def members(self) -> tuple[PartyInfo, ...]:
@@ -281,24 +225,6 @@ class Study:
                 f"The method output needs a loss with bounded gradients, but the model is {self.model}. Use huber."
             )
 
-    def _check_relay(self) -> None:
-        """Raise unless the settings of a relay are valid, and are used by a relay only."""
-        if self.method == "relay" and self.servers:
-            raise StudyError('A relay has no servers. Remove them, or use method = "gradient" or "output".')
-        if self.method != "relay":
-            for name, usual in _RELAY.items():
-                if getattr(self, name) != usual:
-                    raise StudyError(f"{name} is a setting of the method relay, but the method is {self.method}.")
-        if self.order not in ("fixed", "lot"):
-            raise StudyError(f'order must be "fixed" or "lot", got {self.order!r}')
-        if self.on_failure not in ("stop", "skip"):
-            raise StudyError(f'on_failure must be "stop" or "skip", got {self.on_failure!r}')
-        if self.on_failure == "skip" and len(self.parties) < 3:
-            raise StudyError(
-                'on_failure = "skip" needs at least three parties, because a relay goes on only while more than half '
-                'of them are left. Use "stop".'
-            )
-
     @classmethod
     def read(cls, path: str | Path) -> "Study":
         """Read a study from a TOML file."""
@@ -329,8 +255,8 @@ class Study:
         schema = TableSchema.from_values(table, f"[table] of {where[0].lower()}{where[1:]}")
         try:
             return cls(
-                parties=tuple(_party(party, where, needs_address=not servers) for party in parties),
-                servers=tuple(_party(server, where) for server in servers),
+                parties=tuple(party_from(party, where, needs_address=not servers) for party in parties),
+                servers=tuple(party_from(server, where) for server in servers),
                 table=schema,
                 **options,
             )
@@ -357,7 +283,7 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the study as plain values for JSON, without the settings of relays or servers in other studies."""
-        unused = {**({} if self.method == "relay" else _RELAY), **({} if self.servers else _COMMITTEE)}
+        unused = {**({} if self.method == "relay" else OF_RELAYS), **({} if self.servers else OF_SERVERS)}
         plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in unused}
         listed = {
             key: [asdict(party) for party in getattr(self, key)] for key in ("parties", "servers") if key not in unused
@@ -418,30 +344,3 @@ def check_digest(values: Mapping[str, Any], digest: str) -> None:
 def _digest(protocol: str, values: Mapping[str, Any]) -> str:
     text = json.dumps([protocol, values], sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_distinct(parties: Sequence[PartyInfo], what: str) -> None:
-    if len({party.name for party in parties}) < len(parties):
-        raise StudyError(f"Two {what} have the same name. Give each its own name.")
-    if len({(party.host, party.port) for party in parties}) < len(parties):
-        raise StudyError(f"Two {what} have the same address. Give each its own address.")
-
-
-def _party(values: Any, where: str, needs_address: bool = True) -> PartyInfo:
-    keys = {"name", "address"} if needs_address else {"name"}
-    if not isinstance(values, dict) or set(values) != keys:
-        address = ' and an address = "host:port"' if needs_address else ""
-        raise StudyError(f"{where}: each [[party]] must have a name{address}, and nothing else.")
-    host, port = parse_address(str(values["address"])) if needs_address else ("", 0)
-    try:
-        return PartyInfo(values["name"], host, port)
-    except StudyError as error:
-        raise StudyError(f"{where}: {error}") from None
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port from the text ``host:port``."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise StudyError(f"{text!r} is not an address. Write host:port, as in 192.0.2.7:9100.")
-    return host.strip("[]"), int(port)

@@ -14,6 +14,7 @@ from privet.privacy.budget import Adjacency, Budget, BudgetLike, as_budget, stat
 from privet.privacy.events import Event, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
 from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.source import NoiseSource
 from privet.privacy.noise.watch import Claim
 
 ROUNDING_SHARE = 0.02  # share of the sensitivity that rounding may add
@@ -169,6 +170,10 @@ class AggregationPlan:
                 "the plan does not hold, so nothing is released."
             )
         return rounded(values, self.scale)
+
+    def noisy(self, total: NDArray[np.int64], source: NoiseSource) -> NDArray[np.int64]:
+        """Return a sum on the lattice with the noise of the plan, drawn by this process."""
+        return source.add_lattice(total, self.law, self.claim())
 
     def off_lattice(self, total: NDArray[Any]) -> NDArray[np.float64]:
         """Return an opened sum in its original units."""

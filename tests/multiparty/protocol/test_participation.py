@@ -16,20 +16,12 @@ import pytest
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
 from privet.multiparty import Identity, make_keys, verify
-from privet.multiparty.protocol import participation
+from privet.multiparty.protocol import agreement, participation
 from privet.multiparty.protocol.aggregation import JointAggregator
 from privet.multiparty.protocol.gradient import gradient_plan
 from privet.multiparty.protocol.output import output_plan
-from privet.multiparty.protocol.participation import (
-    Signature,
-    plan_of,
-    sign,
-    signed_text,
-    take_part,
-    to_result,
-    verify_result,
-    with_signatures,
-)
+from privet.multiparty.protocol.participation import plan_of, take_part
+from privet.multiparty.protocol.results import Signature, sign, signed_text, to_result, verify_result, with_signatures
 from privet.multiparty.study import MODELS, Study, StudyError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -217,7 +209,7 @@ def test_parties_that_differ_are_named_to_all(others, named):
             stopped.append(cause)
 
         session.exchange, session.stop, session.parties = exchange, stop, 3
-        await participation._agree(session, study(), b"own", "a different result.")
+        await agreement.agree(session, study(), b"own", "a different result.")
 
     with pytest.raises(StudyError, match=re.escape(f"{named} a different result.")):
         alone(work)
@@ -287,7 +279,7 @@ def taken_part_with_keys(folder, index):
 
 
 def replaced_parties(made, number):
-    return SimpleNamespace(members=made.members[:number])
+    return SimpleNamespace(members=made.members[:number], on_failure=made.on_failure)
 
 
 def test_certificates_must_be_those_of_the_parties_of_the_study(keys, tmp_path):

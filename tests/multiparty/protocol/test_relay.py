@@ -12,8 +12,9 @@ pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra
 pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 
 from privet.multiparty import make_keys
-from privet.multiparty.protocol.participation import plan_of, verify_result
+from privet.multiparty.protocol.participation import plan_of
 from privet.multiparty.protocol.relay import order_of
+from privet.multiparty.protocol.results import verify_result
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -199,7 +199,7 @@ class SimulatedAggregator(Aggregator):
             total += self.plan.on_lattice(summand(problem))
         if self._source is None:
             return total
-        return self._source.add_lattice(total, self.plan.law, self.plan.claim())
+        return self.plan.noisy(total, self._source)
 
     def conditions(self) -> tuple[Assumption, ...]:
         """Return the assumption that nobody sees inside the process that holds the rows of all parties."""

@@ -29,7 +29,6 @@ from privet.multiparty.transport.hand_in import Contribution, HandInError, Recep
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Assumption, assumed
-from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem
 
@@ -270,9 +269,9 @@ class ServerAggregator(CommitteeAggregator):
             return []
         key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
         sums = [sharing.combined(share, key) for share in shares.values()]
-        weights = Keystream(hashlib.sha256(key).digest()).words(CHECKS * len(sums)).reshape(-1, CHECKS) % np.uint64(
-            2048
-        )
+        weights = NoiseSource.expanded(hashlib.sha256(key).digest(), CHECKS * len(sums)).reshape(
+            -1, CHECKS
+        ) % np.uint64(2048)
         together = (np.stack(sums) * weights % np.uint64(sharing.prime)).astype(object).sum(axis=0) % sharing.prime
         if (await self._have_right_degree(sharing, [together.astype(np.uint64)]))[0]:
             return list(shares)
@@ -294,8 +293,7 @@ class ServerAggregator(CommitteeAggregator):
     async def _noisy(self, total: Share) -> Share:
         """Return this server's share of the sum with noise."""
         if isinstance(self._sharing, Additive):
-            noisy = self._source.add_lattice(total.astype(np.int64), self.plan.law, self.plan.claim())
-            return noisy.astype(np.uint64)
+            return self.plan.noisy(total.astype(np.int64), self._source).astype(np.uint64)
         assert isinstance(self._sharing, Shamir)
         runtime = self._session.runtime
         secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy.noise.bits import Keystream
 from privet.privacy.noise.source import NoiseSource
 
 Integers = NDArray[np.int64]
@@ -95,7 +94,7 @@ class Additive(Sharing):
         for server in range(self.servers):
             key = source.key()
             if server != first % self.servers:
-                rest -= Keystream(key).words(self.dimension)
+                rest -= NoiseSource.expanded(key, self.dimension)
             shares.append(_EXPANDED + key)
         shares[first % self.servers] = self.to_bytes(rest)
         return shares
@@ -103,7 +102,7 @@ class Additive(Sharing):
     def read(self, share: bytes) -> Share:
         """Return a share as numbers, expanded from its key if it is one."""
         if share[:1] == _EXPANDED and len(share) == 1 + _KEY:
-            return Keystream(share[1:]).words(self.dimension)
+            return NoiseSource.expanded(share[1:], self.dimension)
         return self._numbers(share)
 
     def add(self, total: Share, share: Share) -> None:
@@ -200,7 +199,7 @@ class Shamir(Sharing):
         If shares do not belong to polynomials of the right degree, their sums do not either, except with a probability
         of at most 2^-44: each coefficient has 11 bits, so that products fit into 64 bits, and there are four sums.
         """
-        coefficients = Keystream(key).words(CHECKS * self.dimension).reshape(CHECKS, -1) % np.uint64(_COEFFICIENTS)
+        coefficients = NoiseSource.expanded(key, CHECKS * self.dimension).reshape(CHECKS, -1) % np.uint64(_COEFFICIENTS)
         products = coefficients * share % np.uint64(self.prime)
         return np.array([int(each.astype(object).sum()) % self.prime for each in products], dtype=np.uint64)
 

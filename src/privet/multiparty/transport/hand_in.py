@@ -20,11 +20,16 @@ _METHOD = "/privet.Committee/HandIn"
 _HEADER = struct.Struct("<32sIQ?")  # digest of the study, number of the release, rows of the owner, whether it waits
 _OVERHEAD = 1024  # bytes of a message beside the share
 _MOST_CALLS = 4  # that one owner may make at the same time
+_FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
 _PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
 
 
 class HandInError(NetworkError):
     """A server refused a share, or could not be reached."""
+
+
+class StoppingError(Exception):
+    """The server stops while an owner waits for it."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,8 @@ class Reception:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             except ValueError as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            except StoppingError as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError("abort() raises")
 
         options = [
@@ -190,7 +197,8 @@ class Reception:
         finally:
             for answer in self._answers.values():
                 if not answer.done():
-                    answer.cancel()
+                    answer.set_exception(StoppingError("The server stops. It may be started again."))
+                    answer.exception()  # It may be that nobody waits.
             await listener.stop(grace=1.0)
 
 
@@ -228,6 +236,8 @@ class Servers:
         options = [
             ("grpc.max_receive_message_length", self._longest + _OVERHEAD),
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 1000),  # A server may be restarted.
         ]
         credentials = None
         if self._keys is not None:
@@ -269,7 +279,7 @@ class Servers:
                 return answer
             except grpc.aio.AioRpcError as error:
                 code, why = error.code(), error.details()
-            if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) or loop.time() + _PAUSE > end:
+            if code.name in _FINAL or loop.time() + _PAUSE > end:
                 host, port = self._addresses[server]
                 raise HandInError(f"Server {server} ({host}:{port}) did not accept a share: {why}")
             await asyncio.sleep(_PAUSE)

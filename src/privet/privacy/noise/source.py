@@ -252,6 +252,11 @@ class NoiseSource:
         """Return a new key of 32 bytes, from which two processes can expand the same uniform numbers."""
         return self._live().bytes(32)
 
+    @staticmethod
+    def expanded(key: bytes, size: int) -> NDArray[np.uint64]:
+        """Return ``size`` words of 64 bits that follow from a key, and look random to everyone who does not know it."""
+        return Keystream(key).words(size)
+
     def uniform(self, shape: int | tuple[int, ...], bound: int) -> NDArray[np.uint64]:
         """Return independent integers from 0 to bound - 1, all equally likely, for instance to hide a secret."""
         drawn: NDArray[np.uint64] = self._live().integers(0, count("bound", bound), shape, dtype=np.uint64)
