@@ -15,11 +15,12 @@ from privet.multiparty import make_keys
 from privet.multiparty.protocol.participation import plan_of
 from privet.multiparty.protocol.relay import order_of
 from privet.multiparty.protocol.results import verify_result
+from privet.privacy import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import relay_party
-from parties import Machine
+from parties import Machine, command
 
 STAMP = 32 + 4
 STATE = STAMP + 3 * 8  # two columns and the intercept
@@ -236,6 +237,55 @@ def test_a_minority_does_not_go_on(tmp_path):
     found = relays(tmp_path, {"skip": {"study": SKIP, "of": of}}, 3, ended=[2])["skip"]
     assert "2 of 3 parties are lost" in found[2]["error"]
     assert "Nothing was published" in found[2]["error"]
+
+
+# ----------------------------------------------------------------------------------------------------- the command line
+
+STUDY = """
+name = "relay"
+epsilon = 4.0
+delta = 1e-3
+method = "relay"
+passes = 2
+batch = 5
+{parties}
+[table]
+target = "y"
+target_levels = ["no", "yes"]
+[table.numeric]
+u = [0, 1]
+"""
+
+
+def test_the_command_line_runs_a_relay_of_two_and_verifies_its_model(tmp_path, keys):
+    with Machine(2) as machine:
+        made = []
+        party = '[[party]]\nname = "{}"\naddress = "127.0.0.1:{}"'
+        parties = "\n".join(party.format(*each) for each in zip("ab", machine.ports, strict=True))
+        for index in range(2):
+            folder = tmp_path / str(index)
+            folder.mkdir()
+            (folder / "study.toml").write_text(STUDY.format(parties=parties))
+            rows = "".join(f"{number / 20},{'yes' if number > 10 else 'no'}\n" for number in range(20))
+            (folder / "rows.csv").write_text("u,y\n" + rows)
+            options = ["--index", str(index), "--data", "rows.csv", "--keys", str(keys), "-o", "model.privet.json"]
+            words = ["party", "study.toml", *options, "--ledger", "ledger.jsonl"]
+            made.append(machine.start(folder, command, *words))
+        assert [each.wait() for each in made] == [0, 0], [each.err for each in made]
+        checked = machine.start(
+            tmp_path / "verified", command, "party", "verify", "../0/model.privet.json", "--ca", str(keys / "ca.crt")
+        )
+        assert checked.wait() == 0, checked.err
+    models = [(each.folder / "model.privet.json").read_text() for each in made]
+    assert models[0] == models[1]
+    assert json.loads(models[0])["relay"] == {"order": ["a", "b"], "skipped": []}
+    assert "Signed by all 2 parties" in checked.out
+    for each in made:
+        assert "to the next owner only: epsilon" in " ".join(each.out.split())
+        spent = Ledger(each.folder / "ledger.jsonl").total()
+        assert 3.9 < spent.epsilon <= 4.0
+        files = [path.name.lstrip(".") for path in each.written]
+        assert all(name.startswith(("model.", "ledger.")) for name in files), files  # No state is written anywhere.
 
 
 # ----------------------------------------------------------------------------------------------------------------- lots

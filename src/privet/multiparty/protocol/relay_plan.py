@@ -23,7 +23,7 @@ from privet.privacy.iteration import last_iterate_mu
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import gradients_bounded_by
 
-_RADIUS = 5.0  # weights of this norm should be within reach of the default step size
+_RADIUS = 10.0  # weights of this norm should be within reach of the default step size
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RelayPlan:
         """Return the plan with the least noise for which the worst owner's promise is within ``budget``.
 
         The default step size is that of "Privacy Amplification by Iteration", Theorem 28, for weights within a ball of
-        radius 5, but at most the size that contracts most. (The ball only determines the size: steps are not
+        radius 10, but at most the size that contracts most. (The ball only determines the size: steps are not
         projected onto it.)
         """
         owners = tuple(index for index in order if problem.counts[index])
