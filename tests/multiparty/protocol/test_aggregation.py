@@ -362,3 +362,14 @@ def test_the_condition_names_the_size_of_a_harmless_group(parties, threshold, gr
     assert not condition.is_enforced
     assert f"all {parties} parties follow the protocol, and no {threshold + 1} of them combine" in condition.text
     assert f"{group}, even together with outsiders" in condition.text
+
+
+def test_two_parties_cannot_share_secrets():
+    """With a threshold of zero, every share would be the secret. A relay is what two parties can run."""
+
+    async def work(session):
+        session.parties = 2
+        JointAggregator(PLAN, session, None)
+
+    with pytest.raises(ValueError, match="Two parties cannot share secrets"):
+        alone(work)

@@ -238,6 +238,11 @@ class JointAggregator(Aggregator):
         before_release: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(plan)
+        if session.parties == 2:
+            raise ValueError(
+                "Two parties cannot share secrets: of two, one is no minority, so a share is the secret itself. Add a "
+                "third party, which may bring no data."
+            )
         self._session = session
         self._problem = problem
         self._before_release = before_release
