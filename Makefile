@@ -72,7 +72,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/multiparty_processes.py
 	$(BIN)/python experiments/smoothing_constants.py
 	$(BIN)/python experiments/fed_logistic.py
-	$(BIN)/python experiments/fed_start.py
+	$(BIN)/python experiments/fed_smoothing.py
 	$(BIN)/python experiments/fed_cnn.py
 	$(BIN)/python experiments/fed_lstm.py
 	$(BIN)/python experiments/fed_membership.py

@@ -1,220 +1,261 @@
-"""Tables 3, 5, 6 and H.11 (figure 6) of "Differentially Private Federated Learning with Laplacian Smoothing": a CNN.
+"""Tables 5, 6, H.8, H.9 and H.11 (figure 6) of the DP-Fed-LS paper: a CNN on SVHN where noise matters.
 
-python experiments/fed_cnn.py [--full | --quick] [--runs 2]
+python experiments/fed_cnn.py [--quick]
 
-THE DATA IS A SUBSET: 20,000 of the paper's 604,388 training images of SVHN. There are 200 clients with 100 images each
-instead of 2,000 clients with 300. Compare accuracies with each other and not with those of the paper.
+Data, network, start and clients are those of fed_smoothing.py. At the paper's noise multipliers, the noise on a mean
+update is small for this network, which has 22,682 weights instead of 3.4 million. All cells therefore have z = 4, or 3
+and 6 for Table H.11, and Poisson sampling. Then the noise has 4.5 to 9 times the norm of the clip, where the paper has
+28 to 74. Training takes 100 of the paper's 200 rounds: at z = 4, the curves of fed_smoothing.py are flat from there on
+with smoothing, and fall without.
 
-With a tenth of the clients, the paper's 100 clients per round are half of all clients. One can keep either the paper's
-noise on the mean (the same z and clients per round, which spends a larger epsilon here) or its epsilon (with which
-nothing would be learnt). The noise multipliers are those of the paper, and the tables show the epsilon that they spend
-here.
+One setting is changed at a time, as in the paper. Others have the values of the base: clipping norm 0.3, local rate
+0.1, two passes over the ten images of a client in one batch each. Each cell is run without smoothing and with sigma 1.
 
-- Table 3: noise multipliers 2.4, 2.2, 2.0 and 1.8, which correspond to the paper's epsilon of 2.83 to 4.05 (uniform)
-  and 1.39 to 2.00 (Poisson), with sigma from 0 to 1.5. Training starts from weights trained on MNIST as public data.
-- Table 5: the orders in which a convolution's weights are smoothed, at z = 2.0. The paper calls PyTorch's order OIWH,
-  but it is OIHW. Height and width are exchanged here in all columns of the paper.
-- Table 6: James-Stein and soft thresholding instead of smoothing, at the noise of Table 3.
-- Figure 6: high noise (z = 3, 3.5, 4) with Poisson sampling and several local learning rates.
+- Table 5: the order in which a convolution's weights are smoothed. The paper calls PyTorch's order OIWH, but it is
+  OIHW. Height and width are exchanged here in all columns of the paper.
+- Table 6: James-Stein and soft thresholding instead of smoothing.
+- Table H.8: clipping norms. Table H.9: local passes and batch sizes.
+- Table H.11, figure 6: high noise and local learning rates. The paper starts it from random weights; in so few rounds,
+  this network would then only learn to predict the most common digit, even without noise.
 
---full is the paper's network (3.4 million weights) on 32 x 32 pixels with most settings of Table H.7: 100 clients per
-round, 200 rounds, 10 epochs with batches of 64, clipping norm 0.3 and five seeds. It is not the paper's configuration:
-its rate is 0.5 with 200 clients where the paper's is 0.05 with 2,000. Figure 6 starts from random weights.
-
-The default preset has a network of 22,682 weights on 16 x 16 pixels, fewer rounds, fewer local epochs, and only some
-cells of the tables. In so few rounds, a network with random initial weights only learns to predict the most common
-digit, even without noise. Figure 6 therefore also starts from weights trained on MNIST. Their accuracy before any round
-is measured by fed_start.py (docs/results/fed_start.json), and runs that end below it have learnt nothing. Whether
-smoothing helps depends on the noise on the mean, which is z times the clipping norm over the number of clients per
-round, and a small network is less sensitive to it than the paper's. Trials on validation images with 100, 50, 20 and 10
-clients per round showed both cases: with 100, smoothing hurts at z = 3; with 20, the noise destroys the model in any
-case, but later with smoothing. Figure 6 is therefore shown for 50 and 30 clients per round, and the tables for 30.
+Beside the accuracies stand that of the start, of the most common digit, and of the same training without noise.
 """
 
+import argparse
+import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fed_cnn_paper import FIGURE6, MULTIPLIERS, ORDERS, RATES, TABLE3, TABLE5, TABLE6
-from fed_cnn_setup import PRESETS, Preset, prepared, scratch, setting
-from fed_data import svhn_images
-from fed_report import Shown, finding, keep, options, result_name
-from fed_runs import Cell, Task, best_of, gain, repeated
+import torch
+from fed_cnn_paper import FIGURE6, ORDERS, RATES, TABLE5, TABLE6, TABLE_H8, TABLE_H9
+from fed_digits import Run, digits, majority, outcome, pretrained, size
+from fed_runs import Setting
 from matplotlib.figure import Figure
-from support import console, save_figure
+from support import Spread, console, kept_run, print_table, resumed, save_figure, write_results
 
 from privet.denoise import Denoiser, JamesStein, SoftThreshold
 
-SUBSET = "On a subset of SVHN with 20,000 images and 200 clients; the paper has 604,388 images and 2,000 clients."
 DENOISERS: dict[str, Denoiser] = {"James-Stein": JamesStein(), "soft threshold": SoftThreshold()}
-Cells = dict[Any, Cell]
+ORDERED = TABLE5["poisson"][1.0]  # the paper's accuracies in the order of ORDERS
+CLIPS = (0.1, 0.3, 0.7)
+LOCAL = {(1, 5): (5, 32), (1, 10): (5, 64), (2, 5): (10, 32), (2, 10): (10, 64)}  # local passes and batch: the paper's
+HIGH = {3.0: (0.1, 0.3), 4.0: (0.025, 0.1, 0.3), 6.0: (0.025, 0.1)}  # noise multipliers: local learning rates
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
+@dataclass(frozen=True)
+class Variant(Run):
+    """A training that may differ from the base in its local passes, their batches, the denoiser and its order."""
+
+    epochs: int = 2
+    batch_size: int = 10
+    denoiser: str = "smoothing"
+    order: str = "OIHW"
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of the federated training."""
+        made = super().setting
+        local = replace(made.local, epochs=self.epochs, batch_size=self.batch_size)
+        return replace(made, local=local, order=self.order, denoiser=DENOISERS.get(self.denoiser, made.denoiser))
 
 
-def table3(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
-    """Run Table 3."""
-    cells: Cells = {}
-    tables, lines = [], []
-    for sampling in preset.samplings:
-        for multiplier in preset.multipliers:
-            for sigma in preset.sigmas:
-                chosen = setting(preset, sampling, multiplier).smoothed(sigma)
-                name = f"Table 3, {sampling}, z {multiplier}, sigma {sigma:g}"
-                cells["table 3", sampling, multiplier, sigma] = repeated(name, task, chosen, preset.seeds)
-        mine = {key[2:]: cell for key, cell in cells.items() if key[1] == sampling}
-        rows = [
-            [f"{sigma:g}", *_pairs((TABLE3[sampling][sigma][_place(z)], mine[z, sigma]) for z in preset.multipliers)]
-            for sigma in preset.sigmas
-        ]
-        spent = [mine[z, preset.sigmas[0]].outcomes[0].epsilon for z in preset.multipliers]
-        rows.append(["epsilon here", *(text for each in spent for text in ("", f"{each:.3g}"))])
-        tables.append(Shown(f"Table 3, {sampling}: test accuracy, %", ["sigma", *_heads(preset)], rows).print())
-        for z in preset.multipliers:
-            best = best_of(mine[z, sigma] for sigma in preset.sigmas if sigma)
-            what = f"Table 3, {sampling}, z {z}: best sigma > 0 above sigma = 0"
-            lines.append(finding(what, "yes", gain(best, mine[z, 0.0])))
-    return cells, tables, lines
+BASE = Variant("poisson", 4.0, 0.0, 0.1, rounds=100)
 
 
-def table5(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
-    """Run Table 5, at z = 2.0."""
-    cells: Cells = {}
-    tables, lines = [], []
-    for sampling in preset.samplings:
-        for sigma in preset.order_sigmas:
-            for order in ORDERS:
-                chosen = replace(setting(preset, sampling, 2.0).smoothed(sigma), order=order)
-                name = f"Table 5, {sampling}, sigma {sigma:g}, {order}"
-                cells["table 5", sampling, sigma, order] = repeated(name, task, chosen, preset.seeds)
-        rows = [
+@dataclass(frozen=True)
+class Preset:
+    """The base, and the number of seeds of the cells that decide and of the others."""
+
+    base: Variant = BASE
+    seeds: int = 3
+    other_seeds: int = 2
+
+
+PRESETS = {
+    "standard": Preset(),
+    "quick": Preset(replace(BASE, n=400, n_clients=40, rounds=1, pretraining=200), seeds=1, other_seeds=1),
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: the table that it belongs to, what it varies, its training, and the paper's accuracy at its noise."""
+
+    table: str
+    varied: str
+    run: Variant
+    paper: float | None = None
+
+
+def cells(base: Variant) -> list[Cell]:
+    """Return the cells of all tables. The base occurs in several tables, but is trained once."""
+    smooth = replace(base, sigma=1.0)
+    both = (base, smooth)
+    found = [
+        Cell("Table 5", order, replace(smooth, order=order), paper)
+        for order, paper in zip(ORDERS, ORDERED, strict=True)
+    ]
+    found += [Cell("Table 6", name, replace(base, denoiser=name), TABLE6["poisson"][name][0]) for name in DENOISERS]
+    found += [
+        Cell("Table H.8", f"clip {clip:g}", replace(run, clip_norm=clip), TABLE_H8[clip][run.sigma])
+        for clip in CLIPS
+        for run in both
+    ]
+    found += [
+        Cell("Table H.9", f"E = {E}, b = {b}", replace(run, epochs=E, batch_size=b), TABLE_H9[theirs][run.sigma])
+        for (E, b), theirs in LOCAL.items()
+        for run in both
+    ]
+    return found + [
+        Cell(
+            "Table H.11",
+            f"z = {z:g}, rate {rate:g}",
+            replace(run, multiplier=z, rate=rate),
+            printed(z, rate, run.sigma),
+        )
+        for z, rates in HIGH.items()
+        for rate in rates
+        for run in both
+    ]
+
+
+def printed(multiplier: float, rate: float, sigma: float) -> float | None:
+    """Return the accuracy of Table H.11, if it has this cell."""
+    if multiplier not in FIGURE6 or rate not in RATES:
+        return None
+    return FIGURE6[multiplier][sigma][RATES.index(rate)]
+
+
+def seeds(run: Variant, preset: Preset) -> range:
+    """Return the seeds of a cell: more for those that differ from the base only in noise, sigma or denoiser."""
+    base = preset.base
+    decides = replace(run, multiplier=base.multiplier, sigma=base.sigma, denoiser=base.denoiser) == base
+    return range(1, 1 + (preset.seeds if decides else preset.other_seeds))
+
+
+def made(run: Variant, seed: int) -> dict[str, Any]:
+    """Return the outcome of a run with a seed, which may have finished before."""
+    seeded = replace(run, seed=seed)
+    if not kept_run(seeded).exists():
+        found = resumed(seeded, lambda: outcome(seeded))
+        console.print(f"{seeded}: test {found['test']:.1f} %, {found['seconds']:.0f} s", markup=False)
+    return resumed(seeded, lambda: outcome(seeded))
+
+
+def run_all(runs: Sequence[Variant], preset: Preset) -> None:
+    """Train all runs, first with seed 1, then with seed 2, and so on."""
+    for seed in range(1, 1 + max(preset.seeds, preset.other_seeds)):
+        for run in dict.fromkeys(runs):
+            if seed in seeds(run, preset):
+                made(run, seed)
+
+
+def row(cell: Cell, preset: Preset) -> dict[str, Any]:
+    """Return the row of a cell, with its gain over the same training without a denoiser, over common seeds."""
+    run = cell.run
+    plain = replace(run, sigma=0.0, denoiser="smoothing", order="OIHW")
+    tests = {seed: made(run, seed)["test"] for seed in seeds(run, preset)}
+    gains = [tests[seed] - made(plain, seed)["test"] for seed in seeds(plain, preset) if seed in tests]
+    spread, gain = Spread.of(list(tests.values())), Spread.of(gains)
+    first = made(run, 1)
+    return {
+        "table": cell.table,
+        "varied": cell.varied,
+        "denoiser": run.denoiser if run.denoiser in DENOISERS else f"sigma {run.sigma:g}",
+        "sigma": run.sigma,
+        "noise_multiplier": run.multiplier,
+        "rate": run.rate,
+        "epsilon": first["epsilon"],
+        "test": [spread.mean, spread.std],
+        "tests": list(tests.values()),
+        "gain": [gain.mean, gain.std / math.sqrt(gain.runs)],
+        "rounds": first["rounds"],
+        "validation": mean_curve([made(run, seed)["validation"] for seed in tests]),
+        "paper": cell.paper,
+    }
+
+
+def mean_curve(curves: list[list[float]]) -> list[float]:
+    """Return the mean of curves, point by point."""
+    return [sum(points) / len(points) for points in zip(*curves, strict=True)]
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print one table per table of the paper."""
+    columns = ["varied", "denoiser", "seeds", "test accuracy, %", "gain (standard error)", "(paper)"]
+    for table in dict.fromkeys(each["table"] for each in rows):
+        shown = [
             [
-                f"{sigma:g}",
-                *_pairs(
-                    (paper, cells["table 5", sampling, sigma, order])
-                    for paper, order in zip(TABLE5[sampling][sigma], ORDERS, strict=True)
-                ),
+                each["varied"],
+                each["denoiser"],
+                str(len(each["tests"])),
+                Spread(*each["test"], len(each["tests"])).show(2),
+                f"{each['gain'][0]:+.2f} ± {each['gain'][1]:.2f}",
+                "" if each["paper"] is None else f"{each['paper']:.2f}",
             ]
-            for sigma in preset.order_sigmas
+            for each in rows
+            if each["table"] == table
         ]
-        heads = [text for order in ORDERS for text in (f"{order}: paper", "privet")]
-        tables.append(Shown(f"Table 5, {sampling}, z 2.0: test accuracy, %", ["sigma", *heads], rows).print())
-        means = [cell.accuracy.mean for key, cell in cells.items() if key[1] == sampling]
-        apart = f"{max(means) - min(means):.2f} points apart at most"
-        paper = [value for row in TABLE5[sampling].values() for value in row]
-        paper_range = f"{max(paper) - min(paper):.2f} points apart at most"
-        lines.append(finding(f"Table 5, {sampling}: all cells", paper_range, apart))
-    return cells, tables, lines
+        print_table(f"{table}: a CNN on SVHN, 2,000 clients", columns, shown)
 
 
-def table6(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
-    """Run Table 6, the other denoisers, for comparison with Table 3."""
-    cells: Cells = {}
-    tables: list[Shown] = []
-    for sampling in preset.samplings:
-        for multiplier in preset.multipliers:
-            for name, denoiser in DENOISERS.items():
-                chosen = replace(setting(preset, sampling, multiplier), denoiser=denoiser)
-                title = f"Table 6, {sampling}, z {multiplier}, {name}"
-                cells["table 6", sampling, multiplier, name] = repeated(title, task, chosen, preset.seeds)
-        rows = [
-            [name, *_pairs((paper[_place(z)], cells["table 6", sampling, z, name]) for z in preset.multipliers)]
-            for name, paper in TABLE6[sampling].items()
-        ]
-        tables.append(Shown(f"Table 6, {sampling}: test accuracy, %", ["denoiser", *_heads(preset)], rows).print())
-    return cells, tables, []
-
-
-def figure6(task: Task, preset: Preset) -> tuple[Cells, list[Shown], list[str]]:
-    """Run Table H.11, whose curves are figure 6."""
-    data = svhn_images(preset.n, preset.side)
-    cells: Cells = {}
-    rows, lines = [], []
-    for per_round, z in product(preset.high_per_round, preset.high):
-        for sigma in (0.0, 1.0):
-            for rate in preset.rates:
-                chosen = replace(
-                    setting(preset, "poisson", z).smoothed(sigma),
-                    clients_per_round=per_round,
-                    rounds=preset.high_rounds,
-                    local=replace(preset.local, learning_rate=rate),
-                )
-                name = f"Figure 6, {per_round} per round, z {z}, sigma {sigma:g}, local rate {rate}"
-                cell = repeated(name, task, chosen, preset.high_seeds, data.validate)
-                cells["figure 6", per_round, z, sigma, rate] = cell
-            paper = [FIGURE6[z][sigma][RATES.index(rate)] for rate in preset.rates]
-            mine = [cells["figure 6", per_round, z, sigma, rate] for rate in preset.rates]
-            spent = f"{mine[0].outcomes[0].epsilon:.3g}"
-            rows.append([f"{per_round}", f"{z}", f"{sigma:g}", spent, *_pairs(zip(paper, mine, strict=True))])
-        for rate in preset.rates:
-            without, smooth = (cells["figure 6", per_round, z, sigma, rate] for sigma in (0.0, 1.0))
-            what = f"Figure 6, {per_round} per round, z {z}, local rate {rate}: smoothing above none"
-            lines.append(finding(what, "yes", gain(smooth, without)))
-    heads = [text for rate in preset.rates for text in (f"rate {rate}: paper", "privet")]
-    columns = ["clients per round", "z", "sigma", "epsilon here", *heads]
-    return cells, [Shown("Table H.11 (figure 6), Poisson: test accuracy, %", columns, rows).print()], lines
-
-
-def _place(multiplier: float) -> int:
-    return MULTIPLIERS.index(multiplier)
-
-
-def _heads(preset: Preset) -> list[str]:
-    return [text for multiplier in preset.multipliers for text in (f"z {multiplier}: paper", "privet")]
-
-
-def _pairs(found: Iterable[tuple[float, Cell]]) -> list[str]:
-    return [text for paper, cell in found for text in (f"{paper:.2f}", cell.accuracy.show(2))]
-
-
-def plot(cells: Cells, name: str) -> None:
-    """Draw figure 6: validation accuracy by round, one panel per noise multiplier."""
-    kinds = list(dict.fromkeys(key[1:3] for key in cells))
-    wide = len({z for _, z in kinds})
-    figure = Figure(figsize=(4.5 * wide, 3.4 * len(kinds) / wide), layout="constrained")
-    panels = figure.subplots(len(kinds) // wide, wide, squeeze=False).flatten()
-    for panel, kind in zip(panels, kinds, strict=True):
-        for (_, per_round, z, sigma, rate), cell in cells.items():
-            if (per_round, z) == kind:
-                style = "-" if sigma else ":"
-                panel.plot(range(1, len(cell.curve) + 1), cell.curve, style, label=f"sigma {sigma:g}, rate {rate}")
-        panel.set(title=f"z = {kind[1]}, {kind[0]} clients per round", xlabel="round", ylabel="validation accuracy, %")
+def plot(rows: list[dict[str, Any]], start: float, name: str) -> None:
+    """Draw figure 6: validation accuracy by round, with one panel per noise multiplier."""
+    high = [each for each in rows if each["table"] == "Table H.11"]
+    multipliers = list(dict.fromkeys(each["noise_multiplier"] for each in high))
+    figure = Figure(figsize=(4.5 * len(multipliers), 3.6), layout="constrained")
+    for panel, z in zip(figure.subplots(1, len(multipliers), squeeze=False)[0], multipliers, strict=True):
+        for each in high:
+            if each["noise_multiplier"] == z:
+                style = "-" if each["sigma"] else ":"
+                label = f"sigma {each['sigma']:g}, rate {each['rate']:g}"
+                panel.plot(each["rounds"], each["validation"], style, label=label)
+        panel.axhline(start, color="grey", linewidth=0.8)
+        panel.set(title=f"z = {z:g} (grey: start)", xlabel="round", ylabel="validation accuracy, %")
         panel.legend(fontsize=7)
-    figure.suptitle(f"Figure 6: high noise. {SUBSET}", fontsize=8)
     save_figure(figure, name)
-
-
-# ----------------------------------------------------------------------------------------------------------------- main
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the experiment, print and write its results, and return them."""
-    chosen = options(__doc__, arguments)
-    preset = PRESETS[chosen.configuration]
-    if chosen.runs is not None:
-        seeds = tuple(range(1, chosen.runs + 1))
-        preset = replace(preset, seeds=seeds, high_seeds=seeds)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few images, for tests")
+    name = "quick" if parser.parse_args(arguments).quick else "standard"
+    preset = PRESETS[name]
+    base = preset.base
     begin = time.perf_counter()
-    ran = f"Configuration {chosen.configuration}: {preset.in_words}"
-    console.print(f"{SUBSET}\n{ran}")
-    begun = prepared(preset)
-    high = figure6(begun if preset.is_high_pretrained else scratch(preset), preset)
-    parts = [high, *(part(begun, preset) for part in (table3, table5, table6))]
-    name = result_name("fed_cnn", chosen.configuration)
-    results = keep(
-        name,
-        [table for _, tables, _ in parts for table in tables],
-        configuration=chosen.configuration,
-        ran=ran,
-        subset=SUBSET,
-        seconds=round(time.perf_counter() - begin),
-        findings=[line for _, _, lines in parts for line in lines],
-        rows=[{"cell": list(key), **cell.summary()} for cells, _, _ in parts for key, cell in cells.items()],
+    torch.set_num_threads(1)
+    without_noise = replace(base, multiplier=0.0)
+    chosen = cells(base)
+    run_all([without_noise, *(cell.run for cell in chosen)], preset)
+    rows = [row(cell, preset) for cell in chosen]
+    show(rows)
+    data, begun = digits(base.n), pretrained(base.pretraining)
+    per_round = base.setting.clients_per_round
+    results = {
+        "preset": name,
+        "start": data.test(begun),
+        "majority": majority(data),
+        "without_noise": row(Cell("", "no noise", without_noise), preset),
+        "noise_to_clip": {f"{z:g}": z * math.sqrt(size(base.pretraining)) / per_round for z in HIGH},
+        "rows": rows,
+        "seconds": round(time.perf_counter() - begin),
+    }
+    console.print(
+        f"Start {results['start']:.1f} %, most common digit {results['majority']:.1f} %, "
+        f"without noise {results['without_noise']['test'][0]:.1f} %"
     )
-    plot(high[0], name)
+    file = "fed_cnn" + ("" if name == "standard" else f"_{name}")
+    write_results(file, results)
+    plot(rows, data.validate(begun), file)
     return results
 
 

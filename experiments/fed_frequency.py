@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from fed_cnn_setup import pretrained
-from fed_data import mnist_pixels, paper_cnn, small_cnn, softmax_regression, svhn_images
+from fed_data import mnist_pixels, paper_cnn, small_cnn, softmax_regression
+from fed_digits import digits, pretrained
 from fed_report import Shown, finding, keep, options, result_name, yes
 from fed_runs import Setting, Task, without_privacy
 from matplotlib.figure import Figure
@@ -60,7 +60,6 @@ PRESETS = {
         clients_per_round=50,
         local=LocalTraining(0.1, batch_size=20, epochs=2, decay=0.99, weight_decay=4e-5),
         rounds=(1, 5, 10, 20),
-        pretraining=40_000,
     ),
     "quick": Preset(
         network=small_cnn,
@@ -138,9 +137,9 @@ def spectra(name: str, task: Task, setting: Setting, rounds: Sequence[int], laye
 
 def all_spectra(preset: Preset) -> list[Spectrum]:
     """Return the spectra of the CNN and of logistic regression."""
-    svhn = svhn_images(preset.n, preset.side)
+    svhn = digits(preset.n, preset.side)
     cnn = Setting(preset.n_clients, preset.clients_per_round, max(preset.rounds), 1.0, preset.local)
-    task = Task(lambda: pretrained(preset.network, preset.side, preset.pretraining), svhn.clients, svhn.test)
+    task = Task(lambda: pretrained(preset.pretraining, preset.network, preset.side), svhn.clients, svhn.test)
     found = spectra("CNN", task, cnn, preset.rounds, ("0.weight", "7.weight"))
     pixels = mnist_pixels()
     n = preset.logistic_clients

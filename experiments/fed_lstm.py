@@ -1,40 +1,47 @@
-"""Table 4 of "Differentially Private Federated Learning with Laplacian Smoothing": an LSTM on Shakespeare's plays.
+"""Tables 4 and H.10 and figure 5 of the DP-Fed-LS paper: an LSTM on Shakespeare's plays.
 
-python experiments/fed_lstm.py [--full | --quick] [--runs 2]
+python experiments/fed_lstm.py [--full | --quick]
 
-A client is a role of a play, and its data is the text of the role, so clients differ in size and style. An example is a
-sequence of characters, and the task is to predict the next one. Roles with fewer than 100 examples are left out. The
-text of a role is split chronologically into 70 % for training, 10 % for validation and 20 % for test. The edition
-differs from the paper's: about 1,100 roles remain where the paper has 975, so delta is slightly smaller.
-
-Noise multipliers 1.4, 1.2, 1.0 and 0.8 correspond to the paper's epsilon of 17.69 to 39.90 (uniform) and 8.23 to 20.92
-(Poisson).
+A client is a role of a play, and its data is the text of the role, so clients differ in style. An example is a sequence
+of characters, and the task is to predict the next one. Roles with fewer than 100 examples are left out. The text of a
+role is split chronologically into 70 % for training, 10 % for validation and 20 % for test. The edition differs from
+the paper's: about 1,100 roles remain where the paper has 975, so delta is slightly smaller.
 
 --full has the settings of the paper, with the other edition: 80 characters, two LSTM layers with 256 units, all
-examples, 100 rounds with a fifth of the roles, 5 epochs with batches of 50, local learning rate 1.47, clipping norm 5
-and five seeds. The default preset has 10 characters, one layer with 64 units, at most 100 examples per role, 30 rounds
-with a tenth of the roles, clipping norm 1.5, and fewer cells of the table. It does not test whether smoothing helps:
-both noise levels give nearly the same accuracy, so noise does not matter in it, and accuracy still rises in the last
-round.
+examples, 100 rounds with a fifth of the roles, 5 epochs with batches of 50, local learning rate 1.47, clipping norm 5,
+noise multipliers 0.8 to 1.4 and five seeds. It was not run, because it takes weeks.
+
+The default preset is made such that a run without noise learns well, that curves level off, and that noise matters:
+5 characters, one LSTM layer with 32 units (8,364 weights), 50 examples per role, 80 rounds with 50 roles, and two local
+passes over the examples in one batch each. The clipping norm is 2. The noise on a mean update has norm z sqrt(d) / m
+times the clip, for d weights and m roles per round: 1.8, 3.7 and 5.5 times for the noise multipliers 1, 2 and 3 of the
+preset. In the paper it is 3.7 to 6.5 times. Summed over the rounds, the noise of a weight has standard deviation 0.36 z
+here and 0.26 z in the paper.
+
+For each sampling, noise multiplier and sigma, the local learning rate is chosen on validation data with one seed, and
+run with three other seeds. Table H.10 shows all rates at one noise multiplier. Beside the accuracies stand that of the
+start, of the most common character, and of the same training without noise.
 """
 
+import argparse
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
-from fed_data import CharacterLSTM, Roles, role_texts, roles_of
-from fed_report import Shown, finding, keep, options, result_name
-from fed_runs import Cell, Setting, Task, best_of, gain, repeated, trained_without_privacy
-from matplotlib.figure import Figure
-from support import console, save_figure
+from fed_data import CharacterLSTM, Roles, SmallLSTM, role_texts, roles_of
+from fed_grids import TRIAL_SEED, Grid, Row, compared, gain, made, plot, rows_of, show, summary, watched
+from fed_runs import Setting, Task
+from support import Spread, console, print_table, write_results
 from torch import Tensor, nn
 
 from privet.federated import LocalTraining, accuracy
 
 MULTIPLIERS = (1.4, 1.2, 1.0, 0.8)
-PAPER = {  # test accuracy, %: by sigma, for each noise multiplier
+PAPER = {  # Table 4, test accuracy in per cent: by sigma, for each noise multiplier
     "uniform": {
         0.0: (38.79, 39.05, 41.48, 43.96),
         0.5: (39.97, 41.44, 43.66, 45.49),
@@ -48,98 +55,116 @@ PAPER = {  # test accuracy, %: by sigma, for each noise multiplier
         1.5: (40.60, 42.27, 43.92, 45.06),
     },
 }
+PAPER_RATES = {  # Table H.10, at z = 1.6: by sigma, for each local learning rate
+    0.0: {1.27: 38.44, 1.47: 38.83, 1.67: 38.34, 1.87: 37.50},
+    1.0: {1.27: 39.37, 1.47: 38.93, 1.67: 38.67, 1.87: 39.49},
+}
+THEIR_CLIENTS = 195  # per round
 
 
-THEIRS = LocalTraining(1.47, batch_size=50, epochs=5, decay=0.99, weight_decay=4e-5)
+@dataclass(frozen=True)
+class Run:
+    """One training. ``layers`` is 0 for the small network, ``n_clients`` None for all roles."""
+
+    sampling: str
+    multiplier: float
+    sigma: float
+    rate: float
+    seed: int = TRIAL_SEED
+    length: int = 5
+    units: int = 32
+    layers: int = 0
+    most: int = 50
+    n_clients: int | None = None
+    per_round: int = 50
+    rounds: int = 80
+    clip_norm: float = 2.0
+    batch_size: int = 50
+    epochs: int = 2
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of the federated training."""
+        local = LocalTraining(self.rate, self.batch_size, epochs=self.epochs, decay=0.99, weight_decay=4e-5)
+        return Setting(
+            len(data_of(self)),
+            self.per_round,
+            self.rounds,
+            self.clip_norm,
+            local,
+            sampling=self.sampling,
+            noise_multiplier=self.multiplier,
+        ).smoothed(self.sigma)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Network, sizes, and the cells of the table that are run."""
+    """A grid, and the noise multiplier for which all rates are run with all seeds (Table H.10)."""
 
-    length: int = 80
-    units: int = 256
-    layers: int = 2
-    most: int = 10**9
-    n_clients: int | None = None
-    share: float = 0.2
-    rounds: int = 100
-    local: LocalTraining = THEIRS
-    clip_norm: float = 5.0
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
-    samplings: tuple[str, ...] = ("uniform", "poisson")
-    multipliers: tuple[float, ...] = MULTIPLIERS
-    sigmas: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5)
-    engine: str = "auto"
-
-    @property
-    def in_words(self) -> str:
-        """A description of what is run."""
-        return (
-            f"{self.share:.0%} of them per round, {self.rounds} rounds, at most {self.most:,} examples of "
-            f"{self.length} characters each, {self.layers} LSTM layers of {self.units}, local epochs "
-            f"{self.local.epochs}, clip {self.clip_norm:g}, {len(self.seeds)} seeds"
-        )
+    grid: Grid
+    all_rates_at: float | None = None
 
 
+TEMPLATE = Run("poisson", 0.0, 0.0, 4.0)
+FULL = Run("poisson", 0.0, 0.0, 1.47, TRIAL_SEED, 80, 256, 2, 10**9, None, 220, 100, 5.0, 50, 5)
 PRESETS = {
-    "full": Preset(),
-    "preset": Preset(
-        length=10,
-        units=64,
-        layers=1,
-        most=100,
-        share=0.1,
-        rounds=30,
-        clip_norm=1.5,
-        seeds=(1,),
-        samplings=("poisson",),
-        multipliers=(1.4, 0.8),
-        sigmas=(0.0, 1.0),
-        engine="sequential",
+    "full": Preset(
+        Grid(
+            FULL,
+            tuple((kind, z, (0.0, 0.5, 1.0, 1.5)) for kind in ("uniform", "poisson") for z in MULTIPLIERS),
+            (1.47,),
+            (1, 2, 3, 4, 5),
+        )
+    ),
+    "standard": Preset(
+        Grid(
+            TEMPLATE,
+            (
+                ("poisson", 1.0, (0.0, 1.0)),
+                ("poisson", 2.0, (0.0, 0.5, 1.0)),
+                ("poisson", 3.0, (0.0, 1.0)),
+                ("uniform", 2.0, (0.0, 1.0)),
+            ),
+            (2.0, 4.0, 8.0),
+            (1, 2, 3),
+        ),
+        all_rates_at=2.0,
     ),
     "quick": Preset(
-        length=10,
-        units=8,
-        layers=1,
-        most=20,
-        n_clients=20,
-        rounds=2,
-        local=LocalTraining(1.47, batch_size=10, epochs=1),
-        seeds=(1,),
-        samplings=("poisson",),
-        multipliers=(1.0,),
-        sigmas=(0.0, 1.0),
-        engine="sequential",
+        Grid(
+            replace(TEMPLATE, units=8, most=20, n_clients=20, per_round=4, rounds=2),
+            (("poisson", 1.0, (0.0, 1.0)), ("uniform", 1.0, (0.0, 1.0))),
+            (2.0,),
+            (1,),
+        ),
+        all_rates_at=1.0,
     ),
 }
 
 
-def task_of(roles: Roles, preset: Preset) -> Task:
-    """Return the roles as a task. The clients do not depend on the seed."""
-
-    def test(model: nn.Module) -> float:
-        return 100 * accuracy(*roles.test)(model)
-
-    return Task(
-        lambda: CharacterLSTM(roles.n_characters, preset.units, preset.layers),
-        lambda _number, _seed: roles.training,
-        test,
-        engine=preset.engine,
-    )
+# ---------------------------------------------------------------------------------------------------- data and network
 
 
-def setting(preset: Preset, roles: Roles, sampling: str, multiplier: float) -> Setting:
-    """Return the setting for a noise multiplier, without smoothing."""
-    return Setting(
-        len(roles),
-        max(1, round(preset.share * len(roles))),
-        preset.rounds,
-        preset.clip_norm,
-        preset.local,
-        sampling=sampling,
-        noise_multiplier=multiplier,
-    )
+@lru_cache(maxsize=1)
+def roles(length: int, most: int, n_clients: int | None) -> Roles:
+    """Return the roles as clients."""
+    return roles_of(role_texts(), length, 100, most, n_clients)
+
+
+def data_of(run: Run) -> Roles:
+    """Return the roles of a run."""
+    return roles(run.length, run.most, run.n_clients)
+
+
+def network(run: Run) -> nn.Module:
+    """Return the network of a run, with random weights."""
+    n_characters = data_of(run).n_characters
+    return CharacterLSTM(n_characters, run.units, run.layers) if run.layers else SmallLSTM(n_characters, run.units)
+
+
+def paper_network(run: Run) -> nn.Module:
+    """Return the network of the paper for the characters of a run."""
+    return CharacterLSTM(data_of(run).n_characters)
 
 
 def commonest(parts: tuple[Tensor, Tensor]) -> float:
@@ -148,81 +173,112 @@ def commonest(parts: tuple[Tensor, Tensor]) -> float:
     return 100 * float(counts.max() / counts.sum())
 
 
-def table4(task: Task, roles: Roles, preset: Preset) -> tuple[dict[Any, Cell], list[Shown], list[str]]:
-    """Run Table 4."""
-    cells: dict[Any, Cell] = {}
-    tables, lines = [], []
+def outcome(run: Run) -> Row:
+    """Return accuracies in per cent on test and validation data, the latter by round, and the epsilon."""
+    data = data_of(run)
+    test, validation = accuracy(*data.test), accuracy(*data.validation)
+    task = Task(
+        lambda: network(run),
+        lambda _number, _seed: data.training,
+        lambda model: 100 * test(model),
+        engine="auto" if run.layers else "batched",
+    )
+    return watched(task, run.setting, run.seed, lambda model: 100 * validation(model))
 
-    def watch(model: nn.Module) -> float:
-        return 100 * accuracy(*roles.validation)(model)
 
-    for sampling in preset.samplings:
-        for z in preset.multipliers:
-            for sigma in preset.sigmas:
-                chosen = setting(preset, roles, sampling, z).smoothed(sigma)
-                name = f"Table 4, {sampling}, z {z}, sigma {sigma:g}"
-                cells[sampling, z, sigma] = repeated(name, task, chosen, preset.seeds, watch)
-            best = best_of(cells[sampling, z, sigma] for sigma in preset.sigmas if sigma)
-            what = f"Table 4, {sampling}, z {z}: best sigma > 0 above sigma = 0"
-            lines.append(finding(what, "yes", gain(best, cells[sampling, z, 0.0])))
-        rows = [
-            [f"{sigma:g}"]
-            + [
-                text
-                for z in preset.multipliers
-                for text in (
-                    f"{PAPER[sampling][sigma][MULTIPLIERS.index(z)]:.2f}",
-                    cells[sampling, z, sigma].accuracy.show(2),
-                )
-            ]
-            for sigma in preset.sigmas
+def at_the_start(run: Run, seeds: Sequence[int]) -> float:
+    """Return the mean test accuracy of the initial weights of some seeds, in per cent."""
+    score = accuracy(*data_of(run).test)
+    found = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        found.append(100 * score(network(run)))
+    return sum(found) / len(found)
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def with_paper(row: Row) -> Row:
+    """Return a row with the accuracy of the paper, if it has the same noise multiplier."""
+    has_cell = row["noise_multiplier"] in MULTIPLIERS and row["sigma"] in PAPER[row["sampling"]]
+    found = PAPER[row["sampling"]][row["sigma"]][MULTIPLIERS.index(row["noise_multiplier"])] if has_cell else None
+    return {**row, "paper": found}
+
+
+def by_rate(preset: Preset) -> list[Row]:
+    """Return the rows of Table H.10: each local learning rate without and with smoothing, with all seeds."""
+    grid, found = preset.grid, []
+    for rate in grid.rates if preset.all_rates_at is not None else ():
+        plain: list[float] = []
+        for sigma in (0.0, 1.0):
+            run = replace(grid.template, multiplier=preset.all_rates_at, sigma=sigma, rate=rate)
+            row = summary([made(replace(run, seed=seed), outcome) for seed in grid.seeds])
+            plain = plain or row["tests"]
+            found.append({"rate": rate, "sigma": sigma, **row, "gain": gain(row["tests"], plain)})
+    return found
+
+
+def show_rates(rows: list[Row], multiplier: float | None) -> None:
+    """Print Table H.10, ours and the paper's."""
+    shown = [
+        [
+            f"{row['rate']:g}",
+            f"{row['sigma']:g}",
+            Spread(*row["test"], len(row["tests"])).show(2),
+            f"{row['gain'][0]:+.2f} ± {row['gain'][1]:.2f}",
         ]
-        spent = [f"{cells[sampling, z, 0.0].outcomes[0].epsilon:.3g}" for z in preset.multipliers]
-        rows.append(["epsilon here", *(text for each in spent for text in ("", each))])
-        heads = [text for z in preset.multipliers for text in (f"z {z}: paper", "privet")]
-        tables.append(Shown(f"Table 4, {sampling}: test accuracy, %", ["sigma", *heads], rows).print())
-    return cells, tables, lines
-
-
-def plot(cells: dict[Any, Cell], name: str) -> None:
-    """Draw validation accuracy by round, as in figure 5."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    panel = figure.subplots()
-    for (sampling, z, sigma), cell in cells.items():
-        label = f"{sampling}, z {z}, sigma {sigma:g}"
-        panel.plot(range(1, len(cell.curve) + 1), cell.curve, "-" if sigma else ":", label=label)
-    panel.set(title="LSTM on the plays, by role", xlabel="round", ylabel="validation accuracy, %")
-    panel.legend(fontsize=7)
-    save_figure(figure, name)
+        for row in rows
+    ]
+    shown += [
+        [f"{rate:g} (paper)", f"{sigma:g}", f"{value:.2f}", ""]
+        for sigma, values in PAPER_RATES.items()
+        for rate, value in values.items()
+    ]
+    title = f"Table H.10: z = {multiplier} here, 1.6 in the paper"
+    print_table(title, ["local rate", "sigma", "test accuracy, %", "gain (standard error)"], shown)
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the experiment, print and write its results, and return them."""
-    chosen = options(__doc__, arguments)
-    preset = PRESETS[chosen.configuration]
-    if chosen.runs is not None:
-        preset = replace(preset, seeds=tuple(range(1, chosen.runs + 1)))
-    begin = time.perf_counter()
-    roles = roles_of(role_texts(), preset.length, 100, preset.most, preset.n_clients)
-    ran = f"Configuration {chosen.configuration}: {len(roles)} roles, {preset.in_words}"
-    console.print(ran)
-    task = task_of(roles, preset)
-    cells, tables, lines = table4(task, roles, preset)
-    plain = setting(preset, roles, preset.samplings[0], preset.multipliers[0])
-    reference = task.test(trained_without_privacy(task, plain, 1))
-    lines.append(finding("without noise and clipping, one run", "not stated", f"{reference:.2f} %"))
-    lines.append(finding("always the most common character", "not stated", f"{commonest(roles.test):.2f} %"))
-    name = result_name("fed_lstm", chosen.configuration)
-    results = keep(
-        name,
-        tables,
-        configuration=chosen.configuration,
-        ran=ran,
-        seconds=round(time.perf_counter() - begin),
-        findings=lines,
-        rows=[{"cell": list(key), **cell.summary()} for key, cell in cells.items()],
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, meaning in {"full": "the paper's settings, for weeks", "quick": "few roles, for tests"}.items():
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=meaning)
+    name = parser.parse_args(arguments).kind or "standard"
+    preset = PRESETS[name]
+    grid, begin = preset.grid, time.perf_counter()
+    torch.set_num_threads(1)
+    without_noise = compared(grid, ("poisson", 0.0, 0.0), outcome)
+    rows = [with_paper(row) for row in rows_of(grid, outcome)]
+    show("Table 4: an LSTM on the plays", rows)
+    rates = by_rate(preset)
+    show_rates(rates, preset.all_rates_at)
+    run = grid.template
+    size, theirs = (
+        sum(weights.numel() for weights in model.parameters()) for model in (network(run), paper_network(run))
     )
-    plot(cells, name)
+    results = {
+        "preset": name,
+        "roles": run.setting.n_clients,
+        "weights": size,
+        "start": at_the_start(run, grid.seeds),
+        "majority": commonest(data_of(run).test),
+        "without_noise": without_noise,
+        "noise_to_clip_at_1": math.sqrt(size) / run.per_round,
+        "noise_to_clip_at_1_of_the_paper": math.sqrt(theirs) / THEIR_CLIENTS,
+        "rows": rows,
+        "rates": rates,
+        "seconds": round(time.perf_counter() - begin),
+    }
+    console.print(
+        f"Start {results['start']:.1f} %, most common character {results['majority']:.1f} %, without noise "
+        f"{Spread(*without_noise['test'], len(grid.seeds)).show(2)} %; noise on a mean update over the clip "
+        f"{results['noise_to_clip_at_1']:.1f} z (paper {results['noise_to_clip_at_1_of_the_paper']:.1f} z)"
+    )
+    file = "fed_lstm" + ("" if name == "standard" else f"_{name}")
+    write_results(file, results)
+    plot(rows, file)
     return results
 
 

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fed_cnn_setup import pretrained
-from fed_data import svhn_images
+from fed_digits import digits, pretrained
 from fed_frequency import PRESETS, Preset, Spectrum, banded, magnitudes_of
 from fed_report import options, result_name
 from fed_runs import Setting, Task, without_privacy
@@ -37,9 +36,9 @@ FEW = 100  # eigenvectors, as in the paper
 
 def updates(preset: Preset) -> dict[int, Floats]:
     """Return the mean update of the first convolution in the rounds of the preset."""
-    svhn = svhn_images(preset.n, preset.side)
+    svhn = digits(preset.n, preset.side)
     setting = Setting(preset.n_clients, preset.clients_per_round, max(preset.rounds), 1.0, preset.local)
-    task = Task(lambda: pretrained(preset.network, preset.side, preset.pretraining), svhn.clients, svhn.test)
+    task = Task(lambda: pretrained(preset.pretraining, preset.network, preset.side), svhn.clients, svhn.test)
     rounds = without_privacy(task, setting, seed=1, rounds=max(preset.rounds))
     return {number: np.asarray(update[LAYER], np.float64) for number, update, _ in rounds if number in preset.rounds}
 

@@ -22,71 +22,19 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
 import torch
-from fed_data import Examples, mnist_in_colour, small_cnn, svhn_images
-from fed_runs import Setting, Task, train
-from matplotlib.figure import Figure
-from support import Spread, console, print_table, resumed, save_figure, write_results
-from torch import Tensor, nn
+from fed_digits import Run, digits, majority, outcome, pretrained, size
+from fed_grids import Grid, Row, compared, plot, rows_of, show
+from support import Spread, console, write_results
 
-from privet.federated import LocalTraining
-
-SIDE = 16
-TRIAL_SEED = 1000
-LOOKS = 20  # points of a curve
 THEIR_RATIO = 1.8 * math.sqrt(3.4e6) / 100
 PAPER = {  # Table 3, test accuracy in per cent at z = 1.8
     "uniform": {0.0: 82.05, 0.5: 84.17, 1.0: 84.40, 1.5: 83.51},
     "poisson": {0.0: 82.01, 0.5: 83.94, 1.0: 83.85, 1.5: 83.74},
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training."""
-
-    sampling: str
-    multiplier: float
-    sigma: float
-    rate: float
-    seed: int = TRIAL_SEED
-    n: int = 20_000
-    n_clients: int = 2_000
-    rounds: int = 200
-    clip_norm: float = 0.3
-    pretraining: int = 60_000
-
-    @property
-    def setting(self) -> Setting:
-        """The setting of the federated training."""
-        per_round = self.n_clients // 20
-        local = LocalTraining(self.rate, batch_size=10, epochs=2, decay=0.99, weight_decay=4e-5)
-        return Setting(
-            self.n_clients,
-            per_round,
-            self.rounds,
-            self.clip_norm,
-            local,
-            sampling=self.sampling,
-            noise_multiplier=self.multiplier,
-        ).smoothed(self.sigma)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The settings that are compared: sampling, noise multiplier and the values of sigma.
-
-    ``rates`` are the candidates for the local learning rate.
-    """
-
-    template: Run
-    settings: tuple[tuple[str, float, tuple[float, ...]], ...]
-    rates: tuple[float, ...]
-    seeds: tuple[int, ...]
 
 
 TEMPLATE = Run("poisson", 0.0, 0.0, 0.1)
@@ -106,157 +54,9 @@ PRESETS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------- data and network
-
-
-def standardised(X: Tensor) -> Tensor:
-    """Return images with mean 0 and deviation 1 each."""
-    dims = (1, 2, 3)
-    return (X - X.mean(dims, keepdim=True)) / X.std(dims, keepdim=True).clamp(min=0.05)
-
-
-@lru_cache(maxsize=1)
-def digits(n: int) -> Examples:
-    """Return SVHN with standardised images."""
-    data = svhn_images(n, SIDE)
-    return replace(
-        data,
-        X=standardised(data.X),
-        X_validation=standardised(data.X_validation),
-        X_test=standardised(data.X_test),
-    )
-
-
-def initialise(layer: nn.Module) -> None:
-    """Give a layer the initial weights of He and others."""
-    if isinstance(layer, nn.Conv2d | nn.Linear):
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        nn.init.zeros_(layer.bias)
-
-
-@lru_cache(maxsize=1)
-def start(n: int) -> dict[str, Tensor]:
-    """Return the weights after two passes over ``n`` images of MNIST in colour, without privacy."""
-    torch.manual_seed(0)
-    model = small_cnn()
-    model.apply(initialise)
-    X, y = mnist_in_colour(n, SIDE)
-    X = standardised(X)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    loss = nn.CrossEntropyLoss()
-    for _ in range(2):
-        for rows in torch.randperm(n).split(64):
-            optimizer.zero_grad()
-            loss(model(X[rows]), y[rows]).backward()
-            optimizer.step()
-    return model.state_dict()
-
-
-def pretrained(n: int) -> nn.Module:
-    """Return the network with the weights of :func:`start`."""
-    model = small_cnn()
-    model.load_state_dict(start(n))
-    return model
-
-
-# ----------------------------------------------------------------------------------------------------------- trainings
-
-
-def outcome(run: Run) -> dict[str, Any]:
-    """Return accuracies in per cent on test and validation images, the latter by round, and the epsilon."""
-    data = digits(run.n)
-    task = Task(lambda: pretrained(run.pretraining), data.clients, data.test)
-    marks = {max(1, run.rounds * look // LOOKS) for look in range(1, LOOKS + 1)}
-    done = iter(range(1, run.rounds + 1))
-
-    def watch(model: nn.Module) -> float:
-        return data.validate(model) if next(done) in marks else math.nan
-
-    found = train(task, run.setting, run.seed, watch)
-    curve = {number: score for number, score in enumerate(found.curve, 1) if number in marks}
-    return {
-        "test": found.accuracy,
-        "rounds": [*curve],
-        "validation": [*curve.values()],
-        "epsilon": found.epsilon if run.multiplier else None,
-        "seconds": found.seconds,
-    }
-
-
-def made(run: Run) -> dict[str, Any]:
-    """Return the outcome of a run, which may have finished before, and print it."""
-    found = resumed(run, lambda: outcome(run))
-    what = f"{run.sampling}, z {run.multiplier:g}, sigma {run.sigma:g}, rate {run.rate:g}, seed {run.seed}"
-    console.print(f"{what}: validation {found['validation'][-1]:.1f} %, {found['seconds']:.0f} s", markup=False)
-    return found
-
-
-def compared(grid: Grid, sampling: str, multiplier: float, sigma: float) -> dict[str, Any]:
-    """Return the row of a setting: its learning rate, chosen on validation images, and the accuracy of its seeds."""
-    runs = [
-        replace(grid.template, sampling=sampling, multiplier=multiplier, sigma=sigma, rate=rate) for rate in grid.rates
-    ]
-    tried = {run.rate: made(run)["validation"][-1] for run in runs}
-    best = max(tried, key=tried.__getitem__)
-    found = [
-        made(replace(grid.template, sampling=sampling, multiplier=multiplier, sigma=sigma, rate=best, seed=seed))
-        for seed in grid.seeds
-    ]
-    spread = Spread.of([each["test"] for each in found])
-    return {
-        "sampling": sampling,
-        "noise_multiplier": multiplier,
-        "sigma": sigma,
-        "epsilon": found[0]["epsilon"],
-        "validation_by_rate": {f"{rate:g}": score for rate, score in tried.items()},
-        "rate": best,
-        "test": [spread.mean, spread.std],
-        "tests": [each["test"] for each in found],
-        "rounds": found[0]["rounds"],
-        "validation": torch.tensor([each["validation"] for each in found]).mean(0).tolist(),
-        "paper": PAPER[sampling].get(sigma) if multiplier == 1.8 else None,
-    }
-
-
-def with_gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with what smoothing gains over sigma = 0, with its standard error over seeds."""
-    plain = {(row["sampling"], row["noise_multiplier"]): row["tests"] for row in rows if row["sigma"] == 0}
-    for row in rows:
-        pairs = zip(row["tests"], plain[row["sampling"], row["noise_multiplier"]], strict=True)
-        gain = Spread.of([one - other for one, other in pairs])
-        row["gain"] = [gain.mean, gain.std / math.sqrt(gain.runs)]
-    return rows
-
-
-def show(rows: list[dict[str, Any]], runs: int) -> None:
-    """Print the table."""
-    shown = [
-        [
-            f"{row['sampling']}, z {row['noise_multiplier']:g}",
-            "" if row["epsilon"] is None else f"{row['epsilon']:.2f}",
-            f"{row['sigma']:g}",
-            f"{row['rate']:g}",
-            Spread(*row["test"], runs).show(2),
-            f"{row['gain'][0]:+.2f} ± {row['gain'][1]:.2f}",
-            "" if row["paper"] is None else f"{row['paper']:.2f}",
-        ]
-        for row in rows
-    ]
-    columns = ["sampling, noise", "epsilon", "sigma", "rate", "test accuracy, %", "gain (standard error)", "(paper)"]
-    print_table("A CNN on SVHN, 2,000 clients", columns, shown)
-
-
-def plot(rows: list[dict[str, Any]], name: str) -> None:
-    """Draw validation accuracy by round, one panel per noise."""
-    kinds = list(dict.fromkeys((row["sampling"], row["noise_multiplier"]) for row in rows))
-    figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
-    for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
-        for row in rows:
-            if (row["sampling"], row["noise_multiplier"]) == kind:
-                panel.plot(row["rounds"], row["validation"], label=f"sigma {row['sigma']:g}, rate {row['rate']:g}")
-        panel.set(title=f"{kind[0]}, z = {kind[1]:g}", xlabel="round", ylabel="validation accuracy, %")
-        panel.legend(fontsize=7)
-    save_figure(figure, name)
+def with_paper(row: Row) -> Row:
+    """Return a row with the accuracy of the paper, if it has the same noise multiplier."""
+    return {**row, "paper": PAPER[row["sampling"]].get(row["sigma"]) if row["noise_multiplier"] == 1.8 else None}
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -267,18 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     grid = PRESETS[preset]
     begin = time.perf_counter()
     torch.set_num_threads(1)
-    plain = compared(grid, "poisson", 0.0, 0.0)
-    rows = with_gains([compared(grid, sampling, z, sigma) for sampling, z, sigmas in grid.settings for sigma in sigmas])
-    show(rows, len(grid.seeds))
+    plain = compared(grid, ("poisson", 0.0, 0.0), outcome)
+    rows = [with_paper(row) for row in rows_of(grid, outcome)]
+    show("A CNN on SVHN, 2,000 clients", rows)
     data = digits(grid.template.n)
-    labels = torch.bincount(data.y_test).double()
-    size = sum(weights.numel() for weights in start(grid.template.pretraining).values())
     results = {
         "preset": preset,
         "start": data.test(pretrained(grid.template.pretraining)),
-        "majority": 100 * float(labels.max() / labels.sum()),
+        "majority": majority(data),
         "without_noise": plain,
-        "noise_to_clip": 1.8 * math.sqrt(size) / (grid.template.n_clients / 20),
+        "noise_to_clip": 1.8 * math.sqrt(size(grid.template.pretraining)) / (grid.template.n_clients / 20),
         "noise_to_clip_of_the_paper": THEIR_RATIO,
         "rows": rows,
         "seconds": round(time.perf_counter() - begin),

@@ -23,10 +23,10 @@ def opened(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def images(experiment, opened, monkeypatch):
+def images(opened, monkeypatch):
     """Replace SVHN and MNIST by bright and dark bands: ten classes that a small network can distinguish."""
     torch = pytest.importorskip("torch", reason="clients train networks: install the extra deep")
-    data, setup = opened("fed_data"), opened("fed_cnn_setup")
+    data, digits = opened("fed_data"), opened("fed_digits")
 
     def made(n, side):
         generator = torch.Generator().manual_seed(0)
@@ -36,8 +36,8 @@ def images(experiment, opened, monkeypatch):
             X[y == label, label % 3, label : label + 4] += 1.0
         return data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
 
-    for module in (experiment, setup):
-        monkeypatch.setattr(module, "svhn_images", made)
-    monkeypatch.setattr(setup, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
+    monkeypatch.setattr(digits, "svhn_images", made)
+    monkeypatch.setattr(digits, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
     yield made
-    setup.pretrained.cache_clear()
+    digits.digits.cache_clear()
+    digits.start.cache_clear()

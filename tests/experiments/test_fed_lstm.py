@@ -1,7 +1,7 @@
-"""Table 4 runs from end to end on synthetic roles, and --full is the configuration of the paper."""
+"""Tables 4 and H.10 run from end to end on synthetic roles, and --full is the configuration of the paper."""
 
-import importlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,36 +10,57 @@ pytest.importorskip("matplotlib", reason="experiments draw plots: install the ex
 
 
 @pytest.fixture
-def experiment(opened):
-    return opened("fed_lstm")
+def experiment(opened, monkeypatch):
+    module = opened("fed_lstm")
+    texts = {f"role {place}": "abcd" * 60 for place in range(25)}
+    monkeypatch.setattr(module, "role_texts", lambda: texts)
+    yield module
+    module.roles.cache_clear()
 
 
-def test_quick_run(experiment, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(experiment, "role_texts", lambda: {f"role {place}": "abcd" * 60 for place in range(25)})
+def test_quick_run(experiment, tmp_path, capsys):
     results = experiment.main(["--quick"])
-    assert {path.name for path in (tmp_path / "results").iterdir()} == {
-        f"fed_lstm_quick.{kind}" for kind in ("json", "png")
-    }
-    assert json.loads((tmp_path / "results" / "fed_lstm_quick.json").read_text())["rows"] == results["rows"]
-    assert [row["cell"] for row in results["rows"]] == [["poisson", 1.0, 0.0], ["poisson", 1.0, 1.0]]
-    assert "20 roles" in results["ran"]
-    assert "41.49" in capsys.readouterr().out  # the paper's
+    written = tmp_path / "results" / "fed_lstm_quick.json"
+    assert json.loads(written.read_text())["rows"] == results["rows"]
+    assert written.with_suffix(".png").exists()
+    assert [(row["sampling"], row["sigma"]) for row in results["rows"]] == [
+        ("poisson", 0.0),
+        ("poisson", 1.0),
+        ("uniform", 0.0),
+        ("uniform", 1.0),
+    ]
+    plain, smooth = results["rates"]
+    assert smooth["gain"][0] == pytest.approx(smooth["test"][0] - plain["test"][0])
+    assert (results["roles"], results["majority"]) == (20, 50.0)  # two of the four letters follow
+    assert results["without_noise"]["epsilon"] is None
+    printed = capsys.readouterr().out
+    assert "41.49" in printed  # the paper's, z = 1, sigma 0
+    assert "39.49" in printed  # the paper's, rate 1.87, sigma 1
 
 
 def test_the_network_learns_from_roles(experiment):
-    from dataclasses import replace
+    run = replace(experiment.PRESETS["quick"].grid.template, rate=2.0, rounds=15, seed=1)
+    assert experiment.outcome(run)["test"] > 90 > experiment.commonest(experiment.data_of(run).test) + 30
 
-    fed_data, fed_runs = (importlib.import_module(name) for name in ("fed_data", "fed_runs"))
-    preset = replace(experiment.PRESETS["quick"], rounds=10)
-    texts = {f"role {place}": "abcd" * 60 for place in range(10)}
-    roles = fed_data.roles_of(texts, preset.length, 100, most=1000)
-    task = experiment.task_of(roles, preset)
-    model = fed_runs.trained_without_privacy(task, experiment.setting(preset, roles, "poisson", 1.0), 1)
-    assert task.test(model) > 90 > experiment.commonest(roles.test) + 60
+
+def test_the_small_network_is_an_lstm(opened):
+    data = opened("fed_data")
+    torch.manual_seed(0)
+    small = data.SmallLSTM(5, units=4)
+    reference = torch.nn.LSTM(8, 4, batch_first=True)
+    with torch.no_grad():
+        reference.weight_ih_l0.copy_(small.inputs.weight)
+        reference.weight_hh_l0.copy_(small.hidden.weight)
+        reference.bias_ih_l0.copy_(small.inputs.bias)
+        reference.bias_hh_l0.zero_()
+    characters = torch.randint(0, 5, (3, 6))
+    states, _ = reference(small.embedding(characters))
+    torch.testing.assert_close(small(characters), small.scores(states[:, -1]))
 
 
 def test_full_is_the_configuration_of_the_paper(experiment):
-    full = experiment.PRESETS["full"]
-    assert (full.length, full.units, full.layers, full.rounds, full.share) == (80, 256, 2, 100, 0.2)
-    assert (full.local.learning_rate, full.local.batch_size, full.local.epochs) == (1.47, 50, 5)
-    assert (full.clip_norm, full.multipliers, len(full.seeds)) == (5.0, (1.4, 1.2, 1.0, 0.8), 5)
+    grid = experiment.PRESETS["full"].grid
+    full = grid.template
+    assert (full.length, full.units, full.layers, full.rounds) == (80, 256, 2, 100)
+    assert (full.rate, full.batch_size, full.epochs, full.clip_norm) == (1.47, 50, 5, 5.0)
+    assert ({z for _, z, _ in grid.settings}, len(grid.seeds)) == ({1.4, 1.2, 1.0, 0.8}, 5)

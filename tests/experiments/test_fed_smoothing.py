@@ -10,25 +10,11 @@ pytest.importorskip("matplotlib", reason="experiments draw plots: install the ex
 
 
 @pytest.fixture
-def experiment(opened, monkeypatch):
-    module = opened("fed_smoothing")
-    data = opened("fed_data")
-
-    def made(n, side):
-        generator = torch.Generator().manual_seed(0)
-        y = torch.arange(n + 200) % 10
-        X = torch.randn(n + 200, 3, side, side, generator=generator)
-        X[:, 0, 0] += y[:, None]
-        return data.Examples(X[:n], y[:n], X[n : n + 100], y[n : n + 100], X[n + 100 :], y[n + 100 :])
-
-    monkeypatch.setattr(module, "svhn_images", made)
-    monkeypatch.setattr(module, "mnist_in_colour", lambda n, side: (made(n, side).X, made(n, side).y))
-    yield module
-    module.digits.cache_clear()
-    module.start.cache_clear()
+def experiment(opened):
+    return opened("fed_smoothing")
 
 
-def test_quick_run(experiment, tmp_path, capsys):
+def test_quick_run(experiment, images, tmp_path, capsys):
     results = experiment.main(["--quick"])
     written = tmp_path / "results" / "fed_smoothing_quick.json"
     assert json.loads(written.read_text())["rows"] == results["rows"]
@@ -56,9 +42,10 @@ def test_the_setting_is_that_of_the_paper_where_it_can_be(experiment):
     assert all(0.0 in sigmas for _, _, sigmas in grid.settings)
 
 
-def test_images_are_standardised_one_by_one(experiment):
+def test_images_are_standardised_one_by_one(opened):
+    digits = opened("fed_digits")
     X = torch.rand(3, 3, 8, 8)
-    alone, together = experiment.standardised(X[:1]), experiment.standardised(X)
+    alone, together = digits.standardised(X[:1]), digits.standardised(X)
     torch.testing.assert_close(alone, together[:1])
     assert float(together[1].mean()) == pytest.approx(0, abs=1e-6)
     assert float(together[1].std()) == pytest.approx(1)
