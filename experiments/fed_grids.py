@@ -17,6 +17,7 @@ from torch import nn
 
 TRIAL_SEED = 1000
 LOOKS = 20  # points of a curve
+SMALL_STEP = 0.52  # sqrt(privet.denoise.beta(d, 1)) for long vectors: leaves as much noise as sigma 1
 Row = dict[str, Any]
 
 

@@ -45,6 +45,8 @@ class Setting:
         The noise multiplier, called z in the paper.
     denoiser : Denoiser or None
         The denoiser of the server.
+    step_size : float
+        The global step size.
     tail_share : float or None
         Share of the last global models that are averaged; None takes the last model.
     """
@@ -60,6 +62,7 @@ class Setting:
     noise_multiplier: float | None = None
     denoiser: Denoiser | None = None
     order: str = "OIHW"
+    step_size: float = 1.0
     tail_share: float | None = None
 
     @property
@@ -134,6 +137,7 @@ def train(task: Task, setting: Setting, seed: int, watch: Score | None = None) -
         delta=setting.delta,
         denoiser=setting.denoiser,
         order=setting.order,
+        step_size=setting.step_size,
         average=None if setting.tail_share is None else tail(setting.rounds, setting.tail_share),
         evaluate=watch,
         engine=task.engine,

@@ -20,23 +20,24 @@ def report(monkeypatch, tmp_path):
 
 def test_the_page_shows_tables_findings_and_missing_experiments(report, tmp_path):
     table = report.Shown("Table 9", ["sigma", "paper", "privet"], [["0", "1.00", "2.00"]])
-    kept = report.keep("fed_cnn", [table], ran="Configuration preset", seconds=3, findings=["better: no"], subset="few")
-    assert json.loads((tmp_path / "fed_cnn.json").read_text())["tables"] == kept["tables"]
+    found = {"ran": "Configuration preset", "seconds": 3, "findings": ["better: no"], "subset": "few"}
+    kept = report.keep("fed_logistic", [table], **found)
+    assert json.loads((tmp_path / "fed_logistic.json").read_text())["tables"] == kept["tables"]
     page = report.main().read_text()
     assert "| sigma | paper | privet |\n| --- | --- | --- |\n| 0 | 1.00 | 2.00 |" in page
     assert "Configuration preset. It took 3 s" in page
     assert "- better: no" in page
-    assert "Not run yet: `python experiments/fed_lstm.py`" in page
-    assert "fed_cnn.png" not in page  # there is no figure
-    (tmp_path / "fed_cnn.png").touch()
-    assert "fed_cnn.png" in report.page(tmp_path)
+    assert "Not run yet: `python experiments/fed_membership.py`" in page
+    assert "fed_logistic.png" not in page  # there is no figure
+    (tmp_path / "fed_logistic.png").touch()
+    assert "fed_logistic.png" in report.page(tmp_path)
 
 
 def test_accuracies_stand_beside_that_of_the_start(report, tmp_path):
     for name in report.EXPERIMENTS:
-        report.keep(name, [], ran="Configuration preset", seconds=3, findings=[])
-    (tmp_path / "fed_start.json").write_text(json.dumps({"accuracy": 42.5, "most_common_digit": 20.0}))
-    assert report.page(tmp_path).count("an accuracy of 42.50 %. Always guessing the most common digit has 20.00 %") == 2
+        begun = {"start": 42.5, "majority": 20.0} if name == "fed_membership" else {}
+        report.keep(name, [], ran="Configuration preset", seconds=3, findings=[], **begun)
+    assert report.page(tmp_path).count("an accuracy of 42.50 %. Always guessing the most common digit has 20.00 %") == 1
 
 
 def test_options_have_defaults_and_can_be_set(report):
@@ -49,5 +50,5 @@ def test_options_have_defaults_and_can_be_set(report):
 def test_the_configuration_on_the_page_has_the_plain_name(report):
     assert report.result_name("fed_logistic", "full") == "fed_logistic"
     assert report.result_name("fed_logistic", "preset") == "fed_logistic_preset"
-    assert report.result_name("fed_cnn", "preset") == "fed_cnn"
-    assert report.result_name("fed_cnn", "full") == "fed_cnn_full"
+    assert report.result_name("fed_frequency", "preset") == "fed_frequency"
+    assert report.result_name("fed_frequency", "full") == "fed_frequency_full"
