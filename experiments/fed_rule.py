@@ -10,24 +10,34 @@ and clipping norm C:
 - the norm of the noise on a mean update over the clip, z sqrt(d) / m: the signal of a round is at most the clip;
 - the noise that a weight accumulates over all rounds, z C sqrt(T) / m.
 
+A third is known only from trainings, for instance on public data: the share of what training without noise gains over
+the start that is lost through noise, without smoothing. For logistic regression, training without noise is run here.
+
 For each of them, the best threshold of all is sought: the one above which most comparisons have a gain and below which
-most have none. Comparisons whose gain is within two standard errors of zero do not count.
+most have a loss. Comparisons whose gain is within two standard errors of zero do not count.
 """
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import support
+from fed_data import mnist_pixels, softmax_regression
+from fed_grids import gain
+from fed_logistic import PRESETS, theirs
+from fed_runs import Task, train
 from matplotlib.figure import Figure
-from support import console, print_table, save_figure, write_results
+from support import console, print_table, resumed, save_figure, write_results
+
+FULL = PRESETS["full"]
 
 RULES = {
     "noise_to_clip": "noise on a mean update / clip: z sqrt(d) / m",
     "accumulated": "noise that a weight accumulates: z C sqrt(T) / m",
+    "lost": "share of the learning that noise destroys without smoothing",
 }
 
 
@@ -39,6 +49,7 @@ class Comparison:
     setting: str
     noise_to_clip: float
     accumulated: float
+    lost: float
     gain: float
     error: float
     runs: int
@@ -68,6 +79,7 @@ LOGISTIC = {"uniform": Sizes(7_850, 50, 30, 0.4), "poisson": Sizes(7_850, 25, 30
 LONG_CNN = Sizes(22_682, 100, 200, 0.3)
 CNN = Sizes(22_682, 100, 100, 0.3)
 LSTM = Sizes(8_364, 50, 80, 2.0)
+SMALL_CLIP = 0.7
 
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
@@ -79,6 +91,11 @@ def read(name: str) -> dict[str, Any]:
     return found
 
 
+def share_lost(private: Sequence[float], without_noise: float, start: float) -> float:
+    """Return the share of what training without noise gains over the start that private training does not gain."""
+    return (without_noise - sum(private) / len(private)) / (without_noise - start)
+
+
 def logistic() -> list[Comparison]:
     """Return the comparisons of logistic regression, under the settings and the noise of the paper."""
     rows = [row for row in read("fed_logistic")["rows"] if row["part"] == "theorem"]
@@ -86,52 +103,68 @@ def logistic() -> list[Comparison]:
     found = []
     for row in rows:
         if row["sigma"] == 1:
-            gains = [a - b for a, b in zip(row["accuracies"], plain[row["sampling"], row["budget"]], strict=True)]
-            spread = support.Spread.of(gains)
+            sampling, without = row["sampling"], plain[row["sampling"], row["budget"]]
+            mean, error = gain(row["accuracies"], without)
             found.append(
                 Comparison(
                     "logistic regression",
-                    f"{row['sampling']}, epsilon {row['budget']:g}",
-                    **LOGISTIC[row["sampling"]].numbers(row["noise_multiplier"]),
-                    gain=spread.mean,
-                    error=spread.std / math.sqrt(spread.runs),
-                    runs=spread.runs,
+                    f"{sampling}, epsilon {row['budget']:g}",
+                    **LOGISTIC[sampling].numbers(row["noise_multiplier"]),
+                    lost=share_lost(without, **logistic_without_noise(sampling)),
+                    gain=mean,
+                    error=error,
+                    runs=len(without),
                 )
             )
     return found
 
 
-def in_rows(task: str, name: str, sizes: Sizes) -> list[Comparison]:
+def logistic_without_noise(sampling: str) -> dict[str, float]:
+    """Return the accuracies of logistic regression without noise, and of its zero weights, in per cent."""
+
+    def outcome() -> dict[str, float]:
+        data = mnist_pixels()
+        task = Task(softmax_regression, data.clients, data.test)
+        setting = replace(theirs(sampling, 6.0, 0.0, FULL), epsilon=None, is_by_theorem=False, noise_multiplier=0.0)
+        return {"without_noise": train(task, setting, 1).accuracy, "start": data.test(softmax_regression())}
+
+    return resumed(("logistic regression without noise", sampling), outcome)
+
+
+def of_row(task: str, setting: str, row: dict[str, Any], lost: float, numbers: dict[str, float]) -> Comparison:
+    """Return the comparison of a row that has a gain."""
+    return Comparison(
+        task, setting, **numbers, lost=lost, gain=row["gain"][0], error=row["gain"][1], runs=len(row["tests"])
+    )
+
+
+def in_grid(task: str, name: str, sizes: Sizes, part: str = "rows", clip: float | None = None) -> list[Comparison]:
     """Return the comparisons of a result file of a grid (fed_grids.py)."""
-    return [
-        Comparison(
-            task,
-            f"{row['sampling']}, z = {row['noise_multiplier']:g}",
-            **sizes.numbers(row["noise_multiplier"]),
-            gain=row["gain"][0],
-            error=row["gain"][1],
-            runs=len(row["tests"]),
-        )
-        for row in read(name)["rows"]
-        if row["sigma"] == 1
-    ]
+    results = read(name)
+    rows = results[part]
+    plain = {(row["sampling"], row["noise_multiplier"]): row["tests"] for row in rows if row["sigma"] == 0}
+    found = []
+    for row in rows:
+        if row["sigma"] == 1:
+            sampling, z = row["sampling"], row["noise_multiplier"]
+            lost = share_lost(plain[sampling, z], results["without_noise"]["test"][0], results["start"])
+            named = f"{sampling}, z = {z:g}" + ("" if clip is None else f", clip {clip:g}")
+            found.append(of_row(task, named, row, lost, sizes.numbers(z, clip)))
+    return found
 
 
 def cnn() -> list[Comparison]:
     """Return the comparisons of the CNN at high noise, each once."""
+    results = read("fed_cnn")
+    plain = {(row["table"], row["varied"]): row["tests"] for row in results["rows"] if row["sigma"] == 0}
     found = {}
-    for row in read("fed_cnn")["rows"]:
-        if row["sigma"] == 1 and row["table"] != "Table 5":
+    for row in results["rows"]:
+        key = (row["table"], row["varied"])
+        if row["sigma"] == 1 and key in plain:
             clip = float(row["varied"].split()[1]) if row["table"] == "Table H.8" else None
-            key = (row["noise_multiplier"], row["rate"], *row["tests"])  # the base is in several tables
-            found[key] = Comparison(
-                "CNN",
-                f"{row['table']}, {row['varied']}",
-                **CNN.numbers(row["noise_multiplier"], clip),
-                gain=row["gain"][0],
-                error=row["gain"][1],
-                runs=len(row["tests"]),
-            )
+            lost = share_lost(plain[key], results["without_noise"]["test"][0], results["start"])
+            numbers = CNN.numbers(row["noise_multiplier"], clip)
+            found[tuple(row["tests"])] = of_row("CNN", ", ".join(key), row, lost, numbers)  # the base is in many tables
     return list(found.values())
 
 
@@ -142,19 +175,19 @@ def threshold(found: Sequence[Comparison], name: str) -> tuple[float, int]:
     """Return the threshold of a number that predicts the sign of most clear gains, and how many it predicts."""
     clear = [each for each in found if each.is_clear]
     values = sorted({getattr(each, name) for each in clear})
-    between = [math.sqrt(low * high) for low, high in pairwise(values)]
+    between = [(low + high) / 2 for low, high in pairwise(values)]
 
     def right(candidate: float) -> int:
         return sum((getattr(each, name) > candidate) == (each.gain > 0) for each in clear)
 
-    best = max([values[0] / 2, *between, values[-1] * 2], key=right)
+    best = max([values[0] - 1, *between, values[-1] + 1], key=right)
     return best, right(best)
 
 
 def plot(found: Sequence[Comparison], name: str) -> None:
     """Draw the gain of smoothing over both numbers."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for panel, (rule, label) in zip(figure.subplots(1, 2), RULES.items(), strict=True):
+    figure = Figure(figsize=(16, 4.2), layout="constrained")
+    for panel, (rule, label) in zip(figure.subplots(1, len(RULES)), RULES.items(), strict=True):
         for task in dict.fromkeys(each.task for each in found):
             mine = [each for each in found if each.task == task]
             panel.errorbar(
@@ -166,7 +199,8 @@ def plot(found: Sequence[Comparison], name: str) -> None:
                 label=task,
             )
         panel.axhline(0, color="grey", linewidth=0.8)
-        panel.set(xlabel=label, ylabel="gain of smoothing, points (2 standard errors)", xscale="log")
+        panel.set(xlabel=label, ylabel="gain of smoothing, points (2 standard errors)")
+        panel.set_xscale("linear" if rule == "lost" else "log")
         panel.legend(fontsize=8)
     save_figure(figure, name)
 
@@ -175,19 +209,21 @@ def main() -> dict[str, Any]:
     """Collect the comparisons, print and write them with the best thresholds, and draw them."""
     found = [
         *logistic(),
-        *in_rows("CNN, 200 rounds", "fed_smoothing", LONG_CNN),
+        *in_grid("CNN, 200 rounds", "fed_smoothing", LONG_CNN),
         *cnn(),
-        *in_rows("LSTM", "fed_lstm", LSTM),
+        *in_grid("LSTM", "fed_lstm", LSTM),
+        *in_grid("LSTM", "fed_lstm", LSTM, "small_clip", SMALL_CLIP),
     ]
     print_table(
         "Gain of smoothing (sigma 1)",
-        ["task", "setting", "z sqrt(d) / m", "z C sqrt(T) / m", "gain", "standard error"],
+        ["task", "setting", "z sqrt(d) / m", "z C sqrt(T) / m", "lost, %", "gain", "standard error"],
         [
             [
                 each.task,
                 each.setting,
                 f"{each.noise_to_clip:.1f}",
                 f"{each.accumulated:.3f}",
+                f"{100 * each.lost:.0f}",
                 f"{each.gain:+.2f}",
                 f"{each.error:.2f}",
             ]

@@ -31,6 +31,7 @@ def test_quick_run(experiment, tmp_path, capsys):
     ]
     plain, smooth = results["rates"]
     assert smooth["gain"][0] == pytest.approx(smooth["test"][0] - plain["test"][0])
+    assert [(row["clip"], row["sigma"]) for row in results["small_clip"]] == [(0.7, 0.0), (0.7, 1.0)]
     (control,) = results["controls"]
     assert control["gain"][0] == pytest.approx(control["test"][0] - plain["test"][0])
     assert (results["roles"], results["majority"]) == (20, 50.0)  # two of the four letters follow

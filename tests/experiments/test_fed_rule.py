@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+pytest.importorskip("torch", reason="clients train networks: install the extra deep")
 pytest.importorskip("matplotlib", reason="experiments draw plots: install the extra experiments")
 
 
@@ -13,7 +14,7 @@ def experiment(opened):
 
 
 def compared(experiment, ratio, gain, error=0.1):
-    return experiment.Comparison("task", "setting", ratio, ratio, gain, error, 3)
+    return experiment.Comparison("task", "setting", ratio, ratio, ratio, gain, error, 3)
 
 
 def test_the_threshold_separates_gains_from_losses(experiment):
@@ -35,7 +36,13 @@ def test_numbers_are_those_of_the_docstring(experiment):
     assert numbers == {"noise_to_clip": pytest.approx(4.0), "accumulated": pytest.approx(0.2)}
 
 
-def test_all_results_are_read(experiment, tmp_path):
+def test_a_model_that_stays_at_its_start_has_lost_everything(experiment):
+    assert experiment.share_lost([20.0, 20.0], without_noise=60.0, start=20.0) == 1.0
+    assert experiment.share_lost([50.0], without_noise=60.0, start=20.0) == pytest.approx(0.25)
+
+
+def test_all_results_are_read(experiment, monkeypatch, tmp_path):
+    monkeypatch.setattr(experiment, "logistic_without_noise", lambda _: {"without_noise": 90.0, "start": 10.0})
     grid_row = {"sampling": "poisson", "noise_multiplier": 4.0, "gain": [2.0, 0.5], "tests": [1.0, 2.0, 3.0]}
     cell = {"rate": 0.1, "noise_multiplier": 4.0, "gain": [1.0, 0.2], "tests": [1.0, 2.0]}
     rows = {
@@ -46,20 +53,17 @@ def test_all_results_are_read(experiment, tmp_path):
         "fed_smoothing": [{"sigma": sigma, **grid_row} for sigma in (0.0, 1.0)],
         "fed_lstm": [{"sigma": sigma, **grid_row} for sigma in (0.0, 1.0)],
         "fed_cnn": [
-            {"table": "Table H.8", "varied": "clip 0.3", "sigma": 1.0, **cell},
-            {"table": "Table H.11", "varied": "z = 4, rate 0.1", "sigma": 1.0, **cell},  # the same training
-            {"table": "Table 5", "varied": "OHWI", "sigma": 1.0, **cell},
+            {"table": table, "varied": varied, "sigma": sigma, **cell, "tests": [1.0 + sigma, 2.0]}
+            for table, varied in (("Table H.8", "clip 0.3"), ("Table H.11", "z = 4, rate 0.1"))  # the same training
+            for sigma in (0.0, 1.0)
         ],
     }
     (tmp_path / "results").mkdir()
     for name, found in rows.items():
-        (tmp_path / "results" / f"{name}.json").write_text(json.dumps({"rows": found}))
+        told = {"rows": found, "small_clip": found, "start": 10.0, "without_noise": {"test": [50.0, 1.0]}}
+        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(told))
     results = experiment.main()
-    assert [each["task"] for each in results["comparisons"]] == [
-        "logistic regression",
-        "CNN, 200 rounds",
-        "CNN",
-        "LSTM",
-    ]
+    tasks = ["logistic regression", "CNN, 200 rounds", "CNN", "LSTM", "LSTM"]
+    assert [each["task"] for each in results["comparisons"]] == tasks
     assert results["comparisons"][0]["gain"] == pytest.approx(1.25)
     assert (tmp_path / "results" / "fed_rule.png").exists()
