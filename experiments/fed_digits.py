@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from fed_data import Examples, mnist_in_colour, small_cnn, svhn_images
-from fed_grids import TRIAL_SEED, watched
+from fed_grids import LOOKS, TRIAL_SEED, watched
 from fed_runs import Setting, Task
 from torch import Tensor, nn
 
@@ -113,8 +113,8 @@ def majority(data: Examples) -> float:
     return 100 * float(labels.max() / labels.sum())
 
 
-def outcome(run: Run) -> dict[str, Any]:
+def outcome(run: Run, looks: int = LOOKS) -> dict[str, Any]:
     """Return accuracies in per cent on test and validation images, the latter by round, and the epsilon."""
     data = digits(run.n)
     task = Task(lambda: pretrained(run.pretraining), data.clients, data.test)
-    return watched(task, run.setting, run.seed, data.validate)
+    return watched(task, run.setting, run.seed, data.validate, looks)

@@ -43,9 +43,9 @@ class Grid:
     seeds: tuple[int, ...]
 
 
-def watched(task: Task, setting: Setting, seed: int, validate: Score) -> Row:
+def watched(task: Task, setting: Setting, seed: int, validate: Score, looks: int = LOOKS) -> Row:
     """Return accuracies in per cent on test and validation data, the latter by round, and the epsilon of a training."""
-    marks = {max(1, setting.rounds * look // LOOKS) for look in range(1, LOOKS + 1)}
+    marks = {max(1, setting.rounds * look // looks) for look in range(1, looks + 1)}
     done = iter(range(1, setting.rounds + 1))
 
     def watch(model: nn.Module) -> float:

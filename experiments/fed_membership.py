@@ -13,7 +13,7 @@ attack mistakes for membership: with test images, a model that was pure noise ha
 Therefore the other images here are training images that no client has. --full is the paper's network on 16,000 images
 for 125 clients (with as many images per client as in the paper), 200 rounds, and an attack with 4,000 other images. The
 default preset has the small network, images and start of fed_smoothing.py, the paper's 500 clients with 10 images each,
-and 100 rounds. Its noise multipliers are 1.8, as in the paper, and 4, where noise matters for this network.
+and 60 rounds. Its noise multipliers are 1.8, as in the paper, and 4, where noise matters for this network.
 """
 
 import time
@@ -73,7 +73,7 @@ PRESETS = {
         side=16,
         n=5_000,
         n_clients=500,
-        rounds=100,
+        rounds=60,
         local=SMALL,
         seeds=(1, 2),
         cases=(("poisson", 1.8), ("poisson", 4.0)),
