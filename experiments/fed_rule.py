@@ -24,13 +24,17 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import fed_cnn
+import fed_lstm
+import fed_smoothing
 import support
-from fed_data import mnist_pixels, softmax_regression
+from fed_data import mnist_pixels, small_cnn, softmax_regression
 from fed_grids import gain
 from fed_logistic import PRESETS, theirs
-from fed_runs import Task, train
+from fed_runs import Setting, Task, train
 from matplotlib.figure import Figure
 from support import console, print_table, resumed, save_figure, write_results
+from torch import nn
 
 FULL = PRESETS["full"]
 
@@ -65,7 +69,7 @@ class Sizes:
     """Weights, clients per round, rounds and clipping norm of a task."""
 
     weights: int
-    clients: float
+    clients: int
     rounds: int
     clip: float
 
@@ -75,11 +79,10 @@ class Sizes:
         return {"noise_to_clip": multiplier * math.sqrt(self.weights) / self.clients, "accumulated": spread}
 
 
-LOGISTIC = {"uniform": Sizes(7_850, 50, 30, 0.4), "poisson": Sizes(7_850, 25, 30, 0.4)}
-LONG_CNN = Sizes(22_682, 100, 200, 0.3)
-CNN = Sizes(22_682, 100, 100, 0.3)
-LSTM = Sizes(8_364, 50, 80, 2.0)
-SMALL_CLIP = 0.7
+def sizes(model: nn.Module, setting: Setting) -> Sizes:
+    """Return the sizes of a network and a setting."""
+    weights = sum(each.numel() for each in model.parameters())
+    return Sizes(weights, setting.clients_per_round, setting.rounds, setting.clip_norm)
 
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
@@ -109,7 +112,7 @@ def logistic() -> list[Comparison]:
                 Comparison(
                     "logistic regression",
                     f"{sampling}, epsilon {row['budget']:g}",
-                    **LOGISTIC[sampling].numbers(row["noise_multiplier"]),
+                    **sizes(softmax_regression(), theirs(sampling, 6.0, 0.0, FULL)).numbers(row["noise_multiplier"]),
                     lost=share_lost(without, **logistic_without_noise(sampling)),
                     gain=mean,
                     error=error,
@@ -138,7 +141,7 @@ def of_row(task: str, setting: str, row: dict[str, Any], lost: float, numbers: d
     )
 
 
-def in_grid(task: str, name: str, sizes: Sizes, part: str = "rows", clip: float | None = None) -> list[Comparison]:
+def in_grid(task: str, name: str, known: Sizes, part: str = "rows", clip: float | None = None) -> list[Comparison]:
     """Return the comparisons of a result file of a grid (fed_grids.py)."""
     results = read(name)
     rows = results[part]
@@ -149,13 +152,13 @@ def in_grid(task: str, name: str, sizes: Sizes, part: str = "rows", clip: float 
             sampling, z = row["sampling"], row["noise_multiplier"]
             lost = share_lost(plain[sampling, z], results["without_noise"]["test"][0], results["start"])
             named = f"{sampling}, z = {z:g}" + ("" if clip is None else f", clip {clip:g}")
-            found.append(of_row(task, named, row, lost, sizes.numbers(z, clip)))
+            found.append(of_row(task, named, row, lost, known.numbers(z, clip)))
     return found
 
 
 def cnn() -> list[Comparison]:
     """Return the comparisons of the CNN at high noise, each once."""
-    results = read("fed_cnn")
+    results, known = read("fed_cnn"), sizes(small_cnn(), fed_cnn.BASE.setting)
     plain = {(row["table"], row["varied"]): row["tests"] for row in results["rows"] if row["sigma"] == 0}
     found = {}
     for row in results["rows"]:
@@ -163,7 +166,7 @@ def cnn() -> list[Comparison]:
         if row["sigma"] == 1 and key in plain:
             clip = float(row["varied"].split()[1]) if row["table"] == "Table H.8" else None
             lost = share_lost(plain[key], results["without_noise"]["test"][0], results["start"])
-            numbers = CNN.numbers(row["noise_multiplier"], clip)
+            numbers = known.numbers(row["noise_multiplier"], clip)
             found[tuple(row["tests"])] = of_row("CNN", ", ".join(key), row, lost, numbers)  # the base is in many tables
     return list(found.values())
 
@@ -207,12 +210,14 @@ def plot(found: Sequence[Comparison], name: str) -> None:
 
 def main() -> dict[str, Any]:
     """Collect the comparisons, print and write them with the best thresholds, and draw them."""
+    template = fed_lstm.TEMPLATE
+    lstm = Sizes(read("fed_lstm")["weights"], template.per_round, template.rounds, template.clip_norm)
     found = [
         *logistic(),
-        *in_grid("CNN, 200 rounds", "fed_smoothing", LONG_CNN),
+        *in_grid("CNN, 200 rounds", "fed_smoothing", sizes(small_cnn(), fed_smoothing.TEMPLATE.setting)),
         *cnn(),
-        *in_grid("LSTM", "fed_lstm", LSTM),
-        *in_grid("LSTM", "fed_lstm", LSTM, "small_clip", SMALL_CLIP),
+        *in_grid("LSTM", "fed_lstm", lstm),
+        *in_grid("LSTM", "fed_lstm", lstm, "small_clip", fed_lstm.PRESETS["standard"].small_clip),
     ]
     print_table(
         "Gain of smoothing (sigma 1)",

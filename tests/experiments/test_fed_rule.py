@@ -60,7 +60,13 @@ def test_all_results_are_read(experiment, monkeypatch, tmp_path):
     }
     (tmp_path / "results").mkdir()
     for name, found in rows.items():
-        told = {"rows": found, "small_clip": found, "start": 10.0, "without_noise": {"test": [50.0, 1.0]}}
+        told = {
+            "weights": 8_364,
+            "rows": found,
+            "small_clip": found,
+            "start": 10.0,
+            "without_noise": {"test": [50.0, 1.0]},
+        }
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(told))
     results = experiment.main()
     tasks = ["logistic regression", "CNN, 200 rounds", "CNN", "LSTM", "LSTM"]
