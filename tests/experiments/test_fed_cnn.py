@@ -21,7 +21,7 @@ def test_quick_run(experiment, images, tmp_path, capsys):
     assert written.with_suffix(".png").exists()
     tables = [row["table"] for row in results["rows"]]
     counts = {table: tables.count(table) for table in tables}
-    assert counts == {"Table 5": 4, "Table 6": 2, "Table H.8": 6, "Table H.9": 6, "control": 1, "Table H.11": 10}
+    assert counts == {"Table 5": 4, "Table 6": 2, "Table H.8": 6, "Table H.9": 6, "control": 2, "Table H.11": 10}
     assert results["majority"] == 10.0
     assert results["without_noise"]["epsilon"] is None
     assert "64.88" in capsys.readouterr().out  # the paper's, z = 3, sigma 0, rate 0.1
