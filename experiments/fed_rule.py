@@ -171,6 +171,21 @@ def cnn() -> list[Comparison]:
     return list(found.values())
 
 
+def controls() -> list[dict[str, Any]]:
+    """Return accuracies in per cent without smoothing, with sigma 1, and with a smaller global step instead."""
+    found = []
+    for name, base in (("fed_cnn", {"table": "Table H.11", "rate": 0.1}), ("fed_lstm", {"sampling": "poisson"})):
+        results = read(name)
+        rows = [row for row in results["rows"] if base.items() <= row.items()]
+        tests = {(row["noise_multiplier"], row["sigma"]): row["test"][0] for row in rows}
+        steps = results.get("controls", [row for row in results["rows"] if row.get("table") == "control"])
+        for row in steps:
+            z = row["noise_multiplier"]
+            told = {"plain": tests[z, 0.0], "smoothed": tests[z, 1.0], "small_step": row["test"][0]}
+            found.append({"experiment": name, "noise_multiplier": z, **told})
+    return found
+
+
 # ----------------------------------------------------------------------------------------------------------------- rule
 
 
@@ -239,6 +254,8 @@ def main() -> dict[str, Any]:
     results = {
         "clear": sum(each.is_clear for each in found),
         "rules": rules,
+        "largest_loss": -min(each.gain for each in found),
+        "controls": controls(),
         "comparisons": [{**asdict(each), "is_clear": each.is_clear} for each in found],
     }
     for name, label in RULES.items():

@@ -44,7 +44,8 @@ def test_a_model_that_stays_at_its_start_has_lost_everything(experiment):
 def test_all_results_are_read(experiment, monkeypatch, tmp_path):
     monkeypatch.setattr(experiment, "logistic_without_noise", lambda _: {"without_noise": 90.0, "start": 10.0})
     grid_row = {"sampling": "poisson", "noise_multiplier": 4.0, "gain": [2.0, 0.5], "tests": [1.0, 2.0, 3.0]}
-    cell = {"rate": 0.1, "noise_multiplier": 4.0, "gain": [1.0, 0.2], "tests": [1.0, 2.0]}
+    grid_row["test"] = [2.0, 1.0]
+    cell = {"rate": 0.1, "noise_multiplier": 4.0, "gain": [1.0, 0.2], "test": [1.5, 0.5]}
     rows = {
         "fed_logistic": [
             {"part": "theorem", "sampling": "uniform", "budget": 6.0, "noise_multiplier": 2.0, **each}
@@ -67,9 +68,13 @@ def test_all_results_are_read(experiment, monkeypatch, tmp_path):
             "start": 10.0,
             "without_noise": {"test": [50.0, 1.0]},
         }
+        told |= {"controls": [{"noise_multiplier": 4.0, "test": [30.0, 1.0]}]} if name == "fed_lstm" else {}
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(told))
     results = experiment.main()
     tasks = ["logistic regression", "CNN, 200 rounds", "CNN", "LSTM", "LSTM"]
     assert [each["task"] for each in results["comparisons"]] == tasks
     assert results["comparisons"][0]["gain"] == pytest.approx(1.25)
+    assert results["controls"] == [
+        {"experiment": "fed_lstm", "noise_multiplier": 4.0, "plain": 2.0, "smoothed": 2.0, "small_step": 30.0}
+    ]
     assert (tmp_path / "results" / "fed_rule.png").exists()
