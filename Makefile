@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PEER   ?= $(VENV)-diffprivlib
 OPACUS ?= $(VENV)-opacus
 FLOWER ?= $(VENV)-flower
+PFL    ?= $(VENV)-pfl
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
@@ -46,12 +47,12 @@ audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 mutants: $(VENV)/dev.stamp  ## put small bugs into the core, which the tests must notice
 	$(ONE_THREAD) $(BIN)/python tools/mutants.py
 
-bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp $(FLOWER)/stamp  ## privet against its peers, as ratios, and replays of theirs
+bench: $(VENV)/dev.stamp $(VENV)/experiments.stamp $(PEER)/stamp $(OPACUS)/stamp $(FLOWER)/stamp $(PFL)/stamp  ## privet against its peers, as ratios, and replays of theirs
 	$(BIN)/python benchmarks/smoothing.py
 	$(BIN)/python benchmarks/noise.py --json
 	PEER_PYTHON=$(PEER)/bin/python $(BIN)/python benchmarks/linear.py
 	$(OPACUS)/bin/python benchmarks/deep.py --json
-	$(FLOWER)/bin/python benchmarks/federated.py --json
+	PFL_PYTHON=$(PFL)/bin/python $(FLOWER)/bin/python benchmarks/federated.py --json
 	$(OPACUS)/bin/python -W ignore experiments/replay_peers.py opacus
 	$(PEER)/bin/python -W ignore experiments/replay_peers.py diffprivlib
 
@@ -79,7 +80,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/fed_frequency.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) $(PFL) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -117,4 +118,11 @@ $(FLOWER)/stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
 	  --editable '.[deep]' 'flwr[simulation]==1.41.*'
+	@touch $@
+
+# pfl-research needs an older dp-accounting than privet. Without torch's exact version, gigabytes would be installed.
+$(PFL)/stamp: constraints.txt
+	$(PYTHON) -m venv $(PFL)
+	$(PFL)/bin/python -m pip --disable-pip-version-check --quiet install 'pfl[pytorch]==0.6.*' \
+	  $$(grep '^torch==' constraints.txt) $$(grep '^numpy==' constraints.txt)
 	@touch $@

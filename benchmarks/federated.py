@@ -1,4 +1,4 @@
-"""Rounds per second of federated learning: ``privet.federated.simulate`` against Flower's simulation engine.
+"""Speed of federated learning: ``privet.federated.simulate`` against pfl-research and Flower's simulation engine.
 
 The task has the size of the paper's Table 2: 1000 clients with 60 images of 784 pixels each, 50 clients per round,
 softmax regression, and 5 local epochs with batches of 10. privet trains with client-level privacy, including sampling,
@@ -13,7 +13,13 @@ round, and all images in memory.
 
 Flower is installed in a separate environment, together with privet (`make bench` creates it).
 
-    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--json]
+pfl-research, Apple's simulator, is compared on the tasks of federated_tasks.py, in one process and in one per core,
+each with one thread. It runs in an environment of its own, whose Python is given by PFL_PYTHON. All contenders take turns,
+and the first round of each run, which starts processes, is left out. pfl clips and adds noise, too, but it does not
+project after local steps, it does not shuffle, and its noise is not secure. privet is timed with ``engine="auto"`` and
+with all engines.
+
+    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--only-pfl] [--json]
 """
 
 import argparse
@@ -21,6 +27,7 @@ import importlib.util
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +38,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from federated_tasks import TASKS, Task
 from torch import Tensor, nn
 
 from privet.federated import LocalTraining, Partitioned, accuracy, simulate, with_weights
@@ -209,6 +217,113 @@ def plain_training(model: nn.Module, X: Tensor, y: Tensor) -> None:
             optimizer.step()
 
 
+# ----------------------------------------------------------------------------------------------------- pfl-research
+
+ENGINES = ("auto", "batched", "processes", "sequential")
+PFL_TO_REACH = 1.5  # goal, relative to the best mode of pfl
+
+
+class Pfl:
+    """pfl-research in one or more processes, which wait for the names of tasks.
+
+    Parameters
+    ----------
+    python : str
+        The Python of its environment.
+    processes : int
+        The number of processes that share the clients of a round.
+    """
+
+    def __init__(self, python: str, processes: int) -> None:
+        addresses = ",".join(f"localhost:{_free_port()}" for _ in range(processes))
+        self._workers = []
+        for rank in range(processes):
+            shared = {"PFL_WORKER_ADDRESSES": addresses, "PFL_WORKER_RANK": str(rank)} if processes > 1 else {}
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "PFL_PYTORCH_DEVICE": "cpu"} | shared
+            command = [python, "-W", "ignore", str(Path(__file__).with_name("peer_pfl.py"))]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": None}
+            self._workers.append(subprocess.Popen(command, env=environment, text=True, **pipes))
+
+    def seconds_per_round(self, name: str) -> float:
+        """Return the seconds per round of a task."""
+        for worker in self._workers:
+            print(name, file=worker.stdin, flush=True)
+        answers = [worker.stdout.readline() for worker in self._workers]
+        if not all(answers):
+            sys.exit(f"pfl failed on the task {name!r}: run benchmarks/peer_pfl.py by hand to see why")
+        return max(map(float, answers))
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.stdin.close()
+        for worker in self._workers:
+            worker.wait(timeout=60)
+
+
+def _free_port() -> int:
+    with socket.socket() as each:
+        each.bind(("localhost", 0))
+        return int(each.getsockname()[1])
+
+
+def privet_seconds(task: Task, engine: str) -> tuple[float, str]:
+    """Return the seconds per round of privet, without the first round, and the engine that was used."""
+    ends = np.cumsum(task.counts())
+    clients = Partitioned(task.data(), [np.arange(*each) for each in zip([0, *ends[:-1]], ends, strict=True)])
+    times: list[float] = []
+    result = simulate(
+        task.network(),
+        clients,
+        loss=nn.CrossEntropyLoss(),
+        local=LocalTraining(task.learning_rate, batch_size=task.batch, epochs=task.epochs),
+        plan=GradientPlan(
+            FixedSize(task.per_round, task.clients), 1 + task.rounds, task.clip_norm, task.noise_multiplier
+        ),
+        delta=DELTA,
+        engine=engine,
+        progress=lambda *_: times.append(time.perf_counter()),
+        verbose=False,
+    )
+    return (times[-1] - times[0]) / task.rounds, result.engine
+
+
+def race_with_pfl(python: str, turns: int) -> dict[str, Any]:
+    """Time all tasks in turns, print the seconds per round, and return them."""
+    cores = len(os.sched_getaffinity(0))
+    peers = {f"pfl, {processes} processes": Pfl(python, processes) for processes in sorted({1, cores})}
+    found: dict[str, Any] = {}
+    for name, task in TASKS.items():
+        seconds: dict[str, list[float]] = {each: [] for each in (*peers, *(f"privet, {engine}" for engine in ENGINES))}
+        chosen = ""
+        for turn in range(1 + turns):  # The first turn is not counted: it fills caches.
+            for label, peer in peers.items():
+                seconds[label].append(peer.seconds_per_round(name))
+            for engine in ENGINES if turn else ENGINES[:1]:
+                took, used = privet_seconds(task, engine)
+                seconds[f"privet, {engine}"].append(took)
+                chosen = used if engine == "auto" else chosen
+        counted = {label: each[-turns:] for label, each in seconds.items()}
+        middle = {label: median(each) for label, each in counted.items()}
+        ratio = min(middle[label] for label in peers) / middle["privet, auto"]
+        found[name] = {
+            "task": task.description,
+            "seconds_a_round": middle,
+            "each turn": counted,
+            "engine": chosen,
+            "ratio": ratio,
+            "load": os.getloadavg()[0],
+        }
+        print_table(
+            f"{name}: {task.description}", ["", "seconds per round"], [[k, f"{v:.4f}"] for k, v in middle.items()]
+        )
+        reached = "reached" if ratio >= PFL_TO_REACH else "NOT reached"
+        console.print(f"privet ({chosen}) is {ratio:.2f} times as fast as pfl's best mode; {PFL_TO_REACH} {reached}")
+    for peer in peers.values():
+        peer.close()
+    return found
+
+
 # ------------------------------------------------------------------------------------------------------------- race
 
 
@@ -216,6 +331,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=30, help="of privet")
     parser.add_argument("--flower-rounds", type=int, default=3, help="of Flower, after its first")
+    parser.add_argument("--turns", type=int, default=3, help="of pfl and privet")
+    parser.add_argument("--only-pfl", action="store_true", help="leave Flower out, and write nothing")
     parser.add_argument("--json", action="store_true", help="write docs/results/federated_benchmark.json")
     parser.add_argument("--as-flower", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--as-many", type=Path, help=argparse.SUPPRESS)
@@ -226,12 +343,19 @@ def main() -> None:
     if told.as_flower:
         be_flower(told.as_flower, told.flower_rounds)
         return
-    with tempfile.TemporaryDirectory() as name:
-        race(Path(name), told)
+    python = os.environ.get("PFL_PYTHON")
+    if python is None:
+        console.print(
+            "pfl-research is not compared: run `make bench`, or give the Python of its environment as PFL_PYTHON"
+        )
+    pfl = None if python is None else race_with_pfl(python, told.turns)
+    if not told.only_pfl:
+        with tempfile.TemporaryDirectory() as name:
+            race(Path(name), told, pfl)
 
 
-def race(folder: Path, told: argparse.Namespace) -> None:
-    """Run both, print their rates, and write them to a file if requested."""
+def race(folder: Path, told: argparse.Namespace, pfl: dict[str, Any] | None) -> None:
+    """Run privet and Flower, print their rates, and write them to a file if requested."""
     peak = peak_of_many(folder)
     below = "below" if peak < MEMORY_TO_REACH else "NOT below"
     console.print(f"{MANY} clients: {peak:.2f} GB at the peak; {below} {MEMORY_TO_REACH:.0f}")
@@ -268,6 +392,7 @@ def race(folder: Path, told: argparse.Namespace) -> None:
             "peak_gigabytes_of_10000_clients": peak,
             "to_reach": TO_REACH,
             "accuracy": {"privet": own[-1][1], "flower": flower_accuracy},
+            "pfl": pfl,
         }
         write_results("federated_benchmark", content)
 

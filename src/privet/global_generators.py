@@ -29,6 +29,14 @@ def kept() -> Callable[[], None]:
     return restore
 
 
+def states() -> tuple[object, ...]:
+    """Return the states of the generators, which differ once a number has been drawn."""
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    of_torch = None if torch is None else bytes(torch.default_generator.get_state().numpy())
+    return random.getstate(), name, bytes(keys), *rest, of_torch
+
+
 def seed(number: int) -> None:
     """Seed all generators."""
     random.seed(number)

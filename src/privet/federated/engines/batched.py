@@ -1,8 +1,9 @@
 """An engine that trains many clients at once: their models are stacked, and one batched step updates all of them.
 
 For a small model, the overhead of calling a step exceeds the time of its arithmetic. The models are therefore stacked
-along a first axis and take their steps together: with torch.func.vmap for any model, without autograd for softmax
-regression, and for clients with few examples in the span of these examples
+along a first axis and take their steps together: models of known layers as in
+:mod:`privet.federated.engines.stacked_layers`, other models with torch.func.vmap, and softmax regression without
+autograd, for clients with few examples in the span of these examples
 (:mod:`privet.federated.engines.softmax_regression`).
 """
 
@@ -21,6 +22,7 @@ from torch.func import grad, vmap
 from privet.federated.clients import Data, Fetching
 from privet.federated.engines.base import Answer, Engine, Fetch, one_by_one
 from privet.federated.engines.softmax_regression import softmax_gradients, softmax_layer, trained_in_span
+from privet.federated.engines.stacked_layers import stacked_gradients
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import LocalSGD, TensorDict, TensorDisplacement, Weights
 from privet.networks.norms import wide
@@ -42,7 +44,8 @@ class Batched(Engine):
     def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
         super().__init__(trainer, random_state)
         self._softmax = softmax_layer(trainer)
-        self._gradients = _vmap_gradients(trainer) if self._softmax is None else softmax_gradients(self._softmax)
+        stacked = stacked_gradients(trainer) if self._softmax is None else softmax_gradients(self._softmax)
+        self._gradients: Gradients = stacked or _vmap_gradients(trainer)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         self._is_random = False  # until a random layer is found
         self._at_once = max(1, min(_MAX_CLIENTS, _MAX_STACKED // size))
@@ -216,10 +219,10 @@ def _runs(plans: Sequence[NDArray[np.int64]]) -> list[Tensor]:
 
 
 def _batch(data: Sequence[Tensor], rows: Tensor, kind: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-    """Return inputs, targets and weights of one step. Free places hold the client's first example with weight 0."""
+    """Return inputs, targets and weights of one step. Free places hold the first example of the batch with weight 0."""
     filled = rows >= 0
     longest = data[-1].shape[1]
-    places = (rows.clamp_min(0) + longest * torch.arange(len(rows))[:, None]).flatten()
+    places = (torch.where(filled, rows, rows[:, :1]) + longest * torch.arange(len(rows))[:, None]).flatten()
     *inputs, targets = (
         each.flatten(0, 1).index_select(0, places).view(*rows.shape, *each.shape[2:]) for each in data
     )  # twice as fast as each[clients, rows]
