@@ -14,8 +14,8 @@ round, and all images in memory.
 Flower is installed in a separate environment, together with privet (`make bench` creates it).
 
 pfl-research, Apple's simulator, is compared on the tasks of federated_tasks.py, in one process and in one per core,
-each with one thread. It runs in an environment of its own, whose Python is given by PFL_PYTHON. All contenders take turns,
-and the first round of each run, which starts processes, is left out. pfl clips and adds noise, too, but it does not
+each with one thread. It runs in an environment of its own, whose Python is given by PFL_PYTHON. All take turns, and the
+first round of each run, which starts processes, is left out. pfl clips and adds noise, too, but it does not
 project after local steps, it does not shuffle, and its noise is not secure. privet is timed with ``engine="auto"`` and
 with all engines.
 

@@ -3,6 +3,7 @@
 Models and datasets draw from them, for dropout and random transforms. Nothing that privacy rests on does.
 """
 
+import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -31,10 +32,10 @@ def kept() -> Callable[[], None]:
 
 def states() -> tuple[object, ...]:
     """Return the states of the generators, which differ once a number has been drawn."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    of_numpy = pickle.dumps(np.random.get_state())  # noqa: NPY002
     torch = sys.modules.get("torch")
     of_torch = None if torch is None else bytes(torch.default_generator.get_state().numpy())
-    return random.getstate(), name, bytes(keys), *rest, of_torch
+    return random.getstate(), of_numpy, of_torch
 
 
 def seed(number: int) -> None:

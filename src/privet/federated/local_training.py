@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,9 +132,6 @@ class ClientTrainer:
         trained = trained_parameters(model)
         self.names = list(trained)
         self.kind = next(iter(trained.values())).dtype
-        self._shapes = [value.shape for value in trained.values()]
-        self._copy = copy.deepcopy(self.model)  # the weights of a client while it trains
-        self._has_images = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
         self._fixed = {
             name: value.detach().clone()
             for name, value in (*model.named_parameters(), *model.named_buffers())
@@ -165,9 +162,9 @@ class ClientTrainer:
     def objective(self, parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the loss of each example at the given parameters."""
         fixed = {name: value.clone() for name, value in self._fixed.items()}  # a forward pass may write into buffers
-        return self.losses_of(functional_call(self.model, {**parameters, **fixed}, inputs), targets)
+        return self.losses(functional_call(self.model, {**parameters, **fixed}, inputs), targets)
 
-    def losses_of(self, outputs: Any, targets: Tensor) -> Tensor:
+    def losses(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the loss of each example, given the outputs of the model."""
         losses = self.loss(outputs, targets)
         losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
@@ -189,74 +186,21 @@ class ClientTrainer:
         client draws would change the numbers that the next client gets, and thus its update.
         """
         with seeded_alike(source.seed()):
-            if not self._has_images:
-                return self._trained(weights, data, rounds_done, source)
-            try:
-                return self._trained(weights, tuple(map(_channels_last, data)), rounds_done, source)
-            except Exception:  # A model may rely on the layout, for example if it calls view().
-                pass
-        with seeded_alike(source.seed()):
             return self._trained(weights, data, rounds_done, source)
 
     def _trained(
         self, weights: Mapping[str, NDArray[Any]], data: Data, rounds_done: int, source: OrderSource
     ) -> Weights:
-        """Train on one client.
-
-        All weights are in one vector, of which the parameters of a copy of the model are views. A step then takes few
-        operations.
-        """
-        start = _joined(self.start(weights).values())
-        here, sgd = start.clone(), self.sgd(rounds_done)
-        parameters = list(trained_parameters(self._copy).values())
-        for parameter, own in zip(parameters, self._split(here).values(), strict=True):
-            parameter.data = own
-        moved = TensorDisplacement.zero({_ALL: start})
-        velocity = TensorDisplacement.zero({_ALL: start}) if sgd.momentum else None
+        begun = self.start(weights)
+        sgd = self.sgd(rounds_done)
+        moved = TensorDisplacement.zero(begun)
+        velocity = TensorDisplacement.zero(begun) if sgd.momentum else None
         *inputs, targets = data
         for rows in self.local.schedule(len(targets), source):
             chosen = torch.from_numpy(rows[rows >= 0])
-            self._reset_fixed()
-            losses = self.losses_of(self._copy(*(_rows(each, chosen) for each in inputs)), targets[chosen])
-            slopes = torch.autograd.grad(losses.mean(), parameters, materialize_grads=True)
-            if self._denoise is not None:
-                slopes = self.denoised(dict(zip(self.names, slopes, strict=True))).values()
+            here = {name: (begun[name] + moved.values[name]).requires_grad_() for name in self.names}
+            losses = self.objective(here, tuple(each[chosen] for each in inputs), targets[chosen])
+            slopes = torch.autograd.grad(losses.mean(), list(here.values()), materialize_grads=True)
             with torch.no_grad():
-                sgd.step(moved, velocity, {_ALL: _joined(slopes)})
-                moved.write_weights({_ALL: here})
-        return {name: wide(value).numpy() for name, value in self._split(moved.values[_ALL]).items()}
-
-    def _reset_fixed(self) -> None:
-        """Undo what a forward pass has written into buffers and into parameters that are not trained."""
-        for path, value in self._fixed.items():
-            owner, _, name = path.rpartition(".")
-            layer = self._copy.get_submodule(owner)
-            if name in layer._buffers:
-                layer._buffers[name] = value.clone()
-            else:
-                layer._parameters[name] = nn.Parameter(value.clone(), requires_grad=False)
-
-    def _split(self, vector: Tensor) -> TensorDict:
-        """Return the parameters in a vector by name, as views of the vector."""
-        parts = vector.split([shape.numel() for shape in self._shapes])
-        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self._shapes, strict=True)}
-
-
-_ALL = "all parameters"
-
-
-def _joined(parameters: Iterable[Tensor]) -> Tensor:
-    """Return parameters as one vector."""
-    return torch.cat([value.reshape(-1) for value in parameters])
-
-
-def _channels_last(part: Tensor) -> Tensor:
-    """Return images with their channels innermost in memory, where pooling and convolutions are faster."""
-    return part.contiguous(memory_format=torch.channels_last) if part.ndim == 4 else part
-
-
-def _rows(part: Tensor, chosen: Tensor) -> Tensor:
-    """Return the chosen examples in the same layout."""
-    if part.is_contiguous():
-        return part[chosen]
-    return part.permute(0, 2, 3, 1)[chosen].permute(0, 3, 1, 2)
+                sgd.step(moved, velocity, self.denoised(dict(zip(self.names, slopes, strict=True))))
+        return {name: wide(value).numpy() for name, value in moved.values.items()}

@@ -34,6 +34,7 @@ def lengths(values: Tensor) -> Tensor:
         of_blocks = torch.linalg.vector_norm(blocks, dim=-1, dtype=torch.float64)
         found = of_blocks if found is None else torch.hypot(of_blocks, found)
     assert found is not None
-    if bool((found.clamp(*_SAFE) != found).any()):  # Also true for NaN, which differs from itself.
-        found = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
+    is_safe = found.clamp(*_SAFE) == found  # False for NaN, which differs from itself
+    if not bool(is_safe.all()):  # A norm must not depend on others, not even through rounding.
+        found = torch.where(is_safe, found, torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64))
     return found

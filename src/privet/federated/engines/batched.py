@@ -4,12 +4,14 @@ For a small model, the overhead of calling a step exceeds the time of its arithm
 along a first axis and take their steps together: models of known layers as in
 :mod:`privet.federated.engines.stacked_layers`, other models with torch.func.vmap, and softmax regression without
 autograd, for clients with few examples in the span of these examples
-(:mod:`privet.federated.engines.softmax_regression`).
+(:mod:`privet.federated.engines.softmax_regression`). Threads train several stacks of convolutional or recurrent models
+at the same time.
 """
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import Any
 
@@ -19,10 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, vmap
 
+from privet.checks import count
 from privet.federated.clients import Data, Fetching
 from privet.federated.engines.base import Answer, Engine, Fetch, one_by_one
+from privet.federated.engines.freed_memory import keep_freed_memory
+from privet.federated.engines.processes import processors
 from privet.federated.engines.softmax_regression import softmax_gradients, softmax_layer, trained_in_span
-from privet.federated.engines.stacked_layers import stacked_gradients
+from privet.federated.engines.stacked_layers import is_costly, stacked_gradients
+from privet.federated.engines.thread_limit import one_thread
 from privet.federated.local_training import ClientTrainer, order_source
 from privet.networks import LocalSGD, TensorDict, TensorDisplacement, Weights
 from privet.networks.norms import wide
@@ -33,22 +39,38 @@ Gradients = Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDic
 _RANDOM = "randomness"  # occurs in the error of vmap about a random operation
 _MAX_STACKED = 1 << 24  # scalars in stacked parameters: 64 MB in float32, and a few times as much in total
 _MAX_CLIENTS = 64  # larger batches are hardly faster, and the data of a whole batch is in memory
+_MAX_SHARE = 8  # clients in a stack of costly models: few enough for similar sizes and for the processor's cache
 
 
 class Batched(Engine):
-    """Trains the clients of a round together, in batches."""
+    """Trains the clients of a round together, in batches.
+
+    Parameters
+    ----------
+    trainer : ClientTrainer
+        The training.
+    random_state : int or None
+        Seed of the order of examples.
+    workers : int or None
+        Number of threads for convolutional and recurrent models; None uses one per processor. Only known layers run in
+        threads, never the code of a user.
+    """
 
     name = "batched"
     isolates_clients = False
 
-    def __init__(self, trainer: ClientTrainer, random_state: int | None) -> None:
+    def __init__(self, trainer: ClientTrainer, random_state: int | None, workers: int | None = None) -> None:
         super().__init__(trainer, random_state)
         self._softmax = softmax_layer(trainer)
         stacked = stacked_gradients(trainer) if self._softmax is None else softmax_gradients(self._softmax)
         self._gradients: Gradients = stacked or _vmap_gradients(trainer)
+        self._is_shared = stacked is not None and is_costly(trainer.model) and trainer.local.denoiser is None
+        self._threads = processors() if workers is None else count("workers", workers)
+        self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         self._is_random = False  # until a random layer is found
         self._at_once = max(1, min(_MAX_CLIENTS, _MAX_STACKED // size))
+        keep_freed_memory()
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
         """Yield the answers of all chosen clients. Those whose data can be stacked are trained together."""
@@ -89,7 +111,7 @@ class Batched(Engine):
         return [*failed, *self._group_answers(weights, rounds_done, others)]
 
     def _together(self, weights: Weights, rounds_done: int, fetched: dict[int, Data]) -> list[Answer]:
-        """Return the updates of clients that are trained together.
+        """Return the updates of clients that are trained together, in one stack or in several at the same time.
 
         Clients with more steps come first, so that the clients that are still training are always the first rows.
         """
@@ -98,16 +120,29 @@ class Batched(Engine):
             client: local.schedule(data[-1].shape[0], order_source(self.random_state, rounds_done, client))
             for client, data in fetched.items()
         }
-        clients = sorted(plans, key=lambda client: -len(plans[client]))
+        clients = sorted(plans, key=lambda client: (-len(plans[client]), -fetched[client][-1].shape[0]))
+        begun, sgd = self.trainer.start(weights), self.trainer.sgd(rounds_done)
+
+        def trained(share: list[int]) -> list[Answer]:
+            *inputs, targets = _stacked([fetched[client] for client in share])
+            moved = self._moved(begun, inputs, targets, _runs([plans[client] for client in share]), sgd)
+            arrays = {name: wide(value).numpy() for name, value in moved.items()}
+            return [
+                (client, {name: array[place] for name, array in arrays.items()}) for place, client in enumerate(share)
+            ]
+
         if not clients:
             return []
-        *inputs, targets = _stacked([fetched[client] for client in clients])
-        runs = _runs([plans[client] for client in clients])
-        moved = self._moved(self.trainer.start(weights), inputs, targets, runs, self.trainer.sgd(rounds_done))
-        arrays = {name: wide(value).numpy() for name, value in moved.items()}
-        return [
-            (client, {name: array[place] for name, array in arrays.items()}) for place, client in enumerate(clients)
-        ]
+        if not self._is_shared:
+            return trained(clients)
+        size = min(_MAX_SHARE, math.ceil(len(clients) / self._threads))
+        shares = [clients[start : start + size] for start in range(0, len(clients), size)]
+        with one_thread():
+            return list(chain.from_iterable(self._pool.map(trained, shares)))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
 
     def _groups(self, fetched: dict[int, Data]) -> list[dict[int, Data]]:
         """Return groups of clients whose examples have the same shapes and dtypes and are trained by the same method.
@@ -219,14 +254,19 @@ def _runs(plans: Sequence[NDArray[np.int64]]) -> list[Tensor]:
 
 
 def _batch(data: Sequence[Tensor], rows: Tensor, kind: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-    """Return inputs, targets and weights of one step. Free places hold the first example of the batch with weight 0."""
+    """Return inputs, targets and weights of one step. Free places hold the first example of the batch with weight 0.
+
+    Free places are the last ones of a batch. Those that are free for all clients are left out.
+    """
+    sizes = (rows >= 0).sum(1, keepdim=True)
+    rows = rows[:, : int(sizes.max())]
     filled = rows >= 0
     longest = data[-1].shape[1]
     places = (torch.where(filled, rows, rows[:, :1]) + longest * torch.arange(len(rows))[:, None]).flatten()
     *inputs, targets = (
         each.flatten(0, 1).index_select(0, places).view(*rows.shape, *each.shape[2:]) for each in data
     )  # twice as fast as each[clients, rows]
-    return tuple(inputs), targets, filled.to(kind) / filled.sum(1, keepdim=True)
+    return tuple(inputs), targets, filled.to(kind) / sizes
 
 
 def _vmap_gradients(trainer: ClientTrainer) -> Gradients:

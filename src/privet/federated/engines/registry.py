@@ -4,6 +4,7 @@ from torch import nn
 
 from privet.federated.engines.base import Engine
 from privet.federated.engines.batched import Batched
+from privet.federated.engines.known_models import known_graph
 from privet.federated.engines.processes import Processes, is_picklable, processors
 from privet.federated.engines.softmax_regression import softmax_layer
 from privet.federated.local_training import ClientTrainer
@@ -21,14 +22,15 @@ def engine_for(name: str, trainer: ClientTrainer, random_state: int | None, work
     if name == "auto":
         name = chosen_engine(trainer, workers)
     if name == "batched":
-        return Batched(trainer, random_state)
+        return Batched(trainer, random_state, workers)
     return Processes(trainer, random_state, workers) if name == "processes" else Engine(trainer, random_state)
 
 
 def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
     """Return the name of the fastest engine for a model. The choice depends on the model only, never on the data."""
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())  # vmap is slow or fails
-    if softmax_layer(trainer) or (size <= _SMALL and not is_recurrent):
+    is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())
+    is_slow = is_recurrent and known_graph(trainer.model, trainer.loss) is None  # vmap is slow or fails
+    if softmax_layer(trainer) or (size <= _SMALL and not is_slow):
         return "batched"
     return "processes" if (workers or processors()) > 1 and is_picklable(trainer) else "sequential"

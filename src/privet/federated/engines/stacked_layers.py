@@ -2,15 +2,17 @@
 
 The examples of all clients form one batch. Layers without weights process it as a whole, because they treat each
 example separately. A layer with weights applies the weights of each client to that client's examples: a linear layer by
-a batched product, and a convolution by one with groups. A step of many clients thus costs little more than its
-arithmetic. torch.func.vmap has a higher overhead, and pooling is slow in its layout of images.
+a batched product, a convolution by one with groups, and an LSTM by batched products over time. A step of many clients
+thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images, and no rule
+for LSTMs.
 
-A model is run in this way only if all its operations are known to treat examples separately. Its graph is therefore
-recorded with torch.fx, and each operation is looked up here. Everything else is left to vmap.
+A model is run in this way only if all its operations are known to treat examples separately
+(:mod:`privet.federated.engines.known_models`). Rules raise an error for inputs whose first axis may not run over
+examples, because such inputs would mix the clients. The clients are then trained one by one.
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +20,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from privet.federated.engines.known_models import METHODS, known_graph
+from privet.federated.engines.stacked_lstm import stacked_lstm
 from privet.federated.local_training import ClientTrainer
-from privet.global_generators import states
 from privet.networks import TensorDict
 
 
@@ -62,13 +65,21 @@ class Examples:
         return Examples(values, self.clients, self.in_channels)
 
 
-Rule = Callable[[Any, TensorDict, Examples], Examples]
+Rule = Callable[[Any, TensorDict, Examples], Any]
 """Takes a layer, its weights with one row per client, and the examples of all clients. Returns the outputs."""
+
+
+def _check_axes(is_fine: bool, layer: nn.Module, values: Tensor) -> None:
+    if not is_fine:
+        raise ValueError(
+            f"{layer} was applied to a tensor of shape {tuple(values.shape)}, without an axis of examples."
+        )
 
 
 def linear(layer: nn.Linear, weights: TensorDict, inputs: Examples) -> Examples:
     """Apply the linear layers of all clients in one batched product."""
     values = inputs.by_rows()
+    _check_axes(values.ndim >= 2 and values.shape[-1] == layer.in_features, layer, values)
     rows = values.reshape(inputs.clients, -1, layer.in_features)
     if layer.bias is None:
         outputs = torch.bmm(rows, weights["weight"].mT)
@@ -79,6 +90,7 @@ def linear(layer: nn.Linear, weights: TensorDict, inputs: Examples) -> Examples:
 
 def convolution(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, weights: TensorDict, inputs: Examples) -> Examples:
     """Apply the convolutions of all clients as one, in which each client is a group."""
+    _check_axes(inputs.values.ndim == layer.weight.ndim, layer, inputs.values)
     convolve = _CONVOLUTIONS[type(layer)]
     kernels, biases = weights["weight"].flatten(0, 1), weights["bias"].flatten() if "bias" in weights else None
     groups = inputs.clients * layer.groups
@@ -101,6 +113,7 @@ def embedding(layer: nn.Embedding, weights: TensorDict, inputs: Examples) -> Exa
 def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Examples) -> Examples:
     """Normalise each example, then apply the scales and shifts of its client."""
     values = inputs.by_rows()
+    _check_axes(values.ndim > (1 if isinstance(layer, nn.GroupNorm) else len(layer.normalized_shape)), layer, values)
     if isinstance(layer, nn.GroupNorm):
         outputs = functional.group_norm(values, layer.num_groups, eps=layer.eps)
         per_channel = (1, -1, *[1] * (values.ndim - 2))
@@ -109,10 +122,22 @@ def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Exampl
         per_channel = (1, *[1] * (values.ndim - 1 - len(layer.normalized_shape)), *layer.normalized_shape)
     outputs = outputs.unflatten(0, (inputs.clients, -1))
     if "weight" in weights:
-        outputs = outputs * weights["weight"].view(-1, *per_channel)
+        outputs = outputs * weights["weight"].reshape(inputs.clients, *per_channel)
     if "bias" in weights:
-        outputs = outputs + weights["bias"].view(-1, *per_channel)
+        outputs = outputs + weights["bias"].reshape(inputs.clients, *per_channel)
     return Examples(outputs.flatten(0, 1), inputs.clients)
+
+
+def lstm(layer: nn.LSTM, weights: TensorDict, inputs: Examples) -> tuple[Examples, None]:
+    """Apply the LSTMs of all clients. Final states are left out, because known models do not use them."""
+    values = inputs.by_rows()
+    _check_axes(values.ndim == 3, layer, values)
+    states = values.unflatten(0, (inputs.clients, -1)).permute(2, 0, 1, 3)
+    for depth in range(layer.num_layers):
+        own = {name.removesuffix(f"_l{depth}"): value for name, value in weights.items()}
+        bias = own["bias_ih"] + own["bias_hh"] if layer.bias else None
+        states = stacked_lstm(states, own["weight_ih"], own["weight_hh"], bias)
+    return Examples(states.permute(1, 2, 0, 3).flatten(0, 1), inputs.clients), None
 
 
 _CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
@@ -126,28 +151,14 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Embedding: embedding,
     **dict.fromkeys(_CONVOLUTIONS, convolution),
     **dict.fromkeys((nn.GroupNorm, nn.LayerNorm), norm),
+    nn.LSTM: lstm,
 }
 """The layers with weights."""
 
-_ACTIVATIONS = {nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.SiLU, nn.LeakyReLU, nn.Softplus, nn.Identity}
-_POOLS = {nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d}
-IN_ANY_LAYOUT = {
-    *_ACTIVATIONS,
-    *_POOLS,
-    functional.relu,
-    torch.relu,
-    torch.tanh,
-    torch.sigmoid,
-    functional.max_pool2d,
-    functional.avg_pool2d,
-}
-"""Layers and functions without weights that treat each channel of each example separately."""
+_IN_ROWS = (nn.Flatten, torch.flatten, operator.getitem)
+"""Operations without weights that need clients along the first axis. The others work in any layout."""
 
-METHODS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "flatten": torch.flatten}
-"""Methods of tensors with the functions that they are."""
-
-LOSSES = {nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss}
-"""Losses that treat each example separately."""
+_BROADCASTING = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
 
 
 # ------------------------------------------------------------------------------------------------------- the gradients
@@ -156,63 +167,32 @@ LOSSES = {nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Los
 def stacked_gradients(
     trainer: ClientTrainer,
 ) -> Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDict] | None:
-    """Return a function that computes the gradients of stacked models, or None if an operation is not known here."""
-    graph = known_graph(trainer)
+    """Return a function that computes the gradients of stacked models, or None if an operation is not known."""
+    graph = known_graph(trainer.model, trainer.loss)
     if graph is None:
         return None
 
-    def together(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
+    def gradients(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
         here = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         examples = (Examples(each.flatten(0, 1), len(weights)) for each in inputs)
-        outputs = _Forward(trainer.model, graph, here, len(weights)).run(*examples).by_rows()
-        losses = trainer.losses_of(outputs, targets.flatten(0, 1))
-        slopes = torch.autograd.grad((losses * weights.flatten()).sum(), list(here.values()), materialize_grads=True)
+        with torch.enable_grad():
+            outputs = _Forward(trainer.model, graph, here, len(weights)).run(*examples).by_rows()
+            of_all = targets.flatten(0, 1)
+            if isinstance(trainer.loss, _BROADCASTING) and outputs.shape != of_all.shape:
+                raise ValueError(f"The outputs have shape {tuple(outputs.shape)}, the targets {tuple(of_all.shape)}.")
+            losses = trainer.losses(outputs, of_all)
+        slopes = torch.autograd.grad(losses, list(here.values()), weights.flatten(), materialize_grads=True)
         return dict(zip(here, slopes, strict=True))
 
-    def in_parts(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
-        sizes = weights.count_nonzero(1).tolist()
-        parts = parts_of(sorted(range(len(sizes)), key=lambda client: -sizes[client]), sizes)
-        if len(parts) == 1:
-            return together(parameters, inputs, targets, weights)
-        found = {name: torch.empty_like(value) for name, value in parameters.items()}
-        for part in parts:
-            longest = sizes[part[0]]
-            of_part = together(
-                {name: value[part] for name, value in parameters.items()},
-                tuple(each[part, :longest] for each in inputs),
-                targets[part, :longest],
-                weights[part, :longest],
-            )
-            for name, value in of_part.items():
-                found[name][part] = value
-        return found
-
-    return in_parts if is_costly(trainer.model) else together
+    return gradients
 
 
 def is_costly(model: nn.Module) -> bool:
-    """Return whether the arithmetic of a model takes much longer than calling it, because weights are used often."""
-    return any(isinstance(layer, tuple(_CONVOLUTIONS)) for layer in model.modules())
+    """Return whether the arithmetic of a model takes much longer than calling it, because layers reuse weights."""
+    return any(isinstance(layer, (*_CONVOLUTIONS, nn.RNNBase)) for layer in model.modules())
 
 
-_WORTH = 0.8
-"""Two parts must have at most this share of the places of one, because calling a model twice takes time, too."""
-
-
-def parts_of(clients: list[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Return parts of the clients with batches of similar sizes, given all clients by decreasing size.
-
-    In each part, all batches have as many places as the largest one, and free places cost as much as examples.
-    """
-    n = len(clients)
-    places = [cut * sizes[clients[0]] + (n - cut) * sizes[clients[cut]] for cut in range(1, n)]
-    if n == 1 or min(places) > _WORTH * n * sizes[clients[0]]:
-        return [clients]
-    cut = 1 + places.index(min(places))
-    return [*parts_of(clients[:cut], sizes), *parts_of(clients[cut:], sizes)]
-
-
-class _Forward(fx.Interpreter):
+class _Forward(fx.Interpreter):  # type: ignore[misc]  # torch.fx has no types
     """One forward pass of stacked models, whose parameters have one row per client."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph, parameters: TensorDict, clients: int) -> None:
@@ -243,67 +223,11 @@ class _Forward(fx.Interpreter):
         return parameter.detach().expand(self._clients, *parameter.shape) if found is None else found
 
 
-def _applied(function: Callable[..., Tensor], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Examples:
+def _applied(function: Callable[..., Tensor], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return examples after a function without weights, whose first argument they are."""
     examples, *others = args
-    if kind in IN_ANY_LAYOUT:
-        return examples.replaced(function(examples.values, *others, **kwargs))
-    return Examples(function(examples.by_rows(), *others, **kwargs), examples.clients)
-
-
-# ------------------------------------------------------------------------------------------------ what can be stacked
-
-
-def known_graph(trainer: ClientTrainer) -> fx.Graph | None:
-    """Return the graph of a model, or None if the examples of several clients cannot be in one batch.
-
-    That is the case if an operation of the model or the loss may mix examples, or if the forward pass depends on
-    values, on random numbers or on hooks, which a graph does not show.
-    """
-    model = trainer.model
-    if type(trainer.loss) not in LOSSES or any(_has_hooks(layer) for layer in model.modules()):
-        return None
-    before = states()
-    try:
-        graph = fx.Tracer().trace(model)
-    except Exception:  # A forward pass that depends on values cannot be recorded, and it may raise anything.
-        return None
-    layers = dict(model.named_modules())
-    is_known = states() == before and all(_is_known(node, layers) for node in graph.nodes)
-    return graph if is_known else None
-
-
-def _has_hooks(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
-
-
-def _is_known(node: fx.Node, layers: Mapping[str, nn.Module]) -> bool:
-    """Return whether an operation treats each example separately, and takes and returns one example per row."""
-    if node.op == "placeholder":
-        return True
-    first, *others = node.args
-    if not isinstance(first, fx.Node) or any(isinstance(each, fx.Node) for each in (*others, *node.kwargs.values())):
-        return False
-    if node.op == "call_module":
-        return not others and not node.kwargs and _is_known_layer(layers[str(node.target)])
-    if node.target is operator.getitem:  # the same part of each example
-        index = others[0]
-        is_simple = isinstance(index, tuple) and all(isinstance(each, int | slice) for each in index)
-        return is_simple and index[:1] == (slice(None),)
-    function = METHODS.get(str(node.target)) if node.op == "call_method" else node.target
-    if function is torch.flatten:
-        start = others[0] if others else node.kwargs.get("start_dim", 0)
-        return isinstance(start, int) and start >= 1
-    return node.op == "output" or function in IN_ANY_LAYOUT
-
-
-def _is_known_layer(layer: Any) -> bool:
-    match layer:
-        case nn.Conv1d() | nn.Conv2d() | nn.Conv3d():
-            return type(layer) in RULES and layer.padding_mode == "zeros"
-        case nn.Embedding():
-            is_plain = layer.padding_idx is None and layer.max_norm is None
-            return type(layer) is nn.Embedding and is_plain and not (layer.scale_grad_by_freq or layer.sparse)
-        case nn.Flatten():
-            return type(layer) is nn.Flatten and layer.start_dim >= 1
-    return type(layer) in RULES or type(layer) in IN_ANY_LAYOUT
+    if isinstance(examples, tuple):  # the outputs of an LSTM, or its final states
+        return examples[others[0]]
+    if kind in _IN_ROWS:
+        return Examples(function(examples.by_rows(), *others, **kwargs), examples.clients)
+    return examples.replaced(function(examples.values, *others, **kwargs))
