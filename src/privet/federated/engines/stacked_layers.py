@@ -21,7 +21,6 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from privet.federated.engines.known_models import METHODS, known_graph
-from privet.federated.engines.stacked_lstm import stacked_lstm
 from privet.federated.local_training import ClientTrainer
 from privet.networks import TensorDict
 
@@ -129,15 +128,18 @@ def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Exampl
 
 
 def lstm(layer: nn.LSTM, weights: TensorDict, inputs: Examples) -> tuple[Examples, None]:
-    """Apply the LSTMs of all clients. Final states are left out, because known models do not use them."""
+    """Apply the LSTM of one client after another, because the fused kernel for one is faster than batched products.
+
+    Final states are left out, because known models do not use them.
+    """
     values = inputs.by_rows()
     _check_axes(values.ndim == 3, layer, values)
-    states = values.unflatten(0, (inputs.clients, -1)).permute(2, 0, 1, 3)
-    for depth in range(layer.num_layers):
-        own = {name.removesuffix(f"_l{depth}"): value for name, value in weights.items()}
-        bias = own["bias_ih"] + own["bias_hh"] if layer.bias else None
-        states = stacked_lstm(states, own["weight_ih"], own["weight_hh"], bias)
-    return Examples(states.permute(1, 2, 0, 3).flatten(0, 1), inputs.clients), None
+    parts = values.chunk(inputs.clients)
+    start = values.new_zeros(layer.num_layers, len(parts[0]), layer.hidden_size)
+    settings = (layer.bias, layer.num_layers, 0.0, True, False, True)
+    own = zip(*(each.unbind() for each in weights.values()), strict=True)
+    outputs = [torch.lstm(part, (start, start), each, *settings)[0] for part, each in zip(parts, own, strict=True)]
+    return Examples(torch.cat(outputs), inputs.clients), None
 
 
 _CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
@@ -171,12 +173,12 @@ def stacked_gradients(
     graph = known_graph(trainer.model, trainer.loss)
     if graph is None:
         return None
+    run = _forward_pass(trainer.model, graph)
 
     def gradients(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
         here = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        examples = (Examples(each.flatten(0, 1), len(weights)) for each in inputs)
         with torch.enable_grad():
-            outputs = _Forward(trainer.model, graph, here, len(weights)).run(*examples).by_rows()
+            outputs = run(here, [Examples(each.flatten(0, 1), len(weights)) for each in inputs]).by_rows()
             of_all = targets.flatten(0, 1)
             if isinstance(trainer.loss, _BROADCASTING) and outputs.shape != of_all.shape:
                 raise ValueError(f"The outputs have shape {tuple(outputs.shape)}, the targets {tuple(of_all.shape)}.")
@@ -192,42 +194,62 @@ def is_costly(model: nn.Module) -> bool:
     return any(isinstance(layer, (*_CONVOLUTIONS, nn.RNNBase)) for layer in model.modules())
 
 
-class _Forward(fx.Interpreter):  # type: ignore[misc]  # torch.fx has no types
-    """One forward pass of stacked models, whose parameters have one row per client."""
-
-    def __init__(self, model: nn.Module, graph: fx.Graph, parameters: TensorDict, clients: int) -> None:
-        super().__init__(model, garbage_collect_values=False, graph=graph)
-        self._parameters, self._clients = parameters, clients
-        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a layer to the examples of all clients."""
-        layer = self.fetch_attr(target)
-        rule = RULES.get(type(layer))
-        if rule is None:
-            return _applied(layer, type(layer), args, kwargs)
-        weights = {name: self._stacked(parameter) for name, parameter in layer.named_parameters()}
-        return rule(layer, weights, args[0])
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a function to the examples of all clients."""
-        return _applied(target, target, args, kwargs)
-
-    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a method of tensors to the examples of all clients."""
-        return self.call_function(METHODS[target], args, kwargs)
-
-    def _stacked(self, parameter: nn.Parameter) -> Tensor:
-        """Return a parameter with one row per client. Parameters that are not trained are the same for all."""
-        found = self._parameters.get(self._names[id(parameter)])
-        return parameter.detach().expand(self._clients, *parameter.shape) if found is None else found
+Operation = Callable[[Any, TensorDict], Any]
+"""Takes the outputs of another operation and the parameters, with one row per client, and returns its own outputs."""
 
 
-def _applied(function: Callable[..., Tensor], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return examples after a function without weights, whose first argument they are."""
-    examples, *others = args
-    if isinstance(examples, tuple):  # the outputs of an LSTM, or its final states
-        return examples[others[0]]
-    if kind in _IN_ROWS:
-        return Examples(function(examples.by_rows(), *others, **kwargs), examples.clients)
-    return examples.replaced(function(examples.values, *others, **kwargs))
+def _forward_pass(model: nn.Module, graph: fx.Graph) -> Callable[[TensorDict, list[Examples]], Examples]:
+    """Return a function that runs a known model with the parameters of all clients."""
+    *nodes, last = graph.nodes
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    steps = [(node, node.args[0], _operation(model, node)) for node in nodes if node.op != "placeholder"]
+
+    def run(parameters: TensorDict, examples: list[Examples]) -> Examples:
+        values: dict[Any, Any] = dict(zip(inputs, examples, strict=True))
+        for node, source, operation in steps:
+            values[node] = operation(values[source], parameters)
+        found: Examples = values[last.args[0]]
+        return found
+
+    return run
+
+
+def _operation(model: nn.Module, node: fx.Node) -> Operation:
+    """Return what a node of the graph does with the examples of all clients."""
+    if node.op == "call_module":
+        layer = model.get_submodule(str(node.target))
+        return _with_weights(model, layer) if type(layer) in RULES else _without_weights(layer, type(layer), (), {})
+    function: Any = METHODS[str(node.target)] if node.op == "call_method" else node.target
+    return _without_weights(function, function, node.args[1:], node.kwargs)
+
+
+def _with_weights(model: nn.Module, layer: nn.Module) -> Operation:
+    """Return a rule with the weights of its layer. Parameters that are not trained are the same for all clients."""
+    rule = RULES[type(layer)]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    own = [(name, names[id(parameter)], parameter.detach()) for name, parameter in layer.named_parameters()]
+
+    def apply(examples: Examples, parameters: TensorDict) -> Any:
+        return rule(
+            layer,
+            {
+                name: parameters[path] if path in parameters else fixed.expand(examples.clients, *fixed.shape)
+                for name, path, fixed in own
+            },
+            examples,
+        )
+
+    return apply
+
+
+def _without_weights(function: Callable[..., Tensor], kind: Any, others: Any, options: Any) -> Operation:
+    """Return a function that treats each example separately, as an operation."""
+
+    def apply(examples: Any, _: TensorDict) -> Any:
+        if isinstance(examples, tuple):  # the outputs of an LSTM, or its final states
+            return examples[others[0]]
+        if kind in _IN_ROWS:
+            return Examples(function(examples.by_rows(), *others, **options), examples.clients)
+        return examples.replaced(function(examples.values, *others, **options))
+
+    return apply
