@@ -82,13 +82,13 @@ def cnn() -> nn.Module:
 
 
 class CharacterLSTM(nn.Module):
-    """The paper's LSTM for the plays, which takes characters and returns scores of the next one."""
+    """The small LSTM of experiments/fed_lstm.py, which takes characters and returns scores of the next one."""
 
-    def __init__(self, units: int, layers: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(CHARACTERS, 8)
-        self.lstm = nn.LSTM(8, units, layers, batch_first=True)
-        self.scores = nn.Linear(units, CHARACTERS)
+        self.lstm = nn.LSTM(8, 64, batch_first=True)
+        self.scores = nn.Linear(64, CHARACTERS)
 
     def forward(self, characters: Tensor) -> Tensor:
         """Return the scores after the last character."""
@@ -96,8 +96,6 @@ class CharacterLSTM(nn.Module):
         scores: Tensor = self.scores(states[:, -1])
         return scores
 
-
-_text = partial(Task, learning_rate=1.0, batch=50, classes=CHARACTERS, is_text=True)
 
 TASKS = {
     "softmax regression": Task(
@@ -107,7 +105,7 @@ TASKS = {
         sizes=(60, 60),
         clients=1000,
         per_round=50,
-        rounds=10,
+        rounds=5,
         learning_rate=0.1,
         batch=10,
         epochs=5,
@@ -125,26 +123,19 @@ TASKS = {
         batch=10,
         epochs=1,
     ),
-    "small LSTM": _text(
+    "LSTM": Task(
         "one layer of 64 units, 10 characters, 30 of 300 clients per round with 50 to 100 examples, 5 epochs with "
         "batches of 50",
-        partial(CharacterLSTM, 64, 1),
+        CharacterLSTM,
         shape=(10,),
         sizes=(50, 100),
         clients=300,
         per_round=30,
         rounds=6,
+        learning_rate=1.0,
+        batch=50,
         epochs=5,
-    ),
-    "LSTM": _text(
-        "two layers of 256 units, 80 characters, as in the paper, 4 of 60 clients per round with 50 to 100 examples, "
-        "1 epoch with batches of 50",
-        partial(CharacterLSTM, 256, 2),
-        shape=(80,),
-        sizes=(50, 100),
-        clients=60,
-        per_round=4,
-        rounds=3,
-        epochs=1,
+        classes=CHARACTERS,
+        is_text=True,
     ),
 }
