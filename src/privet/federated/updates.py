@@ -23,7 +23,7 @@ def clipped(vector: Vector, clip_norm: float) -> Vector:
     value, makes the vector zero.
     """
     with np.errstate(over="ignore"):
-        square = float(np.dot(vector, vector))
+        square = float(np.square(vector).sum())  # The threads of np.dot would keep a processor busy after each call.
     if 1e-200 < square < 1e200 and clip_norm > 1e-100:  # then the factor is not subnormal
         length = math.sqrt(square)
         return vector if length <= clip_norm else vector * (clip_norm / length)

@@ -16,3 +16,20 @@ def test_the_engine_is_chosen_by_the_model(local):
     assert chosen(large, workers=1) == "sequential"
     assert chosen(large, lambda outputs, targets: outputs.sum(1)) == "sequential"  # a lambda cannot be sent to a worker
     assert chosen(nn.LSTM(3, 4)) == "processes"
+
+
+def test_small_recurrent_models_are_batched_if_all_their_layers_are_known(local):
+    class Recurrent(nn.Module):
+        def __init__(self, batch_first):
+            super().__init__()
+            self.lstm, self.full = nn.LSTM(3, 4, batch_first=batch_first), nn.Linear(4, 2)
+
+        def forward(self, inputs):
+            states, _ = self.lstm(inputs)
+            return self.full(states[:, -1])
+
+    def chosen(model):
+        return chosen_engine(ClientTrainer(model, nn.CrossEntropyLoss(), local, 1.0), workers=1)
+
+    assert chosen(Recurrent(batch_first=True)) == "batched"
+    assert chosen(Recurrent(batch_first=False)) == "sequential"  # vmap is slow for LSTMs
