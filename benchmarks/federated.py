@@ -19,7 +19,7 @@ first round of each run, which starts processes, is left out. pfl clips and adds
 after local steps, it does not shuffle, and its noise is not secure. privet is timed with ``engine="auto"`` on one core
 and on all, and with ``engine="processes"``.
 
-    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--only-pfl] [--json]
+    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--tasks CNN LSTM] [--only-pfl] [--json]
 """
 
 import argparse
@@ -290,11 +290,11 @@ def privet_seconds(task: Task, engine: str, workers: int | None = None) -> tuple
     return (times[-1] - times[0]) / task.rounds, result.engine
 
 
-def race_with_pfl(python: str, turns: int) -> dict[str, Any]:
-    """Time all tasks in turns, print the seconds per round, and return them."""
+def race_with_pfl(python: str, turns: int, tasks: list[str]) -> dict[str, Any]:
+    """Time tasks in turns, print the seconds per round, and return them."""
     cores = len(os.sched_getaffinity(0))
     peers = {processes: Pfl(python, processes) for processes in sorted({1, cores})}
-    found = {name: _raced(name, task, peers, turns) for name, task in TASKS.items()}
+    found = {name: _raced(name, TASKS[name], peers, turns) for name in tasks}
     for peer in peers.values():
         peer.close()
     return found
@@ -336,6 +336,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="of privet")
     parser.add_argument("--flower-rounds", type=int, default=3, help="of Flower, after its first")
     parser.add_argument("--turns", type=int, default=3, help="of pfl and privet")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="of pfl and privet")
     parser.add_argument("--only-pfl", action="store_true", help="leave Flower out")
     parser.add_argument("--json", action="store_true", help="write docs/results/federated*_benchmark.json")
     parser.add_argument("--as-flower", type=Path, help=argparse.SUPPRESS)
@@ -353,7 +354,7 @@ def main() -> None:
             "pfl-research is not compared: run `make bench`, or give the Python of its environment as PFL_PYTHON"
         )
     else:
-        pfl = race_with_pfl(python, told.turns)
+        pfl = race_with_pfl(python, told.turns, told.tasks)
         if told.json:
             write_results("federated_pfl_benchmark", {"turns": told.turns, "to_reach": PFL_TO_REACH, "tasks": pfl})
     if not told.only_pfl:
