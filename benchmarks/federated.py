@@ -19,7 +19,8 @@ first round of each run, which starts processes, is left out. pfl clips and adds
 after local steps, it does not shuffle, and its noise is not secure. privet is timed with ``engine="auto"`` on one core
 and on all, and with ``engine="processes"``.
 
-    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--tasks CNN LSTM] [--only-pfl] [--json]
+    python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--tasks CNN LSTM] [--only-pfl]
+        [--json]
 """
 
 import argparse

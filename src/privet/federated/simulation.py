@@ -123,7 +123,7 @@ def simulate(
         ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors.
         Models with random layers, such as dropout, are always trained one client at a time.
     workers : int or None
-        Number of worker processes; None uses one per processor.
+        Number of worker processes, or of threads with ``engine="batched"``; None uses one per processor.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while it is secret.
     verbose : bool
