@@ -29,7 +29,7 @@ from privet.commands import party as commands
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.multiparty import Identity, make_keys
 from privet.multiparty.protocol.results import Signature, signed_text, to_result, verify_result, with_signatures
-from privet.multiparty.study import PROTOCOL, Study, StudyError, check_digest
+from privet.multiparty.study import PROTOCOL, PartyInfo, Study, StudyError, check_digest
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease
 from privet.solvers import Release
@@ -255,6 +255,22 @@ def test_verify_accepts_a_model_that_all_parties_signed(signed, monkeypatch, cap
     parties = ["  party 0: north", "  party 1: south", "  party 2: west"]
     assert out.splitlines()[:5] == [f"Study stroke, SHA-256 {digest}", "Signed by all 3 parties:", *parties]
     assert TableModel.load(signed.model("north")).guarantee.statement() in out
+
+
+def test_verify_names_the_servers_that_signed_and_not_the_owners(signed, tmp_path, monkeypatch, capsys):
+    keys, genuine = signed.folder / "keys", json.loads(signed.model("north").read_text())
+    study = Study.read(signed.folder / "north" / "study.toml")
+    owners = (PartyInfo("ann", "", 0), PartyInfo("bob", "", 0))
+    study = replace(study, servers=study.parties, parties=owners, rows_per_owner=300)
+    result = {key: genuine[key] for key in ("schema", "model")} | {"study": {"digest": study.digest, **study.to_dict()}}
+    signers = [Identity.load(keys, index) for index in range(3)]
+    signatures = [Signature(each.name, each.certificate, each.sign(signed_text(result))) for each in signers]
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(with_signatures(result, signatures)))
+    code, out, err = run_privet(monkeypatch, capsys, "party", "verify", path, "--ca", keys / "ca.crt")
+    assert code == 0, err
+    servers = ["  server 0: north", "  server 1: south", "  server 2: west"]
+    assert out.splitlines()[1:5] == ["Signed by all 3 servers:", *servers]
 
 
 def changed_model(fields):

@@ -199,11 +199,12 @@ def verify_result(
         raise ValueError(f"{path}: {error}") from error
     guarantee = TableModel.load(path).guarantee
     missing = skipped(study, fields)
-    who = f"{len(study.parties) - len(missing)} of {len(study.parties)}" if missing else f"all {len(study.parties)}"
+    members, what = study.members, "server" if study.servers else "party"
+    who = f"{len(members) - len(missing)} of {len(members)}" if missing else f"all {len(members)}"
     lines = [
         f"Study {study.name}, SHA-256 {fields['study']['digest']}",
-        f"Signed by {who} parties:",
-        *(f"  party {index}: {party.name}" for index, party in enumerate(study.parties) if party.name not in missing),
+        f"Signed by {who} {'servers' if study.servers else 'parties'}:",
+        *(f"  {what} {index}: {each.name}" for index, each in enumerate(members) if each.name not in missing),
         *(f"  not by {name}, which failed and was skipped" for name in missing),
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
+from privet.multiparty.protocol import roles
+from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.committee import (
     Committee,
     OwnerAggregator,
@@ -19,11 +21,13 @@ from privet.multiparty.protocol.committee import (
 )
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir
-from privet.multiparty.study import StudyError
+from privet.multiparty.study import PartyInfo, Study, StudyError
 from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception
+from privet.objectives import L2, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource
 from privet.privacy.noise.watch import watching
+from privet.tables import Numeric, TableSchema, Target
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -174,6 +178,119 @@ def test_what_was_sent_is_never_released_again_with_new_noise(tmp_path):
     alone(work)
 
 
+class Linked:
+    """The session of one of two servers in this process. All that they need of it is the exchange of messages."""
+
+    def __init__(self, index, rounds):
+        self.index, self._rounds, self._next = index, rounds, 0
+
+    async def exchange(self, payload):
+        futures = self._rounds.setdefault(self._next, [asyncio.get_running_loop().create_future() for _ in range(2)])
+        self._next += 1
+        futures[self.index].set_result(payload)
+        return list(await asyncio.gather(*futures))
+
+    async def stop(self, cause):
+        pass
+
+
+def opened_by_two(contributions, *, states=(None, None), before_release=(None, None), fewest=1):
+    """Return the aggregators of two servers, and what each of them opens.
+
+    ``contributions[server][owner]`` is what the server receives.
+    """
+    plan, rounds = plan_of(), {}
+
+    async def served(index):
+        owners = len(contributions[index])
+        reception = Reception(DIGEST, owners, None)
+        aggregator = ServerAggregator(
+            plan,
+            Committee("one", 2),
+            Additive(2, 3),
+            Linked(index, rounds),
+            reception,
+            states[index] or ServerState(None, "study"),
+            NoiseSource(index),
+            fewest=fewest,
+            rows_limit=10,
+            before_release=before_release[index],
+        )
+        calls = [reception.receive(owner, each) for owner, each in enumerate(contributions[index])]
+        total, *_ = await asyncio.gather(aggregator.noisy_sum(None), *calls)
+        return aggregator, np.rint(total * plan.scale)
+
+    async def main():
+        async with asyncio.timeout(20):
+            return await asyncio.gather(served(0), served(1))
+
+    return asyncio.run(main())
+
+
+def handed_in_to_two(vectors, attempt=1, seed=0):
+    """Return the contributions of owners to two servers."""
+    split = [Additive(2, 3).split(np.asarray(each), NoiseSource(seed + owner)) for owner, each in enumerate(vectors)]
+    return [[Contribution(DIGEST, 0, 10, False, shares[server], attempt) for shares in split] for server in range(2)]
+
+
+def test_an_owner_whose_shares_are_of_different_attempts_is_left_out():
+    """The first attempt reached one server only, which refuses the shares of the second. Their sum means nothing."""
+    vectors = [np.array([500, -500, 7]), np.array([100, 200, 300])]
+    first, second = handed_in_to_two(vectors), handed_in_to_two(vectors, attempt=2, seed=10)
+    found = opened_by_two([[first[0][0], first[0][1]], [first[1][0], second[1][1]]])
+    for aggregator, total in found:
+        assert aggregator.counts == [10]
+        assert np.abs(total - vectors[0]).max() < 2 * plan_of().law.reach
+
+
+def test_an_owner_gives_all_servers_the_same_attempt_and_a_new_one_each_time():
+    class Kept:
+        async def hand_in(self, contributions):
+            sent.append(contributions)
+
+    sent, plan = [], plan_of()
+    problem = JointProblem(Logistic(), L2(1.0), (4,), 1.0, 0.0, 3).of_zeros(4)
+    owner = OwnerAggregator(plan, Committee("one", 2), Additive(2, 3), Kept(), problem, DIGEST, 0, NoiseSource(0))
+    for _ in range(2):
+        asyncio.run(owner.hand_in(lambda party: np.zeros(3), waits=False))
+    first, second = ({each.attempt for each in contributions} for contributions in sent)
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+def test_servers_without_a_ledger_wait_for_those_with_one():
+    booked = []
+    found = opened_by_two(handed_in_to_two([np.arange(3)]), before_release=(lambda: booked.append(1), None))
+    assert booked == [1]
+    assert (found[0][1] == found[1][1]).all()
+
+
+def test_no_server_sends_its_share_if_the_budget_of_another_one_is_exhausted(tmp_path):
+    def refuse():
+        raise ValueError("the limit is exceeded")
+
+    state = ServerState(tmp_path, "study")
+    with pytest.raises(ValueError, match="the limit is exceeded"):
+        opened_by_two(handed_in_to_two([np.arange(3)]), states=(None, state), before_release=(refuse, None))
+    assert not ServerState(tmp_path, "study").masked(0).is_sent
+
+
+def test_servers_continue_if_only_one_of_them_had_recorded_the_budget():
+    states, booked = [ServerState(None, "study"), ServerState(None, "study")], []
+    states[0].mark_booked()
+    books = [lambda: booked.append(0), lambda: booked.append(1)]
+    found = opened_by_two(handed_in_to_two([np.arange(3)]), states=states, before_release=books)
+    assert booked == [1]
+    assert (found[0][1] == found[1][1]).all()
+
+
+def test_only_the_owner_of_a_folder_that_others_can_read_can_read_the_state(tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    opened([np.arange(3)], state=ServerState(folder, "study"), before_release=lambda: None)
+    assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+
+
 def test_the_state_of_another_study_is_refused(tmp_path):
     ServerState(tmp_path, "one study")
     with pytest.raises(ValueError, match="belongs to another study"):
@@ -206,3 +323,14 @@ def test_the_field_has_room_for_every_noisy_sum(owners):
     assert isinstance(sharing, Shamir)
     assert sharing.prime > 2 * (plan.largest * plan.scale + owners + plan.law.reach)
     assert sharing_of(plan, "one", 2, owners) == Additive(2, 3)
+
+
+def test_an_owner_without_keys_spends_nothing_if_the_servers_are_on_other_machines():
+    servers = tuple(PartyInfo(f"s{index}", f"192.0.2.{index}", 9100) for index in range(2))
+    target = Target("y", levels=("no", "yes"))
+    table = TableSchema((Numeric("a", -1.0, 1.0),), target)
+    study = Study("remote", (), table, 1.0, servers=servers, trust="one", owners=3, rows_per_owner=4)
+    booked = []
+    with pytest.raises(ValueError, match=r"192\.0\.2\.0 is not this machine"):
+        asyncio.run(roles.hand_in(study, 0, (np.zeros((4, 1)), np.zeros(4)), keys=None, book=booked.append))
+    assert booked == []

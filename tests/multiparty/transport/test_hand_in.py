@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -164,15 +165,27 @@ def test_a_server_cannot_pretend_to_be_an_owner(keys, tmp_path):
     assert "was issued to party 1" in refusal(keys, 1, contribution(), folder=tmp_path)
 
 
-@pytest.mark.parametrize("length", [0, 1, 44])
+@pytest.mark.parametrize("length", [0, 1, 44, 52])
 def test_a_truncated_message_is_refused(length):
     with pytest.raises(ValueError, match="fewer than its header"):
         Contribution.from_bytes(contribution().to_bytes()[:length])
 
 
 def test_a_message_is_read_as_it_was_written():
-    sent = contribution(b"\x00\xff" * 20, number=7, rows=2**40, waits=True)
+    sent = replace(contribution(b"\x00\xff" * 20, number=7, rows=2**40, waits=True), attempt=2**64 - 1)
     assert Contribution.from_bytes(sent.to_bytes()) == sent
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "north.example", "0.0.0.0", "::"])
+def test_without_keys_no_share_leaves_this_machine_or_is_accepted_from_another(host):
+    async def listen():
+        async with Reception(DIGEST, 3, None).listening(host, free_port(), None, 0, LONGEST):
+            pass
+
+    with pytest.raises(ValueError, match="is not this machine"):
+        asyncio.run(listen())
+    with pytest.raises(ValueError, match="is not this machine"):
+        Servers([(HOST, 9100), (host, 9100)], 0, None, 1.0, LONGEST)
 
 
 def test_a_port_in_use_is_named(keys):

@@ -143,9 +143,10 @@ class OwnerAggregator(CommitteeAggregator):
         """Hand in one summand, and return the answers of the servers."""
         mine = self.plan.on_lattice(summand(self._problem))
         shares = self._sharing.split(mine, self._source, first=self._index)
-        rows = self._problem.rows.n
+        rows, number = self._problem.rows.n, max(self._number, 0)
+        attempt = int.from_bytes(self._source.key()[:8], "little")
         return await self._servers.hand_in(
-            [Contribution(self._digest, max(self._number, 0), rows, waits, share) for share in shares]
+            [Contribution(self._digest, number, rows, waits, share, attempt) for share in shares]
         )
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
@@ -196,7 +197,7 @@ class ServerAggregator(CommitteeAggregator):
         self._sharing, self._session, self._reception = sharing, session, reception
         self._state, self._source = state, source
         self._fewest, self._rows_limit, self._patience = fewest, rows_limit, patience
-        self._before_release = before_release
+        self._before_release, self._is_booked_everywhere = before_release, False
         self.counts: list[int] = []  # rows of each owner who took part in the last release
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
@@ -227,8 +228,7 @@ class ServerAggregator(CommitteeAggregator):
         """Return this server's share of the noisy sum over the owners whose shares all servers received."""
         received = await self._reception.collected(self._patience)
         shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
-        announced = {owner: received[owner].rows for owner in shares}
-        owners = await self._agreed(announced)
+        owners = await self._agreed({owner: received[owner] for owner in shares})
         if isinstance(self._sharing, Shamir):
             owners = await self._consistent(self._sharing, {owner: shares[owner] for owner in owners})
         if len(owners) < self._fewest:
@@ -239,7 +239,7 @@ class ServerAggregator(CommitteeAggregator):
         total = self._sharing.zero()
         for owner in owners:
             self._sharing.add(total, shares[owner])
-        return Masked(await self._noisy(total), {owner: announced[owner] for owner in owners})
+        return Masked(await self._noisy(total), {owner: received[owner].rows for owner in owners})
 
     def _read(self, contribution: Contribution) -> Share | None:
         """Return the share of a contribution, or None if it is not acceptable."""
@@ -250,14 +250,18 @@ class ServerAggregator(CommitteeAggregator):
         except ShareError:
             return None
 
-    async def _agreed(self, announced: Mapping[int, int]) -> list[int]:
-        """Return the owners from whom all servers received a share with the same number of rows."""
-        own = np.array(sorted(announced.items()), dtype="<i8").reshape(-1, 2)
+    async def _agreed(self, received: Mapping[int, Contribution]) -> list[int]:
+        """Return the owners from whom all servers received shares of one attempt, with the same number of rows.
+
+        An owner who was interrupted hands in again with new shares. A server that has the old one refuses the new one,
+        and the sum of old and new shares would be a random number.
+        """
+        own = np.array([(owner, each.rows, each.attempt) for owner, each in received.items()], dtype="<u8")
         everyone = [
-            {(int(owner), int(rows)) for owner, rows in np.frombuffer(each, dtype="<i8").reshape(-1, 2)}
-            for each in await self._session.exchange(own.tobytes())
+            {tuple(each) for each in np.frombuffer(message, dtype="<u8").reshape(-1, 3).tolist()}
+            for message in await self._session.exchange(own.tobytes())
         ]
-        return sorted(owner for owner, _ in set.intersection(*everyone))
+        return sorted(owner for owner, _, _ in set.intersection(*everyone))
 
     async def _consistent(self, sharing: Shamir, shares: Mapping[int, Share]) -> list[int]:
         """Return the owners whose shares belong to polynomials of the right degree. Others would block every opening.
@@ -303,13 +307,18 @@ class ServerAggregator(CommitteeAggregator):
         return total
 
     async def _book(self) -> None:
-        """Record the budget once all servers hold their shares, and before any of them is sent."""
-        if self._before_release is None or self._state.is_booked:
+        """Record the budget once all servers hold their shares, and before any of them is sent.
+
+        All servers wait for each other here, also those that have no ledger, or have recorded the budget before.
+        """
+        if self._is_booked_everywhere:
             return
         await self._session.exchange(_STORED)
-        self._before_release()
-        self._state.mark_booked()
+        if self._before_release is not None and not self._state.is_booked:
+            self._before_release()
+            self._state.mark_booked()
         await self._session.exchange(_BOOKED)
+        self._is_booked_everywhere = True
 
     async def _combined(self, shares: Sequence[bytes]) -> NDArray[Any]:
         try:

@@ -130,9 +130,10 @@ async def hand_in(
     sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners)
     local = problem.local(*table)
     addresses = [(server.host, server.port) for server in study.servers]
+    connections = Servers(addresses, index, keys, timeout, sharing.longest)
     if book is not None:
         book(plan.guarantee())  # before anything is handed over
-    async with Servers(addresses, index, keys, timeout, sharing.longest) as servers:
+    async with connections as servers:
         aggregator = OwnerAggregator(
             plan,
             committee,

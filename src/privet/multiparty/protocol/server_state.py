@@ -1,7 +1,7 @@
 """What a server of a committee keeps on its disk, so that it can continue after a restart without a second release.
 
 For each release it keeps its share of the noisy sum, from before the share is sent. This is not private towards the
-other servers, which receive it, but the folder is readable by its owner only. Shares of owners are never written.
+other servers, which receive it, but the files are readable by their owner only. Shares of owners are never written.
 """
 
 import json
@@ -64,11 +64,12 @@ class ServerState:
         if self._folder is not None:
             path = self._path(number)
             part = path.with_suffix(".part.npz")
-            with open(part, "wb") as file:
+            with open(part, "wb", opener=_private) as file:
                 np.savez(file, share=masked.share, counts=np.array([*masked.counts.items()], dtype=np.int64))
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
+            _sync_folder(self._folder)
 
     def mark_sent(self, number: int) -> None:
         """Record that the share of a release is about to be sent."""
@@ -91,7 +92,22 @@ class ServerState:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=_private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read, also in a folder that others can read."""
+    return os.open(path, flags, mode=0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names of new files survive a power failure. A forgotten ".sent" would allow a second release."""
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)

@@ -15,9 +15,11 @@ from typing import Any
 
 from privet.multiparty.identity.certificates import CertificateError, check, host_name, key_files
 from privet.multiparty.transport.errors import NetworkError
+from privet.multiparty.transport.network import is_loopback
 
 _METHOD = "/privet.Committee/HandIn"
-_HEADER = struct.Struct("<32sIQ?")  # digest of the study, number of the release, rows of the owner, whether it waits
+# digest of the study, number of the release, rows of the owner, whether it waits, number of the attempt
+_HEADER = struct.Struct("<32sIQ?Q")
 _OVERHEAD = 1024  # bytes of a message beside the share
 _MOST_CALLS = 4  # that one owner may make at the same time
 _FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
@@ -48,6 +50,9 @@ class Contribution:
         Whether the owner waits for what is opened.
     share : bytes
         The share of this server.
+    attempt : int
+        A random number of 64 bits, the same for all servers. Shares of one vector from different attempts do not add
+        up to it, so servers use them only if their attempts are the same.
     """
 
     digest: bytes
@@ -55,18 +60,19 @@ class Contribution:
     rows: int
     waits: bool
     share: bytes
+    attempt: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the message that is sent."""
-        return _HEADER.pack(self.digest, self.number, self.rows, self.waits) + self.share
+        return _HEADER.pack(self.digest, self.number, self.rows, self.waits, self.attempt) + self.share
 
     @classmethod
     def from_bytes(cls, message: bytes) -> "Contribution":
         """Read a message. Raise ValueError if it is too short."""
         if len(message) < _HEADER.size:
             raise ValueError(f"the message has {len(message)} bytes, fewer than its header")
-        digest, number, rows, waits = _HEADER.unpack_from(message)
-        return cls(digest, number, rows, waits, message[_HEADER.size :])
+        digest, number, rows, waits, attempt = _HEADER.unpack_from(message)
+        return cls(digest, number, rows, waits, message[_HEADER.size :], attempt)
 
 
 class Reception:
@@ -160,6 +166,8 @@ class Reception:
         import grpc
         from grpc import aio
 
+        _check_keys(keys, [host])
+
         async def hand_in(message: bytes, context: Any) -> bytes:
             try:
                 return await self.receive(self.owner_of(context), Contribution.from_bytes(message))
@@ -180,7 +188,7 @@ class Reception:
         service, method = _METHOD.strip("/").split("/")
         handlers = {method: grpc.unary_unary_rpc_method_handler(hand_in)}
         listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        address = f"{host}:{port}"
+        address = _target(host, port)
         try:
             if keys is None:
                 listener.add_insecure_port(address)
@@ -222,6 +230,7 @@ class Servers:
     def __init__(
         self, addresses: Sequence[tuple[str, int]], owner: int, keys: Path | None, timeout: float, longest: int
     ) -> None:
+        _check_keys(keys, [host for host, _ in addresses])
         self._addresses, self._owner, self._timeout = addresses, owner, timeout
         self._keys, self._longest = keys, longest
         self._calls: list[Any] = []
@@ -244,7 +253,7 @@ class Servers:
             authority, certificate, key = (path.read_bytes() for path in key_files(self._keys, self._owner, "owner"))
             credentials = grpc.ssl_channel_credentials(authority, key, certificate)
         for server, (host, port) in enumerate(self._addresses):
-            address = f"{host}:{port}"
+            address = _target(host, port)
             if credentials is None:
                 channel = aio.insecure_channel(address, options=options)
             else:
@@ -283,3 +292,18 @@ class Servers:
                 host, port = self._addresses[server]
                 raise HandInError(f"Server {server} ({host}:{port}) did not accept a share: {why}")
             await asyncio.sleep(_PAUSE)
+
+
+def _check_keys(keys: Path | None, hosts: Sequence[str]) -> None:
+    """Raise if shares would be sent without TLS to or from another machine: all shares together are the vector."""
+    remote = [host for host in hosts if not is_loopback(host)]
+    if keys is None and remote:
+        raise ValueError(
+            f"{remote[0]} is not this machine, and without keys others could read all shares of an owner, or hand in "
+            "shares in its name. Make keys with `privet party keygen`, and give each server and owner its files."
+        )
+
+
+def _target(host: str, port: int) -> str:
+    """Return an address as gRPC expects it, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

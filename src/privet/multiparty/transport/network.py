@@ -72,7 +72,7 @@ class Network:
             raise ValueError(f"index must be one of 0 to {len(addresses) - 1}, got {self.index}")
         positive("connect_timeout", self.connect_timeout)
         positive("timeout", self.timeout)
-        remote = [host for host, _ in addresses if not _is_loopback(host)]
+        remote = [host for host, _ in addresses if not is_loopback(host)]
         if self.keys is None and remote:
             raise ValueError(
                 f"{remote[0]} is not this machine, and without keys others could read and change what the parties "
@@ -111,7 +111,7 @@ class Network:
                 addresses = tuple((_numeric(host), port) for host, port in self.addresses)
                 host = addresses[self.index][0]
                 handshake = Handshake(session, failure, addresses, contexts, on_waiting)
-                await handshake.run(self.connect_timeout, host if _is_loopback(host) else None)
+                await handshake.run(self.connect_timeout, host if is_loopback(host) else None)
                 yield session
                 await session.finish()
             except BaseException as error:
@@ -121,7 +121,8 @@ class Network:
                 await session.close()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is an address of this machine that others cannot reach."""
     try:
         return ip_address(_numeric(host)).is_loopback
     except ValueError:
