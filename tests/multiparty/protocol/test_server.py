@@ -1,6 +1,8 @@
 """One server of a committee, without a network: whom it counts, its noise, and what it keeps for a restart."""
 
 import asyncio
+import json
+import socket
 import sys
 from pathlib import Path
 
@@ -325,12 +327,42 @@ def test_the_field_has_room_for_every_noisy_sum(owners):
     assert sharing_of(plan, "one", 2, owners) == Additive(2, 3)
 
 
+def study_of(host):
+    servers = tuple(PartyInfo(f"s{index}", host, 9100 + 2 * index) for index in range(2))
+    table = TableSchema((Numeric("a", -1.0, 1.0),), Target("y", levels=("no", "yes")))
+    return Study("small", (), table, 1.0, servers=servers, trust="one", owners=3, rows_per_owner=4)
+
+
 def test_an_owner_without_keys_spends_nothing_if_the_servers_are_on_other_machines():
-    servers = tuple(PartyInfo(f"s{index}", f"192.0.2.{index}", 9100) for index in range(2))
-    target = Target("y", levels=("no", "yes"))
-    table = TableSchema((Numeric("a", -1.0, 1.0),), target)
-    study = Study("remote", (), table, 1.0, servers=servers, trust="one", owners=3, rows_per_owner=4)
+    study = study_of("192.0.2.0")
     booked = []
     with pytest.raises(ValueError, match=r"192\.0\.2\.0 is not this machine"):
         asyncio.run(roles.hand_in(study, 0, (np.zeros((4, 1)), np.zeros(4)), keys=None, book=booked.append))
     assert booked == []
+
+
+def served(state, index=0):
+    """Let one server of a study wait for owners in vain, with a ledger whose limit is reached."""
+
+    def check(guarantee):
+        raise ValueError("the limit is reached")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    study = study_of("127.0.0.1").moved([("127.0.0.1", port), ("127.0.0.1", port + 1)])
+    (state / "study.json").write_text(json.dumps({"digest": f"{study.digest}, server {index}"}))
+    alone(lambda session: roles.serve(session, study, keys=None, state=state, patience=0.01, check=check))
+
+
+def test_the_limit_of_a_ledger_does_not_stop_a_server_that_recorded_the_budget_before_a_restart(tmp_path):
+    with pytest.raises(ValueError, match="the limit is reached"):
+        served(tmp_path)
+    (tmp_path / "booked").touch()
+    with pytest.raises(StudyError, match="Only 0 owners handed in"):
+        served(tmp_path)
+
+
+def test_the_state_of_another_server_of_the_same_study_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="belongs to another study or server"):
+        served(tmp_path, index=1)

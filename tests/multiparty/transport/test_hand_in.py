@@ -188,6 +188,30 @@ def test_without_keys_no_share_leaves_this_machine_or_is_accepted_from_another(h
         Servers([(HOST, 9100), (host, 9100)], 0, None, 1.0, LONGEST)
 
 
+def test_keys_without_an_authority_are_refused(keys):
+    """Otherwise callers would state their own index, although they have certificates."""
+
+    async def listen():
+        async with Reception(DIGEST, 3, None).listening(HOST, free_port(), keys, 0, LONGEST):
+            pass
+
+    with pytest.raises(ValueError, match="both keys and the certificate of the authority"):
+        asyncio.run(listen())
+
+
+def test_an_owner_cannot_make_any_number_of_calls_over_several_connections(keys):
+    async def work(reception, connect):
+        early = [asyncio.create_task(handed_in(connect, 0, contribution(number=1))) for _ in range(5)]
+        done, waiting = await asyncio.wait(early, return_when=asyncio.FIRST_COMPLETED)
+        assert [str(each.exception()).endswith("owner 0 is already making 4 calls.") for each in done] == [True]
+        await handed_in(connect, 1, contribution())  # Other owners are not affected.
+        await reception.open(1)
+        await asyncio.gather(*waiting)
+        return await reception.collected(0.1)
+
+    assert list(run(work, keys)) == [0]
+
+
 def test_a_port_in_use_is_named(keys):
     async def main():
         with socket.socket() as used:
@@ -195,7 +219,7 @@ def test_a_port_in_use_is_named(keys):
             used.listen()
             port = used.getsockname()[1]
             with pytest.raises(HandInError, match=f"cannot listen on {HOST}:{port}"):
-                async with Reception(DIGEST, 1, None).listening(HOST, port, keys, 0, LONGEST):
+                async with Reception(DIGEST, 1, (keys / "ca.crt").read_bytes()).listening(HOST, port, keys, 0, LONGEST):
                     pass
 
     asyncio.run(main())

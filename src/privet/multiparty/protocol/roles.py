@@ -45,7 +45,8 @@ async def serve(
     keys : path or None
         The folder with this server's key and certificate. None without TLS, on one machine.
     state : path or None
-        Folder in which the server keeps what it needs to continue after a restart. None keeps nothing.
+        Folder in which the server keeps what it needs to continue after a restart. None keeps nothing: a server that
+        is then started again draws new noise for the same sums, which is a second release.
     patience : float
         Seconds that owners have for handing in their shares of a release.
     check, book, progress
@@ -55,8 +56,8 @@ async def serve(
     """
     await agree_on_study(session, study)
     problem, committee = study.committee_problem(), Committee(study.trust, len(study.servers))
-    plan = sum_plan(study, problem)
-    if check is not None:
+    plan, kept = sum_plan(study, problem), ServerState(state, f"{study.digest}, server {session.index}")
+    if check is not None and not kept.is_booked:  # After a restart, the budget is already recorded.
         check(plan.guarantee())
     await agree_on_plan(session, study, plan)
     sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners)
@@ -69,7 +70,7 @@ async def serve(
         sharing,
         session,
         reception,
-        ServerState(state, study.digest),
+        kept,
         source or NoiseSource(),
         fewest=study.fewest_owners,
         rows_limit=study.rows_per_owner,

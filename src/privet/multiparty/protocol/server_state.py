@@ -24,14 +24,14 @@ class Masked:
 
 
 class ServerState:
-    """The releases of one study, in memory and, if there is a folder, on disk.
+    """The releases of one server of a study, in memory and, if there is a folder, on disk.
 
     Parameters
     ----------
     folder : path or None
         Where to keep them. None keeps them in memory only: the study cannot continue after a restart.
     digest : str
-        Digest of the study. A folder that belongs to another study is refused.
+        Digest of the study, and which of its servers this is. A folder that belongs to another one is refused.
     """
 
     def __init__(self, folder: Path | None, digest: str) -> None:
@@ -42,7 +42,9 @@ class ServerState:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder / "study.json"
         if about.exists() and json.loads(about.read_text())["digest"] != digest:
-            raise ValueError(f"{folder} belongs to another study. Choose another folder for the state of this server.")
+            raise ValueError(
+                f"{folder} belongs to another study or server. Choose another folder for the state of this server."
+            )
         _write(about, json.dumps({"digest": digest}).encode())
         self.is_booked = (folder / "booked").exists()
 

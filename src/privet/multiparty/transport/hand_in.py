@@ -7,8 +7,9 @@ deadline per call, and lets thousands of owners be connected at the same time.
 import asyncio
 import hmac
 import struct
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ class Reception:
         self._is_open = False
         self._received: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._calls = Counter[int]()  # that each owner is making
         self._changed = asyncio.Condition()
         self.bytes_received = 0
 
@@ -151,6 +153,17 @@ class Reception:
             self._answers[number] = asyncio.get_running_loop().create_future()
         return self._answers[number]
 
+    @contextmanager
+    def _counted(self, owner: int) -> Iterator[None]:
+        """Refuse a call while the owner makes too many others, over any number of connections: each takes memory."""
+        if self._calls[owner] >= _MOST_CALLS:
+            raise ValueError(f"owner {owner} is already making {_MOST_CALLS} calls.")
+        self._calls[owner] += 1
+        try:
+            yield
+        finally:
+            self._calls[owner] -= 1
+
     def owner_of(self, context: Any) -> int:
         """Return the index of a caller, from its certificate. Raise CertificateError if it is not an owner."""
         if self._authority is None:
@@ -167,10 +180,14 @@ class Reception:
         from grpc import aio
 
         _check_keys(keys, [host])
+        if (keys is None) != (self._authority is None):
+            raise ValueError("Give both keys and the certificate of the authority, or neither on one machine.")
 
         async def hand_in(message: bytes, context: Any) -> bytes:
             try:
-                return await self.receive(self.owner_of(context), Contribution.from_bytes(message))
+                owner = self.owner_of(context)
+                with self._counted(owner):
+                    return await self.receive(owner, Contribution.from_bytes(message))
             except CertificateError as error:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             except ValueError as error:
