@@ -188,6 +188,29 @@ def test_without_keys_no_share_leaves_this_machine_or_is_accepted_from_another(h
         Servers([(HOST, 9100), (host, 9100)], 0, None, 1.0, LONGEST)
 
 
+def test_without_keys_shares_do_not_pass_through_a_proxy(monkeypatch):
+    """A proxy would receive all shares in clear text."""
+
+    async def main():
+        with socket.socket() as proxy:
+            proxy.bind((HOST, 0))
+            proxy.listen()
+            proxy.setblocking(False)
+            monkeypatch.setenv("http_proxy", f"http://{HOST}:{proxy.getsockname()[1]}")
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("no_grpc_proxy", raising=False)
+            reception, port = Reception(DIGEST, 1, None), free_port()
+            async with reception.listening(HOST, port, None, 0, LONGEST):
+                await reception.open(0)
+                async with Servers([(HOST, port)], 0, None, 3.0, LONGEST) as servers:
+                    await servers.hand_in([contribution()])
+            with pytest.raises(BlockingIOError):
+                proxy.accept()
+            return await reception.collected(0.1)
+
+    assert list(asyncio.run(main())) == [0]
+
+
 def test_keys_without_an_authority_are_refused(keys):
     """Otherwise callers would state their own index, although they have certificates."""
 

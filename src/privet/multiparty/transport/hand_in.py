@@ -272,7 +272,8 @@ class Servers:
         for server, (host, port) in enumerate(self._addresses):
             address = _target(host, port)
             if credentials is None:
-                channel = aio.insecure_channel(address, options=options)
+                # A proxy is another machine, which must not see shares that are not encrypted.
+                channel = aio.insecure_channel(address, options=[*options, ("grpc.enable_http_proxy", 0)])
             else:
                 name = ("grpc.ssl_target_name_override", host_name(server))
                 channel = aio.secure_channel(address, credentials, options=[*options, name])
