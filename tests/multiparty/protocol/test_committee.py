@@ -175,7 +175,7 @@ def test_after_a_kill_the_servers_continue_with_the_same_noise_and_the_same_owne
 
     def started(again):
         options = [
-            ["--state", str(here.folder / f"state{index}"), "--ledger", str(ledgers[index]), "--limit", "10"]
+            ["--state", str(here.folder / f"state{index}"), "--ledger", str(ledgers[index]), "--limit", "5"]
             for index in range(3)
         ]
         return [here.server(index, *each, again=again) for index, each in enumerate(options)]

@@ -211,6 +211,24 @@ def test_without_keys_shares_do_not_pass_through_a_proxy(monkeypatch):
     assert list(asyncio.run(main())) == [0]
 
 
+def test_servers_may_have_addresses_of_ipv6():
+    async def main():
+        with socket.socket(socket.AF_INET6) as free:
+            try:
+                free.bind(("::1", 0))
+            except OSError:
+                pytest.skip("this machine has no IPv6")
+            port = free.getsockname()[1]
+        reception = Reception(DIGEST, 1, None)
+        async with reception.listening("::1", port, None, 0, LONGEST):
+            await reception.open(0)
+            async with Servers([("::1", port)], 0, None, 20.0, LONGEST) as servers:
+                await servers.hand_in([contribution()])
+        return await reception.collected(0.1)
+
+    assert list(asyncio.run(main())) == [0]
+
+
 def test_keys_without_an_authority_are_refused(keys):
     """Otherwise callers would state their own index, although they have certificates."""
 
