@@ -41,6 +41,13 @@ def serve(
         highlight=False,
         soft_wrap=True,
     )
+    if state is None:
+        console.print(
+            "Without --state, do not start this server again for the same study once it has opened a sum: new noise on "
+            "the same rows is a second release, which the guarantee does not cover.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     async def run() -> None:
         async with network.connect() as session:

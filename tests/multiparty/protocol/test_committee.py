@@ -167,6 +167,7 @@ def test_nothing_is_opened_if_too_few_owners_hand_in(trial):
     assert all(server.wait() != 0 for server in servers)
     assert all("Only 2 owners handed in shares" in server.err for server in servers)
     assert not (here.folder / "server0_0" / "model.json").exists()
+    assert all("Without --state, do not start this server again" in server.out for server in servers)
 
 
 def test_after_a_kill_the_servers_continue_with_the_same_noise_and_the_same_owners(trial):
@@ -195,6 +196,7 @@ def test_after_a_kill_the_servers_continue_with_the_same_noise_and_the_same_owne
     assert owners.wait() == 0
     assert all("weights" in each for each in said(owners)), owners.out
     assert len(kept) >= 4
+    assert not any("Without --state" in server.out for server in servers)
     assert all((here.folder / "state0" / name).read_bytes() == content for name, content in kept.items())
     assert [len(Ledger(ledger).entries()) for ledger in ledgers] == [1, 1, 1]
     assert here.model(0, 1) == here.model(1, 1) == here.model(2, 1)
