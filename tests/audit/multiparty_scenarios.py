@@ -39,9 +39,9 @@ Parties = Sequence[Problem]
 Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
 Method = Callable[..., Coroutine[Any, Any, Release]]
 
-# ``take_part`` runs one of the methods below between processes, and a simulation opens the same sums. The views of the
-# holders of a relay are attacked in tests/multiparty/protocol/test_relay_views.py.
-OVER_A_NETWORK = {"take_part", "run_relay"}
+# ``take_part``, ``serve`` and ``trained`` run one of the methods below between processes. A simulation opens the same
+# sums. The views of the holders of a relay are attacked in tests/multiparty/protocol/test_relay_views.py.
+OVER_A_NETWORK = {"take_part", "run_relay", "serve", "trained"}
 
 # ------------------------------------------------------------------------------------------------- what there must be
 

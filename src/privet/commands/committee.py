@@ -41,13 +41,13 @@ def serve(
         highlight=False,
         soft_wrap=True,
     )
-    if state is None:
-        console.print(
-            "Without --state, do not start this server again for the same study once it has opened a sum: new noise on "
-            "the same rows is a second release, which the guarantee does not cover.",
-            highlight=False,
-            soft_wrap=True,
-        )
+    folder = state or output.with_name(f"{output.name}.state")
+    console.print(
+        f"This server keeps its state in {folder}. Start it again only with this folder: without it, new noise on the "
+        "same rows would be a second release, which the guarantee does not cover.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
     async def run() -> None:
         async with network.connect() as session:
@@ -57,7 +57,7 @@ def serve(
                     session,
                     study,
                     keys=keys,
-                    state=state,
+                    state=folder,
                     patience=timeout,
                     check=None if ledger is None else ledger.check,
                     book=_booked(study, ledger),

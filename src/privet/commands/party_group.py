@@ -45,7 +45,8 @@ def run(
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Folder in which a server keeps what it needs to continue after a restart.")
+        Path | None,
+        typer.Option(help="Folder in which a server keeps its state for a restart. Default: OUTPUT.state."),
     ] = None,
     output: Output = Path("study.privet.json"),
     ledger: Ledger = None,

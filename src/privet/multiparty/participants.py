@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privet.checks import count
 from privet.multiparty.identity.certificates import check_name
-
-if TYPE_CHECKING:
-    from privet.multiparty.study import Study
 
 TRUSTS = ("majority", "one")
 OF_RELAYS = {"order": "fixed", "passes": 1, "batch": 1, "on_failure": "stop"}
@@ -38,7 +35,7 @@ class PartyInfo:
             raise StudyError(str(error)) from None
 
 
-def check_participants(study: "Study") -> None:
+def check_participants(study: Any) -> None:
     """Raise unless the study has a name, and its parties, servers and owners are compatible with its method."""
     _check_study_name(study.name)
     _check_committee(study) if study.servers else _check_parties(study)
@@ -51,7 +48,7 @@ def _check_study_name(name: str) -> None:
         raise StudyError(f"{name!r} is not a valid name of a study. Use up to {_LONGEST_NAME} printable characters.")
 
 
-def _check_parties(study: "Study") -> None:
+def _check_parties(study: Any) -> None:
     """Raise unless the parties of a study without servers are valid."""
     if any(getattr(study, name) != usual for name, usual in OF_SERVERS.items()):
         raise StudyError(
@@ -67,7 +64,7 @@ def _check_parties(study: "Study") -> None:
     _check_distinct(study.parties, "parties")
 
 
-def _check_committee(study: "Study") -> None:
+def _check_committee(study: Any) -> None:
     """Raise unless the servers, the owners and the trust are compatible."""
     if study.trust not in TRUSTS:
         raise StudyError(f"trust must be one of {', '.join(TRUSTS)}, got {study.trust!r}")
@@ -88,7 +85,7 @@ def _check_committee(study: "Study") -> None:
         raise StudyError(f"fewest_owners = {study.fewest_owners} exceeds the number of owners, {study.n_owners}.")
 
 
-def _check_relay(study: "Study") -> None:
+def _check_relay(study: Any) -> None:
     """Raise unless the settings of a relay are valid, and are used by a relay only."""
     if study.method == "relay" and study.servers:
         raise StudyError('A relay has no servers. Remove them, or use method = "gradient" or "output".')
