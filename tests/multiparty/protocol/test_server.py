@@ -24,6 +24,7 @@ from privet.multiparty.protocol.committee import (
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir
 from privet.multiparty.study import PartyInfo, Study, StudyError
+from privet.multiparty.transport.errors import PartyLostError
 from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception
 from privet.objectives import L2, Logistic
 from privet.plans.aggregation import AggregationPlan
@@ -192,6 +193,9 @@ class Linked:
         futures[self.index].set_result(payload)
         return list(await asyncio.gather(*futures))
 
+    async def wait(self, awaitable):
+        return await awaitable
+
     async def stop(self, cause):
         pass
 
@@ -291,6 +295,31 @@ def test_only_the_owner_of_a_folder_that_others_can_read_can_read_the_state(tmp_
     folder.mkdir(mode=0o755)
     opened([np.arange(3)], state=ServerState(folder, "study"), before_release=lambda: None)
     assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+
+
+def test_a_server_that_waits_for_owners_notices_that_another_server_is_lost(tmp_path):
+    """Owners wait for the lost server, so waiting for them would only end when they give up."""
+
+    async def work(session):
+        reception = Reception(DIGEST, 1, None)
+        aggregator = ServerAggregator(
+            plan_of(),
+            Committee("one", 1),
+            Additive(1, 3),
+            session,
+            reception,
+            ServerState(None, "study"),
+            NoiseSource(0),
+            rows_limit=10,
+            patience=600.0,
+        )
+        release = asyncio.create_task(aggregator.noisy_sum(None))
+        await asyncio.sleep(0.1)
+        session._failure.set(PartyLostError("party 1 is lost", 1))
+        with pytest.raises(PartyLostError, match="party 1 is lost"):
+            await asyncio.wait_for(release, 10.0)
+
+    alone(work)
 
 
 def test_the_state_of_another_study_is_refused(tmp_path):

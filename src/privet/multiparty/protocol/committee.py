@@ -226,7 +226,7 @@ class ServerAggregator(CommitteeAggregator):
 
     async def _masked(self) -> Masked:
         """Return this server's share of the noisy sum over the owners whose shares all servers received."""
-        received = await self._reception.collected(self._patience)
+        received = await self._session.wait(self._reception.collected(self._patience))  # or until a server is lost
         shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
         owners = await self._agreed({owner: received[owner] for owner in shares})
         if isinstance(self._sharing, Shamir):
