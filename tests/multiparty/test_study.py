@@ -480,6 +480,7 @@ def test_owners_are_numbered_or_listed_without_an_address():
     [
         ({"method": "relay"}, "A relay has no servers"),
         ({"trust": "all"}, "trust must be one of majority, one"),
+        ({"server": [{"name": "a"}] * 3}, r"each \[\[server\]\] must have a name and an address"),
         ({"server": SERVERS[:2]}, "needs 3 to 7 servers, got 2"),
         ({"server": SERVERS[:1], "trust": "one"}, "needs 2 to 7 servers, got 1"),
         ({"server": [SERVERS[0], SERVERS[0], SERVERS[1]]}, "Two servers have the same name"),

@@ -1,20 +1,20 @@
 """``privet party --server`` and ``--owner``: a few servers train one model, and many owners hand in shares."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from privet.commands.party import encoded
+from privet.commands.party import booked, encoded
 from privet.files import check_writable, write_json
 from privet.multiparty.protocol import roles
 from privet.multiparty.protocol.results import sign, to_result, with_signatures
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.errors import NetworkError
-from privet.privacy import Guarantee, Ledger
+from privet.privacy import Ledger
 from privet.progress import progress_bar
 
 
@@ -60,7 +60,7 @@ def serve(
                     state=folder,
                     patience=timeout,
                     check=None if ledger is None else ledger.check,
-                    book=_booked(study, ledger),
+                    book=booked(study, ledger),
                     progress=progress,
                 )
             result = to_result(study, release)
@@ -102,7 +102,7 @@ def hand_in(
             keys=keys,
             timeout=timeout,
             check=None if ledger is None else ledger.check,
-            book=_booked(study, ledger),
+            book=booked(study, ledger),
         )
         console.print(f"{study.owner_names[index]} has handed in its shares to all servers", highlight=False)
         if release is not None:
@@ -116,17 +116,6 @@ def _check_index(study: Study, index: int, number: int, option: str) -> None:
         raise StudyError(f"{option} is for studies with servers, and this one has none. Use --index.")
     if not 0 <= index < number:
         raise StudyError(f"{option} must be a number from 0 to {number - 1}, got {index}.")
-
-
-def _booked(study: Study, ledger: Ledger | None) -> Callable[[Guarantee], None] | None:
-    """Return a function that records the budget of the study in the ledger, or None."""
-    if ledger is None:
-        return None
-
-    def book(guarantee: Guarantee) -> None:
-        ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
-
-    return book
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,6 +76,18 @@ def encoded(study: Study, data: Path, console: Console) -> Table:
     return rows
 
 
+def booked(study: Study, ledger: Ledger | None) -> Callable[[Guarantee], None] | None:
+    """Return a function that records the budget of a study in a ledger, or None without a ledger."""
+    if ledger is None:
+        return None
+
+    def book(guarantee: Guarantee) -> None:
+        # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
+        ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
+
+    return book
+
+
 async def _run(
     network: Network,
     study: Study,
@@ -93,17 +105,17 @@ async def _run(
             names = ", ".join(study.parties[each].name for each in missing)
             console.print(f"Waiting for {names}", highlight=False)
 
-    def book(guarantee: Guarantee) -> None:
-        if ledger is not None:
-            # Before anything is opened or handed over: a crash in between wastes budget but never loses track of it.
-            ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
-
     async with network.connect(waiting) as session:
         console.print("All parties are connected", highlight=False)
         shown = "Turns" if study.method == "relay" else "Noisy sums"
         with progress_bar(shown, console=console) if console.is_terminal else nullcontext() as progress:
             release = await take_part(
-                session, study, table, check=None if ledger is None else ledger.check, book=book, progress=progress
+                session,
+                study,
+                table,
+                check=None if ledger is None else ledger.check,
+                book=booked(study, ledger),
+                progress=progress,
             )
         result = to_result(study, release)
         signatures = await sign(session, study, result)

@@ -119,12 +119,12 @@ def _check_distinct(parties: Sequence[PartyInfo], what: str) -> None:
         raise StudyError(f"Two {what} have the same address. Give each its own address.")
 
 
-def party_from(values: Any, where: str, needs_address: bool = True) -> PartyInfo:
-    """Return a party from its values in a TOML file. ``where`` names the file in errors."""
+def party_from(values: Any, where: str, kind: str = "party", needs_address: bool = True) -> PartyInfo:
+    """Return a party or server from its values in a TOML file. ``where`` names the file in errors."""
     keys = {"name", "address"} if needs_address else {"name"}
     if not isinstance(values, dict) or set(values) != keys:
         address = ' and an address = "host:port"' if needs_address else ""
-        raise StudyError(f"{where}: each [[party]] must have a name{address}, and nothing else.")
+        raise StudyError(f"{where}: each [[{kind}]] must have a name{address}, and nothing else.")
     host, port = parse_address(str(values["address"])) if needs_address else ("", 0)
     try:
         return PartyInfo(values["name"], host, port)

@@ -256,7 +256,7 @@ class Study:
         try:
             return cls(
                 parties=tuple(party_from(party, where, needs_address=not servers) for party in parties),
-                servers=tuple(party_from(server, where) for server in servers),
+                servers=tuple(party_from(server, where, "server") for server in servers),
                 table=schema,
                 **options,
             )

@@ -132,7 +132,7 @@ def test_owners_whose_share_cannot_be_read_are_left_out():
 
 def test_too_few_owners_stop_the_study_before_anything_is_booked():
     booked = []
-    with pytest.raises(StudyError, match="Only 1 owners handed in"):
+    with pytest.raises(StudyError, match="shares of 1 owner"):
         opened([np.zeros(3, dtype=np.int64)], fewest=2, before_release=lambda: booked.append(1))
     assert booked == []
 
@@ -388,7 +388,7 @@ def test_the_limit_of_a_ledger_does_not_stop_a_server_that_recorded_the_budget_b
     with pytest.raises(ValueError, match="the limit is reached"):
         served(tmp_path)
     (tmp_path / "booked").touch()
-    with pytest.raises(StudyError, match="Only 0 owners handed in"):
+    with pytest.raises(StudyError, match="shares of 0 owner"):
         served(tmp_path)
 
 

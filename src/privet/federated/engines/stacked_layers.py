@@ -2,9 +2,9 @@
 
 The examples of all clients form one batch. Layers without weights process it as a whole, because they treat each
 example separately. A layer with weights applies the weights of each client to that client's examples: a linear layer by
-a batched product, a convolution by one with groups, and an LSTM by batched products over time. A step of many clients
-thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images, and no rule
-for LSTMs.
+a batched product, a convolution by one with groups, and an LSTM by one call of its fused kernel per client. A step of
+many clients thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images,
+and no rule for LSTMs.
 
 A model is run in this way only if all its operations are known to treat examples separately
 (:mod:`privet.federated.engines.known_models`). Rules raise an error for inputs whose first axis may not run over

@@ -233,8 +233,8 @@ class ServerAggregator(CommitteeAggregator):
             owners = await self._consistent(self._sharing, {owner: shares[owner] for owner in owners})
         if len(owners) < self._fewest:
             await self._stop(
-                f"Only {len(owners)} owners handed in shares to all servers, but the study needs {self._fewest}. "
-                "Nothing was opened."
+                f"All servers received the shares of {len(owners)} owner(s), but the study needs {self._fewest}. "
+                "Nothing was opened. Start the study again when enough owners can hand in."
             )
         total = self._sharing.zero()
         for owner in owners:
