@@ -25,14 +25,13 @@ The paper's accounting is Theorem 4.5.1 for batches of fixed size. privet's nois
 Poisson sampling, from which DP-SGD gains as much as DP-SRM.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from deep_runs import Job, options
-from dp_srm_networks import Setting, Study, beside, compared, grid, plot, without_nan
-from support import console, data_file, write_results
+from dp_srm_networks import Setting, Study, grid, run
+from support import console, data_file
 
 TITLE = "Figures 4.2 and 4.5(a), (b): CNN on MNIST, delta 1e-5"
 PAPER = {  # test error, %
@@ -75,20 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     data_file("mnist.npz")
     tried = ", ".join(f"{len(settings)} of {method}" for method, settings in study.candidates.items())
     console.print(f"Preset {chosen.preset}: {study.template.n} images, settings tried: {tried}; {study.runs} runs")
-    begin = time.perf_counter()
-    groups, rows = compared(study, chosen.workers)
-    results = {
-        "preset": chosen.preset,
-        "runs": study.runs,
-        "rows": without_nan(rows),
-        "test_error_beside": beside(study, groups, chosen.workers),
-        "seconds": round(time.perf_counter() - begin),
-    }
-    console.print(f"{results['seconds']} s in all")
-    name = "dp_srm_cnn" + ("" if chosen.preset == "standard" else f"_{chosen.preset}")
-    write_results(name, results)
-    plot(groups, study.epsilons, name)
-    return results
+    return run(study, "dp_srm_cnn", chosen.preset, chosen.workers)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ linearly to zero. Both methods have two candidates, which are tried with 5,000 i
 with three seeds.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from deep_runs import Job, images, options
-from dp_srm_networks import Setting, Study, beside, compared, grid, plot, without_nan
+from dp_srm_networks import Setting, Study, grid, run
 from numpy.typing import NDArray
-from support import console, data_file, made_data, write_results
+from support import console, data_file, made_data
 from torch import Tensor, nn
 
 PUBLIC = "svhn_20k_5k.npz"
@@ -145,21 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     study = replace(study, runs=chosen.runs or study.runs)
     data_file(features.source)
     data_file(PUBLIC)
-    begin = time.perf_counter()
     make_features(features)
-    groups, rows = compared(study, chosen.workers)
-    results = {
-        "preset": chosen.preset,
-        "runs": study.runs,
-        "rows": without_nan(rows),
-        "test_error_beside": beside(study, groups, chosen.workers),
-        "seconds": round(time.perf_counter() - begin),
-    }
-    console.print(f"{results['seconds']} s in all")
-    name = "dp_srm_cnn6" + ("" if chosen.preset == "standard" else f"_{chosen.preset}")
-    write_results(name, results)
-    plot(groups, study.epsilons, name)
-    return results
+    return run(study, "dp_srm_cnn6", chosen.preset, chosen.workers)
 
 
 if __name__ == "__main__":

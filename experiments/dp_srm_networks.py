@@ -10,13 +10,14 @@ DP-SGD without noise.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deep_runs import Job, Runs, draw, grouped, run_all, start_and_majority, without_noise
 from matplotlib.figure import Figure
-from support import Spread, console, print_table, save_figure
+from support import Spread, console, print_table, save_figure, write_results
 
 from privet.deep import RecursiveMomentum
 
@@ -232,6 +233,24 @@ def plot(groups: Groups, epsilons: Sequence[float], name: str) -> None:
         draw_budget(panels[0, place], groups, epsilon)
         draw_budget(panels[1, place], groups, epsilon, by_time=True)
     save_figure(figure, name)
+
+
+def run(study: Study, name: str, preset: str, workers: int) -> dict[str, Any]:
+    """Compare both methods, print, write and draw the results, and return them."""
+    begin = time.perf_counter()
+    groups, rows = compared(study, workers)
+    results = {
+        "preset": preset,
+        "runs": study.runs,
+        "rows": without_nan(rows),
+        "test_error_beside": beside(study, groups, workers),
+        "seconds": round(time.perf_counter() - begin),
+    }
+    console.print(f"{results['seconds']} s in all")
+    full_name = name + ("" if preset == "standard" else f"_{preset}")
+    write_results(full_name, results)
+    plot(groups, study.epsilons, full_name)
+    return results
 
 
 def without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
