@@ -1,4 +1,4 @@
-"""Figure 5 of DP-LSSGD with a learning rate chosen for every method: does smoothing help when both sides are tuned?
+"""Figure 5 of DP-LSSGD with a learning rate that is chosen for every method on held-out images.
 
 python experiments/dp_lssgd_rates.py [--full | --quick] [--runs 3] [--workers 1]
 
