@@ -84,7 +84,7 @@ def images(source: str, scale: str, n: int, n_test: int | None = None, held_out:
     The latter are the first ``n_test`` or all test images, or the ``held_out`` training images that follow the first
     ``n``, on which settings are chosen.
     """
-    parts = arrays(source)
+    parts = arrays(source, {"train": n + held_out, "test": n_test})
     training = _part(parts, "train", scale, slice(n))
     looked_at = _part(parts, "train", scale, slice(n, n + held_out)) if held_out else None
     return training, looked_at or _part(parts, "test", scale, slice(n_test))

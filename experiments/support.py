@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,28 @@ def made_data(name: str) -> Path:
     return ROOT / ".experiments" / "data" / name
 
 
-def arrays(name: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file."""
+def arrays(name: str, first: Mapping[str, int | None] | None = None) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz file.
+
+    ``first`` maps the end of a key, such as ``"train"``, to the number of rows that are read from these arrays. Reading
+    ends there, which saves seconds for files that are slow to decompress.
+    """
     with np.load(data_file(name), allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
+        rows = {key: (first or {}).get(key.rpartition("_")[2]) for key in file.files}
+        return {key: file[key] if n is None else _first_rows(file, key, n) for key, n in rows.items()}
+
+
+def _first_rows(file: Any, key: str, n: int) -> NDArray[Any]:
+    """Return the first ``n`` rows of an array of an open .npz file, without decompressing the others if possible."""
+    with file.zip.open(f"{key}.npy") as member:
+        if np.lib.format.read_magic(member) == (1, 0):
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(member)
+            if shape and not is_fortran and not dtype.hasobject:
+                shape = (min(n, shape[0]), *shape[1:])
+                content = bytearray(member.read(math.prod(shape) * dtype.itemsize))  # writable, as torch expects
+                return np.frombuffer(content, dtype).reshape(shape)
+    whole: NDArray[Any] = file[key]
+    return whole[:n]
 
 
 def a9a() -> Split:

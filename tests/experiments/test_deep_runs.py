@@ -26,7 +26,7 @@ def job(deep_runs, monkeypatch):
     labels = generator.integers(0, 2, 300).astype(np.uint8)
     pixels = generator.integers(0, 80, (300, 28, 28)) + 150 * labels[:, None, None]
     parts = {"x_train": pixels[:200], "y_train": labels[:200], "x_test": pixels[200:], "y_test": labels[200:]}
-    monkeypatch.setattr(deep_runs, "arrays", lambda name: {k: v.astype(np.uint8) for k, v in parts.items()})
+    monkeypatch.setattr(deep_runs, "arrays", lambda name, first: {k: v.astype(np.uint8) for k, v in parts.items()})
     deep_runs.images.cache_clear()
     yield deep_runs.Job(
         "DP-SGD",

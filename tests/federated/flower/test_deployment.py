@@ -46,7 +46,7 @@ from trial.task import (  # noqa: E402
 HOST = "127.0.0.1"
 PATIENCE = 600.0  # seconds, for a machine that is busy with other work; an idle one needs about half a minute
 DIVISOR = 0.75 * 8
-SEED = 572  # found by search, which is repeated if the noise source ever draws other samples
+SEED = 82  # found by search, which is repeated if the noise source ever draws other samples
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found through /proc")
 
