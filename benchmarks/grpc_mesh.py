@@ -6,6 +6,7 @@ message of gRPC, because a message costs several changes of thread in Python's g
 """
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ class StreamChannel(Channel):
         """The caller's certificate. Python's gRPC does not show a client the certificate of its server."""
         return self._proved
 
-    async def read(self) -> Frame:
-        """Return the next frame."""
+    async def read(self, expected: Collection[Kind] = frozenset(Kind)) -> Frame:
+        """Return the next frame, which must be of an expected kind."""
         while self._place == len(self._buffer):
             try:
                 message = await self._stream.read()
@@ -63,8 +64,8 @@ class StreamChannel(Channel):
             raise FrameError("it sent bytes that do not belong to this protocol") from error
         start = self._place + HEADER.size
         self._place = start + length
-        if number not in LARGEST or length > LARGEST[Kind(number)] or self._place > len(self._buffer):
-            raise FrameError("it sent bytes that do not belong to this protocol")
+        if number not in expected or length > LARGEST[Kind(number)] or self._place > len(self._buffer):
+            raise FrameError("it sent bytes that do not belong here")
         self.bytes_received += HEADER.size + length
         return Frame(Kind(number), label, self._buffer[start : self._place])
 
