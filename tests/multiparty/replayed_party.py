@@ -161,8 +161,8 @@ async def run(orders, method, bug, world):
     kind = AGGREGATORS.get(bug, Replayed)
     read = Channel.read
 
-    async def recorded(channel):
-        frame = await read(channel)
+    async def recorded(channel, *expected):
+        frame = await read(channel, *expected)
         if frame.kind not in WITHOUT_CONTENT:
             frames.append((channel, frame))
         return frame

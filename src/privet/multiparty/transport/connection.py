@@ -1,24 +1,28 @@
 """The connection with one other party: frames of bytes, the messages that arrived, and how it ends.
 
-A frame consists of a kind, a label and a payload. Its length is read before its payload and compared with the largest
-length that its kind allows, so nobody can make a party allocate more memory than that by announcing a large number.
-Payloads are bytes and are never unpickled.
+A frame consists of a kind, a label and a payload. Kind and length are read before the payload. A kind that is not
+expected at this point ends the connection, as does a length beyond what the kind allows, so before a caller has proved
+who it is, it can make a party keep one short greeting and nothing else. Payloads are bytes and are never unpickled.
 """
 
 import asyncio
 import json
 import ssl
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from enum import IntEnum
+from errno import ECONNABORTED
 from typing import Any, NamedTuple
 
 from privet.multiparty.transport.errors import PartyLostError, StoppedError
 
 MEBIBYTE = 2**20
 MOST_HELD = 256 * MEBIBYTE
-"""Largest total size, in bytes, of the messages that a peer may send before this party asks for them."""
+"""Largest total size, in bytes, of the messages that a peer may send before this party asks for them.
+
+It is also the most that this party keeps for a peer that does not read.
+"""
 OVERHEAD = 256
 """Bytes that a held message counts in addition to its payload, because keeping an empty one takes memory, too."""
 _MOST_UNREAD = MEBIBYTE  # Pings are not answered while this many bytes wait for a peer that does not read.
@@ -57,6 +61,8 @@ LARGEST = {
     Kind.END: 0,
 }
 """Largest payload of each kind, in bytes."""
+_ALL = frozenset(Kind)
+_AFTER_THE_HANDSHAKE = _ALL - {Kind.HELLO, Kind.WELCOME, Kind.REFUSAL, Kind.SEEDS}
 
 
 class FrameError(Exception):
@@ -88,12 +94,17 @@ class Channel:
         der = None if tls is None else tls.getpeercert(binary_form=True)
         return None if der is None else ssl.DER_cert_to_PEM_cert(der).encode()
 
-    async def read(self) -> Frame:
-        """Return the next frame. Raises EOFError at the end, OSError if the connection breaks, or FrameError."""
+    async def read(self, expected: Collection[Kind] = _ALL) -> Frame:
+        """Return the next frame, which must be of an expected kind.
+
+        Raises EOFError at the end, OSError if the connection breaks, or FrameError.
+        """
         number, label, length = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
         if number not in LARGEST:
             raise FrameError("it sent bytes that do not belong to this protocol")
         kind = Kind(number)
+        if kind not in expected:
+            raise FrameError(f"it sent a frame of kind {kind.name}, which does not belong here")
         if length > LARGEST[kind]:
             raise FrameError(f"it announced {length} bytes where at most {LARGEST[kind]} are allowed")
         payload = await self._reader.readexactly(length)
@@ -108,9 +119,13 @@ class Channel:
             )
         if kind is Kind.PONG and self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
             return  # Otherwise a peer could fill the memory by sending pings without reading the answers.
-        if not self._writer.is_closing():
-            self._writer.write(_HEADER.pack(kind, label, len(payload)) + payload)
-            self.bytes_sent += _HEADER.size + len(payload)
+        if self._writer.is_closing():
+            return
+        self._writer.write(_HEADER.pack(kind, label, len(payload)) + payload)
+        self.bytes_sent += _HEADER.size + len(payload)
+        if self._writer.transport.get_write_buffer_size() > MOST_HELD:
+            self._reader.set_exception(ConnectionAbortedError(ECONNABORTED, "it does not read what it is sent"))
+            self._writer.transport.abort()
 
     async def close(self, patience: float = 1.0) -> None:
         """Close the connection, after waiting up to ``patience`` seconds for what is still to be sent."""
@@ -224,7 +239,7 @@ class Peer:
         """Process incoming frames until the connection ends."""
         try:
             while not self.over.is_set():
-                self._take(await self.channel.read())
+                self._take(await self.channel.read(_AFTER_THE_HANDSHAKE))
         except EOFError:
             self._lose("closed the connection. Its process ended, or the network failed. Check its own messages.")
         except OSError as error:
@@ -254,8 +269,6 @@ class Peer:
                 self.over.set()
                 if self.awaited_since is not None:
                     self._lose_unfinished()
-            case _:
-                raise FrameError("it repeated the handshake")
 
     def _requested(self, box: Mailbox, label: int) -> "asyncio.Future[bytes]":
         promise = box.get(label)

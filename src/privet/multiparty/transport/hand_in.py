@@ -24,6 +24,7 @@ _HEADER = struct.Struct("<32sIQ?Q")
 _OVERHEAD = 1024  # bytes of a message beside the share
 _MOST_CALLS = 4  # that one owner may make at the same time
 _FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
+_GREETING = 10.0  # seconds for TLS; gRPC's default of 120 lets silent strangers keep a server's file handles for long
 _PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
 
 
@@ -199,6 +200,7 @@ class Reception:
         options = [
             ("grpc.max_receive_message_length", longest + _OVERHEAD),
             ("grpc.max_concurrent_streams", _MOST_CALLS),
+            ("grpc.server_handshake_timeout_ms", int(1000 * _GREETING)),
             ("grpc.so_reuseport", 0),  # Otherwise a second process could take some of the calls.
         ]
         listener = aio.server(options=options)
