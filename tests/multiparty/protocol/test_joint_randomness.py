@@ -1,0 +1,181 @@
+"""Random numbers and bits that parties draw together: here all parties are coroutines of one process."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+
+from privet.multiparty.protocol import prime_field as field
+from privet.multiparty.protocol.joint_randomness import JointRandomness
+from privet.privacy import NoiseSource
+
+PRIME = 4_503_599_627_370_323  # 3 modulo 4, below 2^52
+SIZES = (3, 4, 5, 9)
+
+
+class Post:
+    """Hands the messages of each round to the parties to whom they are addressed."""
+
+    def __init__(self, parties):
+        self.parties, self.rounds, self.sent = parties, {}, 0
+
+    def swap(self, index):
+        counter = itertools.count()
+
+        async def swap(messages):
+            loop = asyncio.get_running_loop()
+            futures = self.rounds.setdefault(next(counter), [loop.create_future() for _ in range(self.parties)])
+            futures[index].set_result(list(messages))
+            self.sent += sum(map(len, messages))
+            return [await future for future in futures] and [future.result()[index] for future in futures]
+
+        return swap
+
+
+def drawn(parties, work, prime=PRIME, seed=0, changed=None):
+    """Return what ``work`` returns for each party. ``changed`` is a party that draws other random numbers."""
+    post = Post(parties)
+
+    async def main():
+        kinds = (
+            JointRandomness(
+                post.swap(index),
+                NoiseSource(seed + (1000 if index == changed else 0), f"party {index}"),
+                index,
+                parties,
+                (parties - 1) // 2,
+                prime,
+            )
+            for index in range(parties)
+        )
+        return await asyncio.gather(*map(work, kinds))
+
+    return asyncio.run(main())
+
+
+def values(shares, degree, prime=PRIME):
+    """Return the numbers of which these are shares, after checking the degree with the other shares."""
+    found = field.at_zero(shares[: degree + 1], prime)
+    for subset in itertools.islice(itertools.combinations(range(len(shares)), degree + 1), 40):
+        weights = []
+        for place in subset:
+            weight = 1
+            for other in subset:
+                if other != place:
+                    weight = weight * (other + 1) * pow(other - place, -1, prime) % prime
+            weights.append(weight)
+        assert (sum(w * shares[k].astype(object) for w, k in zip(weights, subset, strict=True)) % prime == found).all()
+    return found
+
+
+@pytest.mark.parametrize("parties", SIZES)
+def test_pairs_are_random_numbers_of_low_degree_and_zeros_of_twice_the_degree(parties):
+    t = (parties - 1) // 2
+    found = drawn(parties, lambda joint: joint.pairs(1000))
+    numbers = values([each[0] for each in found], t)
+    assert len(set(numbers.tolist())) == 1000
+    assert abs(numbers.astype(float).mean() / PRIME - 0.5) < 5 / np.sqrt(12 * 1000)
+    assert not values([each[1] for each in found], 2 * t).any()
+
+
+@pytest.mark.parametrize("parties", SIZES)
+def test_bits_are_fair_and_shared_with_low_degree(parties):
+    bits = values(drawn(parties, lambda joint: joint.bits(4000)), (parties - 1) // 2)
+    assert set(bits.tolist()) == {0, 1}
+    assert abs(bits.astype(float).mean() - 0.5) < 5 / np.sqrt(4 * 4000)
+
+
+def test_zeros_are_drawn_again():
+    """Modulo 11, one of eleven random numbers has no sign."""
+    bits = values(drawn(3, lambda joint: joint.bits(4000), prime=11), 1, prime=11)
+    assert bits.size == 4000
+    assert set(bits.tolist()) == {0, 1}
+    assert abs(bits.astype(float).mean() - 0.5) < 5 / np.sqrt(4 * 4000)
+
+
+@pytest.mark.parametrize("parties", SIZES)
+def test_each_party_alone_decides_all_numbers_and_half_of_the_bits(parties):
+    """So the numbers are random as soon as one party that does not belong to a coalition draws them at random."""
+    t = (parties - 1) // 2
+    first = values([each[0] for each in drawn(parties, lambda joint: joint.pairs(300))], t)
+    bits = values(drawn(parties, lambda joint: joint.bits(400)), t)
+    for changed in range(parties):
+        other = drawn(parties, lambda joint: joint.pairs(300), changed=changed)
+        assert (values([each[0] for each in other], t) != first).all()
+        moved = values(drawn(parties, lambda joint: joint.bits(400), changed=changed), t) != bits
+        assert abs(moved.mean() - 0.5) < 5 / np.sqrt(4 * 400)
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 7])
+def test_any_threshold_of_parties_leaves_the_numbers_uniform(parties):
+    """The weights of the others form an invertible matrix, so their numbers map one to one to the results."""
+    t, prime = (parties - 1) // 2, 1019
+    joint = JointRandomness(None, NoiseSource(0), 0, parties, t, prime)
+    unit = [np.eye(parties, dtype=np.uint64)[party] for party in range(parties)]
+    weights = joint._mixed(unit).astype(object)  # one row per result, one column per party
+    for honest in itertools.combinations(range(parties), parties - t):
+        matrix = [[int(row[party]) for party in honest] for row in weights]
+        assert rank(matrix, prime) == parties - t
+
+
+def rank(matrix, prime):
+    """Return the rank of a matrix modulo a prime, by elimination."""
+    done = 0
+    for column in range(len(matrix[0])):
+        pivot = next((row for row in range(done, len(matrix)) if matrix[row][column] % prime), None)
+        if pivot is None:
+            continue
+        matrix[done], matrix[pivot] = matrix[pivot], matrix[done]
+        inverse = pow(matrix[done][column], -1, prime)
+        for row in range(done + 1, len(matrix)):
+            factor = matrix[row][column] * inverse
+            matrix[row] = [(a - factor * b) % prime for a, b in zip(matrix[row], matrix[done], strict=True)]
+        done += 1
+    return done
+
+
+def test_shares_of_one_party_look_the_same_for_both_bits():
+    prime = 1019
+    found = drawn(3, lambda joint: joint.bits(40_000), prime=prime)
+    bits = values(found, 1, prime)
+    for shares in found:
+        ones, zeros = (np.bincount(shares[bits == bit].astype(int), minlength=prime) for bit in (1, 0))
+        table = np.stack([ones, zeros])
+        expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+        statistic = ((table - expected) ** 2 / expected).sum()
+        assert abs(statistic - prime) < 6 * np.sqrt(2 * prime)
+
+
+def test_a_random_number_is_opened_by_all_parties_alike():
+    async def work(joint):
+        numbers, zeros = await joint.pairs(50)
+        return numbers, await joint.opened((numbers + zeros) % np.uint64(PRIME))
+
+    found = drawn(5, work)
+    wanted = values([each[0] for each in found], 2)
+    assert all((each[1] == wanted).all() for each in found)
+
+
+def test_the_bytes_of_a_bit_do_not_grow_with_the_number_of_parties_squared():
+    """Each party sends a few numbers per bit, whatever the number of parties. Subsets of parties would be binomial."""
+    sent = {}
+    for parties in (3, 9):
+        post = Post(parties)
+
+        async def main(parties=parties, post=post):
+            kinds = [
+                JointRandomness(post.swap(index), NoiseSource(index), index, parties, (parties - 1) // 2, PRIME)
+                for index in range(parties)
+            ]
+            await asyncio.gather(*(each.bits(2000) for each in kinds))
+
+        asyncio.run(main())
+        sent[parties] = post.sent / parties / 2000
+    assert sent[9] < 1.5 * sent[3]
+
+
+@pytest.mark.parametrize(("parties", "threshold", "prime"), [(4, 2, 1019), (5, 2, 5), (3, 1, 2**53 + 5)])
+def test_a_field_that_is_too_small_or_large_and_a_minority_are_refused(parties, threshold, prime):
+    with pytest.raises(ValueError, match="cannot share numbers"):
+        JointRandomness(None, NoiseSource(0), 0, parties, threshold, prime)
