@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privet.multiparty.protocol.agreement import agree_on_plan, agree_on_study, agreement
-from privet.multiparty.protocol.committee import Committee, OwnerAggregator, ServerAggregator, sharing_of
+from privet.multiparty.protocol.committee import Committee, OwnerAggregator, sharing_of
 from privet.multiparty.protocol.output import weighted_minimiser
 from privet.multiparty.protocol.participation import Table, sum_plan, trained
+from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.hand_in import Reception, Servers
