@@ -13,13 +13,14 @@ This file holds what both roles share, and the owner's side. The server's side i
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, prime_above
+from privet.multiparty.protocol.norm_checks import PRIME, NormCheck
 from privet.multiparty.protocol.sharing import Additive, Shamir, Sharing
 from privet.multiparty.transport.hand_in import Contribution, HandInError, Servers
 from privet.plans.aggregation import AggregationPlan
@@ -28,12 +29,21 @@ from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem
 
 
-def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int) -> Sharing:
-    """Return how the owners of a study split their vectors."""
+def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int, check: NormCheck | None = None) -> Sharing:
+    """Return how the sum over the owners of a study is shared."""
     if trust == "one":
         return Additive(servers, plan.dimension)
     farthest = math.ceil(plan.largest * plan.scale) + owners + plan.law.reach  # 1 more per owner for rounding
-    return Shamir(servers, plan.dimension, prime_above(2 * farthest + 1))
+    if check is None:
+        return Shamir(servers, plan.dimension, prime_above(2 * farthest + 1))
+    if 2 * farthest + 1 >= PRIME:
+        raise ValueError("The sums of this study do not fit into the field in which norms are checked.")
+    return Shamir(servers, plan.dimension, PRIME)
+
+
+def handed_in(sharing: Sharing, check: NormCheck | None) -> Sharing:
+    """Return how the owners of a study share what they hand in: their vectors, or with ``check_norms``, their bits."""
+    return sharing if check is None else replace(sharing, dimension=check.length)
 
 
 @dataclass(frozen=True)
@@ -70,9 +80,10 @@ class Committee:
 class CommitteeAggregator(Aggregator):
     """A sum over owners that a committee of servers forms. Both roles follow the same descent."""
 
-    def __init__(self, plan: AggregationPlan, committee: Committee) -> None:
+    def __init__(self, plan: AggregationPlan, committee: Committee, sharing: Sharing, check: NormCheck | None) -> None:
         super().__init__(plan)
         self.committee = committee
+        self._sharing, self._handed_in, self._check = sharing, handed_in(sharing, check), check
         self._rows = 0
 
     def rows_of(self, problem: JointProblem) -> int:
@@ -90,8 +101,9 @@ class CommitteeAggregator(Aggregator):
         return self.plan.steps - self._left - 1
 
     def conditions(self) -> tuple[Assumption, ...]:
-        """Return who must be honest."""
-        return (self.committee.condition(),)
+        """Return who must be honest, and what the servers verified."""
+        checked = () if self._check is None else (self._check.condition(self.plan),)
+        return self.committee.condition(), *checked
 
     @abstractmethod
     async def _opened(self, summand: Summand) -> NDArray[Any]:
@@ -106,7 +118,7 @@ class OwnerAggregator(CommitteeAggregator):
     plan, committee
         The same for all owners and servers.
     sharing : Sharing
-        How vectors are split.
+        How sums are split.
     servers : Servers
         The connections with the servers.
     problem : Problem
@@ -115,6 +127,8 @@ class OwnerAggregator(CommitteeAggregator):
         SHA-256 of the study.
     index : int
         Index of the owner.
+    check : NormCheck or None
+        What servers verify about contributions.
     """
 
     def __init__(
@@ -127,15 +141,17 @@ class OwnerAggregator(CommitteeAggregator):
         digest: bytes,
         index: int,
         source: NoiseSource,
+        check: NormCheck | None = None,
     ) -> None:
-        super().__init__(plan, committee)
-        self._sharing, self._servers, self._problem = sharing, servers, problem
+        super().__init__(plan, committee, sharing, check)
+        self._servers, self._problem = servers, problem
         self._digest, self._index, self._source = digest, index, source
 
     async def hand_in(self, summand: Summand, *, waits: bool) -> list[bytes]:
         """Hand in one summand, and return the answers of the servers."""
         mine = self.plan.on_lattice(summand(self._problem))
-        shares = self._sharing.split(mine, self._source, first=self._index)
+        secret = mine if self._check is None else self._check.to_bits(mine)
+        shares = self._handed_in.split(secret, self._source, first=self._index)
         rows, number = self._problem.rows.n, max(self._number, 0)
         attempt = int.from_bytes(self._source.key()[:8], "little")
         return await self._servers.hand_in(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Summand, joint_noise
 from privet.multiparty.protocol.committee import Committee, CommitteeAggregator, to_answer
+from privet.multiparty.protocol.joint_randomness import JointRandomness
+from privet.multiparty.protocol.norm_checks import LEFT_OUT, PRIME, NormCheck
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import CHECKS, Additive, Shamir, Share, ShareError, Sharing
 from privet.multiparty.study import StudyError
@@ -44,6 +46,15 @@ class ServerAggregator(CommitteeAggregator):
         Seconds that owners have for handing in.
     before_release : callable or None
         Called once, before anything is opened. If it raises at any server, no server opens anything.
+    check : NormCheck or None
+        What servers verify about contributions.
+
+    Attributes
+    ----------
+    counts : list of int
+        Number of rows of each owner who took part in the last release.
+    left_out : set of int
+        The owners whose contribution to any release exceeded its bound. They are left out of all later ones as well.
     """
 
     def __init__(
@@ -60,13 +71,15 @@ class ServerAggregator(CommitteeAggregator):
         rows_limit: int,
         patience: float = 60.0,
         before_release: Callable[[], None] | None = None,
+        check: NormCheck | None = None,
     ) -> None:
-        super().__init__(plan, committee)
-        self._sharing, self._session, self._reception = sharing, session, reception
+        super().__init__(plan, committee, sharing, check)
+        self._session, self._reception = session, reception
         self._state, self._source = state, source
         self._fewest, self._rows_limit, self._patience = fewest, rows_limit, patience
         self._before_release, self._is_booked_everywhere = before_release, False
-        self.counts: list[int] = []  # rows of each owner who took part in the last release
+        self.counts: list[int] = []
+        self.left_out: set[int] = set()
 
     async def _opened(self, summand: Summand) -> NDArray[Any]:
         number = self._number
@@ -82,6 +95,9 @@ class ServerAggregator(CommitteeAggregator):
             masked = await self._masked()
             self._state.store(number, masked)
         assert masked is not None
+        for owner in masked.left_out:
+            self.left_out.add(owner)
+            self._reception.leave_out(owner, LEFT_OUT)
         await self._book()
         await self._session.exchange(_STORED)  # From here on, every server can send the same bytes again.
         self._state.mark_sent(number)
@@ -97,8 +113,13 @@ class ServerAggregator(CommitteeAggregator):
         received = await self._session.wait(self._reception.collected(self._patience))  # or until a server is lost
         shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
         owners = await self._agreed({owner: received[owner] for owner in shares})
-        if isinstance(self._sharing, Shamir):
-            owners = await self._consistent(self._sharing, {owner: shares[owner] for owner in owners})
+        if isinstance(self._handed_in, Shamir):
+            owners = await self._consistent(self._handed_in, {owner: shares[owner] for owner in owners})
+        left_out: list[int] = []
+        if self._check is not None:
+            left_out = await self._beyond_bound(self._check, {owner: shares[owner] for owner in owners})
+            owners = [owner for owner in owners if owner not in left_out]
+            shares = {owner: self._check.vector(shares[owner]) for owner in owners}
         if len(owners) < self._fewest:
             await self._stop(
                 f"All servers received the shares of {len(owners)} owner(s), but the study needs {self._fewest}. "
@@ -107,14 +128,15 @@ class ServerAggregator(CommitteeAggregator):
         total = self._sharing.zero()
         for owner in owners:
             self._sharing.add(total, shares[owner])
-        return Masked(await self._noisy(total), {owner: received[owner].rows for owner in owners})
+        counts = {owner: received[owner].rows for owner in owners}
+        return Masked(await self._noisy(total), counts, tuple(left_out))
 
     def _read(self, contribution: Contribution) -> Share | None:
         """Return the share of a contribution, or None if it is not acceptable."""
         if not 0 < contribution.rows <= self._rows_limit:
             return None
         try:
-            return self._sharing.read(contribution.share)
+            return self._handed_in.read(contribution.share)
         except ShareError:
             return None
 
@@ -139,7 +161,7 @@ class ServerAggregator(CommitteeAggregator):
         """
         if not shares:
             return []
-        key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
+        key = await self._common_key()
         sums = [sharing.combined(share, key) for share in shares.values()]
         weights = NoiseSource.expanded(hashlib.sha256(key).digest(), CHECKS * len(sums)).reshape(
             -1, CHECKS
@@ -161,6 +183,24 @@ class ServerAggregator(CommitteeAggregator):
         everyone = np.stack([np.frombuffer(each, dtype="<u8").reshape(hidden.shape) for each in sent])
         one = replace(sharing, dimension=CHECKS)
         return [one.belong_together(list(everyone[:, place])) for place in range(len(sums))]
+
+    async def _beyond_bound(self, check: NormCheck, shares: Mapping[int, Share]) -> list[int]:
+        """Return the owners whose contribution exceeds its bound."""
+        session = self._session
+        others = [index for index in range(session.parties) if index != session.index]
+
+        async def swap(messages: Sequence[bytes]) -> list[bytes]:
+            for index in others:
+                session.send(index, messages[index])
+            received = {index: await session.receive(index) or b"" for index in others}
+            return [received.get(index, messages[session.index]) for index in range(session.parties)]
+
+        joint = JointRandomness(swap, self._source, session.index, session.parties, session.threshold, PRIME)
+        return await check.failed(joint, shares, await self._common_key())
+
+    async def _common_key(self) -> bytes:
+        """Return a key that no server knew before it had received all shares."""
+        return hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
 
     async def _noisy(self, total: Share) -> Share:
         """Return this server's share of the sum with noise."""
