@@ -145,6 +145,47 @@ def test_what_is_opened_about_an_honest_owner_does_not_depend_on_its_vector():
     assert first[-1] == [0]
 
 
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_a_server_cannot_verify_a_guess_of_a_vector(is_masked):
+    """The shares that are opened form a parabola, and a guess predicts its curvature from the shares of one server.
+
+    Without the zeros that hide it, the right guess would be confirmed.
+    """
+    sent = {index: [] for index in range(3)}
+
+    async def work(joint):
+        inner, pairs = joint.opened, joint.pairs
+
+        async def watched(values):
+            sent[joint._index].append(values)
+            return await inner(values)
+
+        async def unmasked(size):
+            numbers, zeros = await pairs(size)
+            return numbers, zeros if is_masked else 0 * zeros
+
+        joint.opened, joint.pairs = watched, unmasked
+        return await CHECK.failed(joint, {0: shares[joint._index]}, key)
+
+    key, vector = b"k" * 32, np.array([60, -79, 0])
+    bits = CHECK.to_bits(vector)
+    shares = split(bits)
+    drawn(3, work, prime=PRIME)
+    coefficients = NoiseSource.expanded(key, CHECK.length + 1) % np.uint64(PRIME)
+
+    def curvature(values):
+        first, second, third = map(int, values)
+        return (first - 2 * second + third) % PRIME
+
+    def predicted(guess):
+        line = [guess.astype(object) + point * (shares[0].astype(object) - guess) for point in (1, 2, 3)]
+        return curvature([CHECK.violation((each % PRIME).astype(np.uint64), coefficients) for each in line])
+
+    seen = curvature([sent[index][0][0] for index in range(3)])
+    assert (seen == predicted(bits)) == (not is_masked)
+    assert seen != predicted(CHECK.to_bits(np.array([60, -79, 1])))
+
+
 def test_what_is_opened_about_a_failing_owner_is_another_number_in_each_run():
     def scaled(seed):
         numbers = []
