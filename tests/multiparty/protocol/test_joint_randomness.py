@@ -112,6 +112,32 @@ def test_shares_of_one_party_look_the_same_for_both_bits():
         assert abs(statistic - prime) < 6 * np.sqrt(2 * prime)
 
 
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_opened_squares_do_not_reveal_the_slope_of_the_number(is_masked):
+    """The curvature of the squared shares is the square of the slope, and the slope and one share are the bit."""
+    kept, sent = {}, {}
+
+    async def work(joint):
+        index, pairs, opened = joint._index, joint.pairs, joint._opened
+
+        async def watched_pairs(size):
+            numbers, zeros = await pairs(size)
+            kept[index] = numbers.astype(object)
+            return numbers, zeros if is_masked else 0 * zeros
+
+        async def watched(shares, function):
+            sent[index] = shares.astype(object)
+            return await opened(shares, function)
+
+        joint.pairs, joint._opened = watched_pairs, watched
+        return await joint.bits(50)
+
+    drawn(3, work)
+    slope = kept[1] - kept[0]
+    curvature = (sent[0] - 2 * sent[1] + sent[2]) % PRIME
+    assert ((curvature == 2 * slope**2 % PRIME) == (not is_masked)).all()
+
+
 def test_a_random_number_is_opened_by_all_parties_alike():
     async def work(joint):
         numbers, zeros = await joint.pairs(50)
