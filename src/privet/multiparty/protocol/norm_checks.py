@@ -12,8 +12,9 @@ beyond this, servers learn nothing about its contribution. An owner whose contri
 probability of at most 2^-51 per release (docs/proofs.md, section 32).
 """
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from privet.multiparty.protocol import prime_field as field
 from privet.multiparty.protocol.joint_randomness import JointRandomness
 from privet.multiparty.protocol.sharing import Integers, Share
+from privet.multiparty.transport.session import Session
 from privet.objectives.summation import ROUNDING
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Assumption, enforced
@@ -132,6 +134,27 @@ class NormCheck:
         reduced = field.difference(hidden, numbers[0], PRIME)
         scaled = await joint.opened((field.product(reduced, numbers[1], PRIME) + zeros[1]) % np.uint64(PRIME))
         return [owner for owner, number in zip(shares, scaled, strict=True) if number]
+
+
+async def beyond_bound(
+    session: Session, source: NoiseSource, check: NormCheck, shares: Mapping[int, Share]
+) -> list[int]:
+    """Return the owners whose contribution exceeds its bound, as one of the servers, which all call this.
+
+    All servers have agreed on the owners, and their shares are known to have the right degree.
+    """
+    everyone = range(session.parties)
+
+    async def swap(messages: Sequence[bytes]) -> list[bytes]:
+        others = [index for index in everyone if index != session.index]
+        for index in others:
+            session.send(index, messages[index])
+        received = {index: await session.receive(index) or b"" for index in others}
+        return [received.get(index, messages[session.index]) for index in everyone]
+
+    joint = JointRandomness(swap, source, session.index, session.parties, session.threshold, PRIME)
+    key = hashlib.sha256(b"".join(await session.exchange(source.key()))).digest()  # nobody knew it before
+    return await check.failed(joint, shares, key)
 
 
 def _weighed(bits: NDArray[np.uint64]) -> Share:

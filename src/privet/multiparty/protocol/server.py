@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Summand, joint_noise
 from privet.multiparty.protocol.committee import Committee, CommitteeAggregator, to_answer
-from privet.multiparty.protocol.joint_randomness import JointRandomness
-from privet.multiparty.protocol.norm_checks import LEFT_OUT, PRIME, NormCheck
+from privet.multiparty.protocol.norm_checks import LEFT_OUT, NormCheck, beyond_bound
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import CHECKS, Additive, Shamir, Share, ShareError, Sharing
 from privet.multiparty.study import StudyError
@@ -117,7 +116,8 @@ class ServerAggregator(CommitteeAggregator):
             owners = await self._consistent(self._handed_in, {owner: shares[owner] for owner in owners})
         left_out: list[int] = []
         if self._check is not None:
-            left_out = await self._beyond_bound(self._check, {owner: shares[owner] for owner in owners})
+            chosen = {owner: shares[owner] for owner in owners}
+            left_out = await beyond_bound(self._session, self._source, self._check, chosen)
             owners = [owner for owner in owners if owner not in left_out]
             shares = {owner: self._check.vector(shares[owner]) for owner in owners}
         if len(owners) < self._fewest:
@@ -161,7 +161,7 @@ class ServerAggregator(CommitteeAggregator):
         """
         if not shares:
             return []
-        key = await self._common_key()
+        key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
         sums = [sharing.combined(share, key) for share in shares.values()]
         weights = NoiseSource.expanded(hashlib.sha256(key).digest(), CHECKS * len(sums)).reshape(
             -1, CHECKS
@@ -183,24 +183,6 @@ class ServerAggregator(CommitteeAggregator):
         everyone = np.stack([np.frombuffer(each, dtype="<u8").reshape(hidden.shape) for each in sent])
         one = replace(sharing, dimension=CHECKS)
         return [one.belong_together(list(everyone[:, place])) for place in range(len(sums))]
-
-    async def _beyond_bound(self, check: NormCheck, shares: Mapping[int, Share]) -> list[int]:
-        """Return the owners whose contribution exceeds its bound."""
-        session = self._session
-        others = [index for index in range(session.parties) if index != session.index]
-
-        async def swap(messages: Sequence[bytes]) -> list[bytes]:
-            for index in others:
-                session.send(index, messages[index])
-            received = {index: await session.receive(index) or b"" for index in others}
-            return [received.get(index, messages[session.index]) for index in range(session.parties)]
-
-        joint = JointRandomness(swap, self._source, session.index, session.parties, session.threshold, PRIME)
-        return await check.failed(joint, shares, await self._common_key())
-
-    async def _common_key(self) -> bytes:
-        """Return a key that no server knew before it had received all shares."""
-        return hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
 
     async def _noisy(self, total: Share) -> Share:
         """Return this server's share of the sum with noise."""
