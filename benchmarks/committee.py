@@ -31,7 +31,7 @@ from rich.table import Table
 
 from privet.multiparty import make_keys
 from privet.multiparty.protocol import roles
-from privet.multiparty.protocol.committee import sharing_of
+from privet.multiparty.protocol.committee import handed_in, sharing_of
 from privet.multiparty.protocol.participation import sum_plan
 from privet.multiparty.study import Study
 from privet.multiparty.transport.hand_in import Contribution, Servers
@@ -53,6 +53,7 @@ class Case:
     dimension: int
     steps: int = 1
     limit: float | None = None  # seconds that a release or descent may take
+    check_norms: bool = False
 
 
 CASES = (
@@ -62,7 +63,11 @@ CASES = (
     Case("table 6.2, d = 104, one", "one", 3, 10, 104),
     Case("table 6.2, d = 122, one", "one", 3, 10, 122),
     Case("table 6.2, d = 95, one", "one", 3, 10, 95),
+    Case("10 owners, norms checked", "majority", 3, 10, 104, check_norms=True),
+    Case("100 owners", "majority", 3, 100, 104),
+    Case("100 owners, norms checked", "majority", 3, 100, 104, check_norms=True),
     Case("1,000 owners", "majority", 3, 1_000, 104, limit=7.0),
+    Case("1,000 owners, norms checked", "majority", 3, 1_000, 104, check_norms=True),
     Case("1,000 owners, one", "one", 3, 1_000, 104, limit=7.0),
     Case("10,000 owners", "majority", 3, 10_000, 104, limit=65.0),
     Case("100 steps of 100 owners", "majority", 3, 100, 104, steps=100, limit=60.0),
@@ -84,6 +89,7 @@ def study_of(case: Case, ports: Sequence[int]) -> Study:
             "rows_per_owner": 50,
             "method": "gradient",
             "steps": case.steps,
+            "check_norms": case.check_norms,
             "server": servers,
             "table": {"target": "y", "target_levels": ["no", "yes"], "numeric": columns},
         }
@@ -114,9 +120,11 @@ async def hand_in(case: Case, ports: Sequence[int], keys: Path) -> None:
     """Hand in as all owners, with random vectors, and print when the first of them called."""
     study = study_of(case, ports)
     plan = sum_plan(study, study.committee_problem())
-    sharing = sharing_of(plan, case.trust, case.servers, case.owners)
+    norms = roles.norm_check(study, plan)
+    sharing = handed_in(sharing_of(plan, case.trust, case.servers, case.owners, norms), norms)
     digest, addresses = bytes.fromhex(study.digest), [(HOST, port) for port in ports]
-    vector = np.random.default_rng(0).integers(-1000, 1000, case.dimension)
+    drawn = np.random.default_rng(0).integers(-1000, 1000, case.dimension)
+    vector = drawn if norms is None else norms.to_bits(drawn)
     at_once = asyncio.Semaphore(case.owners if case.steps > 1 else AT_ONCE)
 
     async def one(owner: int) -> int:

@@ -1,12 +1,12 @@
 """One party of the runs in test_replay.py: the real protocol on each of two neighbouring tables.
 
 Up to ``threshold`` parties, the coalition, combine what they receive. In both runs, the random numbers that they could
-know are the same: the keys of the pseudorandom shares, and the coalition's shares of every input. These shares are
-drawn first, and the polynomial is the one that also has the right secret, so that the shares of honest parties absorb
-the difference. In the second run, honest parties add a sharing of the difference of the sums to their shares of the
-noise. The shares of the coalition in this sharing are zero, and the opened values are those of the first run. Each of
-these changes is one to one, so the second run is as likely as the first one, up to the probability of the noise. All
-that the coalition receives must therefore be the same.
+know are the same: what every party draws for the joint random bits, and the coalition's shares of every input. These
+shares are drawn first, and the polynomial is the one that also has the right secret, so that the shares of honest
+parties absorb the difference. In the second run, honest parties add a sharing of the difference of the sums to their
+shares of the noise. The shares of the coalition in this sharing are zero, and the opened values are those of the first
+run. Each of these changes is one to one, so the second run is as likely as the first one, up to the probability of the
+noise. All that the coalition receives must therefore be the same.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from privet.multiparty import JointAggregator, Network
 from privet.multiparty.protocol import gradient, participation, results
 from privet.multiparty.study import Study
 from privet.multiparty.transport.connection import Channel, Kind
+from privet.privacy.noise.source import NoiseSource
 
 HOST = "127.0.0.1"
 COALITION = (2,)
@@ -181,6 +182,7 @@ async def run(orders, method, bug, world):
             stack.enter_context(patch.object(gradient, "_gradient_sum", unclipped))
         agreed = study(method, ports)
         async with Network([(HOST, port) for port in ports], index).connect() as session:
+            session.runtime.source = NoiseSource(index, "joint random bits")
             release = await participation.take_part(session, agreed, table(index, world))
             await results.sign(session, agreed, results.to_result(agreed, release))
     senders = {peer.channel: peer.index for peer in session._peers.values()}

@@ -158,6 +158,7 @@ OTHERS_WITH_SERVERS = {
     "owners": 11,
     "rows_per_owner": 51,
     "fewest_owners": 2,
+    "check_norms": True,
 }
 
 
@@ -479,6 +480,7 @@ def test_owners_are_numbered_or_listed_without_an_address():
     ("changed", "words"),
     [
         ({"method": "relay"}, "A relay has no servers"),
+        ({"check_norms": True, "trust": "one"}, 'check_norms needs trust = "majority"'),
         ({"trust": "all"}, "trust must be one of majority, one"),
         ({"server": [{"name": "a"}] * 3}, r"each \[\[server\]\] must have a name and an address"),
         ({"server": SERVERS[:2]}, "needs 3 to 7 servers, got 2"),

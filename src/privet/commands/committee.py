@@ -67,6 +67,10 @@ def serve(
             signatures = await sign(session, study, result)
         write_json(output, with_signatures(result, signatures))
         console.print(release.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
+        if left_out := result.get("left_out"):
+            console.print(
+                f"Left out, because a contribution exceeded its bound: {', '.join(left_out)}", highlight=False
+            )
         console.print(
             f"{len(release.trace['counts'])} of {study.n_owners} owners took part. Model written to {output}. Use it "
             f"with: privet predict {output} TABLE",

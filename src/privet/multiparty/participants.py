@@ -10,7 +10,14 @@ from privet.multiparty.identity.certificates import check_name
 TRUSTS = ("majority", "one")
 OF_RELAYS = {"order": "fixed", "passes": 1, "batch": 1, "on_failure": "stop"}
 """The settings that only a relay has, with their defaults."""
-OF_SERVERS = {"servers": (), "trust": "majority", "owners": 0, "rows_per_owner": None, "fewest_owners": 1}
+OF_SERVERS = {
+    "servers": (),
+    "trust": "majority",
+    "owners": 0,
+    "rows_per_owner": None,
+    "fewest_owners": 1,
+    "check_norms": False,
+}
 """The settings that only a study with servers has, with their defaults."""
 _MOST_SERVERS = 7
 _LONGEST_NAME = 100
@@ -52,7 +59,7 @@ def _check_parties(study: Any) -> None:
     """Raise unless the parties of a study without servers are valid."""
     if any(getattr(study, name) != usual for name, usual in OF_SERVERS.items()):
         raise StudyError(
-            "owners, rows_per_owner, fewest_owners and trust are settings of a study with servers. Add a "
+            "owners, rows_per_owner, fewest_owners, check_norms and trust are settings of a study with servers. Add a "
             "[[server]] for each of them, or remove these settings."
         )
     if len(study.parties) < (2 if study.method == "relay" else 3):
@@ -72,6 +79,11 @@ def _check_committee(study: Any) -> None:
     if not fewest <= len(study.servers) <= _MOST_SERVERS:
         raise StudyError(
             f'trust = "{study.trust}" needs {fewest} to {_MOST_SERVERS} servers, got {len(study.servers)}.'
+        )
+    if study.check_norms and study.trust != "majority":
+        raise StudyError(
+            'check_norms needs trust = "majority". To verify a contribution, servers multiply shares, which needs an '
+            "honest majority of them. Remove check_norms, or change trust."
         )
     _check_distinct(study.servers, "servers")
     if bool(study.owners) == bool(study.parties):

@@ -133,6 +133,8 @@ class Study:
         not depend on who takes part.
     fewest_owners : int
         With servers: nothing is opened if fewer owners hand in.
+    check_norms : bool
+        With servers of trust "majority": whether they verify contributions, and leave out those that are too large.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Study:
     owners: int = 0
     rows_per_owner: int | None = None
     fewest_owners: int = 1
+    check_norms: bool = False
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)

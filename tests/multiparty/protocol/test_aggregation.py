@@ -195,6 +195,21 @@ def test_a_release_of_104_coordinates_takes_less_than_two_seconds(found):
     assert max(party["release"]["sent"] for party in found) < 1e6  # bytes; the circuits of the paper took 777 MB
 
 
+def test_nine_parties_open_the_exact_sum_with_noise_at_hardly_more_cost(tmp_path):
+    """The number of groups that might combine their shares grows to 126, and must not appear in the cost."""
+    with Machine(ports=9) as machine:
+        orders = {"do": ["sums", "release"], "ports": machine.ports}
+        made = [machine.start(tmp_path / str(index), joint.main, {"index": index, **orders}) for index in range(9)]
+        assert [party.wait() for party in made] == [0] * 9, [party.err for party in made]
+    found = [json.loads((party.folder / "found.json").read_text()) for party in made]
+    assert all(party["sums"] == found[0]["sums"] for party in found)
+    silent, noisy = (np.array(found[0]["sums"][name]) for name in ("silent", "noisy"))
+    np.testing.assert_array_equal(silent, 9 * joint.EXTREMES)
+    assert 0 < np.abs(noisy - silent).max() <= joint.LARGE.law.reach
+    assert sum(party["release"]["processor"] for party in found) < 6.0
+    assert max(party["release"]["sent"] for party in found) < 1e6
+
+
 # ------------------------------------------------------------------------------------------------------- in one process
 
 

@@ -14,12 +14,13 @@ pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the
 
 from privet.multiparty import SimulatedAggregator, make_keys
 from privet.multiparty.protocol.participation import sum_plan, trained
+from privet.multiparty.protocol.results import verify_result
 from privet.multiparty.study import Study
 from privet.privacy import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from owners_process import hand_in, hand_in_to_some, hand_in_wrong_degree, rows_of
+from owners_process import hand_in, hand_in_to_some, hand_in_too_large, hand_in_wrong_degree, rows_of
 from parties import HOST, Machine, command
 
 STUDY = """
@@ -33,6 +34,7 @@ fewest_owners = {fewest}
 trust = "{trust}"
 method = "{method}"
 steps = {steps}
+check_norms = {check_norms}
 {servers}
 [table]
 target = "y"
@@ -46,7 +48,9 @@ b = [-1, 1]
 class Trial:
     """A study with servers on this machine."""
 
-    def __init__(self, machine, folder, keys, *, trust, method, owners=6, fewest=1, servers=3, steps=3):
+    def __init__(
+        self, machine, folder, keys, *, trust, method, owners=6, fewest=1, servers=3, steps=3, check_norms="false"
+    ):
         self.machine, self.folder, self.keys, self.n_servers = machine, folder, keys, servers
         entries = "".join(
             f'[[server]]\nname = "s{each}"\naddress = "{HOST}:{port}"\n'
@@ -54,6 +58,7 @@ class Trial:
         )
         self.path = folder / "study.toml"
         settings = {"trust": trust, "method": method, "owners": owners, "fewest": fewest, "steps": steps}
+        settings["check_norms"] = check_norms
         self.path.write_text(STUDY.format(servers=entries, **settings))
         self.study = Study.read(self.path)
 
@@ -203,3 +208,33 @@ def test_after_a_kill_the_servers_continue_with_the_same_noise_and_the_same_owne
     assert all((here.folder / "state0" / name).read_bytes() == content for name, content in kept.items())
     assert [len(Ledger(ledger).entries()) for ledger in ledgers] == [1, 1, 1]
     assert here.model(0, 1) == here.model(1, 1) == here.model(2, 1)
+
+
+def test_owners_whose_contribution_is_too_large_are_left_out_by_all_and_after_a_restart(trial):
+    """The first owner is honest, and as close to the bound as rows can be. Every server is started twice."""
+    here = trial(trust="majority", method="gradient", owners=7, steps=6, check_norms="true")
+    kinds = {3: "coordinate", 4: "wrapped", 5: "step", 6: "digit"}
+
+    def started(again):
+        return [here.server(index, "--state", str(here.folder / f"state{index}"), again=again) for index in range(3)]
+
+    servers, owners = started(0), here.owners(range(3))
+    wrong = here.machine.start(here.folder / "wrong", hand_in_too_large, str(here.path), str(here.keys), kinds)
+    servers[1].until((here.folder / "state1" / "release_000001.sent").exists)
+    assert wrong.wait() == 0
+    assert {each["owner"]: "contribution exceeds the bound" in each["error"] for each in said(wrong)} == dict.fromkeys(
+        kinds, True
+    )
+    servers[1].kill()
+    assert all(server.wait() != 0 for server in (servers[0], servers[2]))
+    servers = started(1)
+    assert [server.wait() for server in servers] == [0, 0, 0], [each.err for each in (*servers, owners)] + [owners.out]
+    assert owners.wait() == 0
+    assert here.model(0, 1) == here.model(1, 1) == here.model(2, 1)
+    assert here.model(0, 1)["left_out"] == [f"owner {index}" for index in kinds]
+    named = "exceeded its bound: owner 3, owner 4, owner 5, owner 6"
+    assert all(named in server.out and "3 of 7 owners took part" in server.out for server in servers)
+    assert verify_result(here.model(0, 1), (here.keys / "ca.crt").read_bytes()) == here.study
+    weights = [each["weights"] for each in said(owners)]
+    assert weights[0] == weights[1] == weights[2]
+    assert np.abs(np.array(weights[0]) - centre(here.study, range(3))).max() < 2.0

@@ -16,11 +16,11 @@ from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.committee import (
     Committee,
     OwnerAggregator,
-    ServerAggregator,
     read_answer,
     sharing_of,
     to_answer,
 )
+from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir
 from privet.multiparty.study import PartyInfo, Study, StudyError

@@ -7,40 +7,43 @@ Two kinds of trust (docs/proofs.md, "A committee of servers"):
 - ``one``: additive shares. Every server adds the noise of the whole plan to its own share. As long as one server is
   honest, everything that all others see is a sum with that server's noise, whatever they do.
 
-A release has two phases. First every server stores its share of the noisy sum, then all send these shares to each
-other. A server that restarts sends the bytes that it stored: new noise on the same sum would be a second release.
+This file holds what both roles share, and the owner's side. The server's side is in
+:mod:`privet.multiparty.protocol.server`.
 """
 
-import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, joint_noise, prime_above
-from privet.multiparty.protocol.server_state import Masked, ServerState
-from privet.multiparty.protocol.sharing import CHECKS, Additive, Shamir, Share, ShareError, Sharing
-from privet.multiparty.study import StudyError
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
-from privet.multiparty.transport.network import Session
+from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, prime_above
+from privet.multiparty.protocol.norm_checks import PRIME, NormCheck
+from privet.multiparty.protocol.sharing import Additive, Shamir, Sharing
+from privet.multiparty.transport.hand_in import Contribution, HandInError, Servers
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Assumption, assumed
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem
 
-_STORED, _BOOKED = b"stored", b"booked"
 
-
-def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int) -> Sharing:
-    """Return how the owners of a study split their vectors."""
+def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int, check: NormCheck | None = None) -> Sharing:
+    """Return how the sum over the owners of a study is shared."""
     if trust == "one":
         return Additive(servers, plan.dimension)
     farthest = math.ceil(plan.largest * plan.scale) + owners + plan.law.reach  # 1 more per owner for rounding
-    return Shamir(servers, plan.dimension, prime_above(2 * farthest + 1))
+    if check is None:
+        return Shamir(servers, plan.dimension, prime_above(2 * farthest + 1))
+    if 2 * farthest + 1 >= PRIME:
+        raise ValueError("The sums of this study do not fit into the field in which norms are checked.")
+    return Shamir(servers, plan.dimension, PRIME)
+
+
+def handed_in(sharing: Sharing, check: NormCheck | None) -> Sharing:
+    """Return how the owners of a study share what they hand in: their vectors, or with ``check_norms``, their bits."""
+    return sharing if check is None else replace(sharing, dimension=check.length)
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ class Committee:
 class CommitteeAggregator(Aggregator):
     """A sum over owners that a committee of servers forms. Both roles follow the same descent."""
 
-    def __init__(self, plan: AggregationPlan, committee: Committee) -> None:
+    def __init__(self, plan: AggregationPlan, committee: Committee, sharing: Sharing, check: NormCheck | None) -> None:
         super().__init__(plan)
         self.committee = committee
+        self._sharing, self._handed_in, self._check = sharing, handed_in(sharing, check), check
         self._rows = 0
 
     def rows_of(self, problem: JointProblem) -> int:
@@ -97,8 +101,9 @@ class CommitteeAggregator(Aggregator):
         return self.plan.steps - self._left - 1
 
     def conditions(self) -> tuple[Assumption, ...]:
-        """Return who must be honest."""
-        return (self.committee.condition(),)
+        """Return who must be honest, and what the servers verified."""
+        checked = () if self._check is None else (self._check.condition(self.plan),)
+        return self.committee.condition(), *checked
 
     @abstractmethod
     async def _opened(self, summand: Summand) -> NDArray[Any]:
@@ -113,7 +118,7 @@ class OwnerAggregator(CommitteeAggregator):
     plan, committee
         The same for all owners and servers.
     sharing : Sharing
-        How vectors are split.
+        How sums are split.
     servers : Servers
         The connections with the servers.
     problem : Problem
@@ -122,6 +127,8 @@ class OwnerAggregator(CommitteeAggregator):
         SHA-256 of the study.
     index : int
         Index of the owner.
+    check : NormCheck or None
+        What servers verify about contributions.
     """
 
     def __init__(
@@ -134,15 +141,17 @@ class OwnerAggregator(CommitteeAggregator):
         digest: bytes,
         index: int,
         source: NoiseSource,
+        check: NormCheck | None = None,
     ) -> None:
-        super().__init__(plan, committee)
-        self._sharing, self._servers, self._problem = sharing, servers, problem
+        super().__init__(plan, committee, sharing, check)
+        self._servers, self._problem = servers, problem
         self._digest, self._index, self._source = digest, index, source
 
     async def hand_in(self, summand: Summand, *, waits: bool) -> list[bytes]:
         """Hand in one summand, and return the answers of the servers."""
         mine = self.plan.on_lattice(summand(self._problem))
-        shares = self._sharing.split(mine, self._source, first=self._index)
+        secret = mine if self._check is None else self._check.to_bits(mine)
+        shares = self._handed_in.split(secret, self._source, first=self._index)
         rows, number = self._problem.rows.n, max(self._number, 0)
         attempt = int.from_bytes(self._source.key()[:8], "little")
         return await self._servers.hand_in(
@@ -155,186 +164,6 @@ class OwnerAggregator(CommitteeAggregator):
             raise HandInError("The servers say that they opened different sums. At least one of them is wrong.")
         self._rows, total = read_answer(first, self.plan.dimension)
         return total
-
-
-class ServerAggregator(CommitteeAggregator):
-    """One server of the committee.
-
-    Parameters
-    ----------
-    plan, committee, sharing
-        The same for all owners and servers.
-    session : Session
-        The connection with the other servers.
-    reception : Reception
-        Receives the contributions of owners.
-    state : ServerState
-        What survives a restart.
-    fewest, rows_limit : int
-        The fewest owners whose sum is opened, and the most rows that an owner may bring.
-    patience : float
-        Seconds that owners have for handing in.
-    before_release : callable or None
-        Called once, before anything is opened. If it raises at any server, no server opens anything.
-    """
-
-    def __init__(
-        self,
-        plan: AggregationPlan,
-        committee: Committee,
-        sharing: Sharing,
-        session: Session,
-        reception: Reception,
-        state: ServerState,
-        source: NoiseSource,
-        *,
-        fewest: int = 1,
-        rows_limit: int,
-        patience: float = 60.0,
-        before_release: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(plan, committee)
-        self._sharing, self._session, self._reception = sharing, session, reception
-        self._state, self._source = state, source
-        self._fewest, self._rows_limit, self._patience = fewest, rows_limit, patience
-        self._before_release, self._is_booked_everywhere = before_release, False
-        self.counts: list[int] = []  # rows of each owner who took part in the last release
-
-    async def _opened(self, summand: Summand) -> NDArray[Any]:
-        number = self._number
-        await self._reception.open(number)
-        masked = self._state.masked(number)
-        stored = await self._session.exchange(b"" if masked is None else _STORED)
-        if not all(each == _STORED for each in stored):
-            if masked is not None and masked.is_sent:
-                await self._stop(
-                    f"Server {self._session.index} has already sent its share of release {number}, which another "
-                    "server does not have. A second release of the same sum is not covered by the plan."
-                )
-            masked = await self._masked()
-            self._state.store(number, masked)
-        assert masked is not None
-        await self._book()
-        await self._session.exchange(_STORED)  # From here on, every server can send the same bytes again.
-        self._state.mark_sent(number)
-        shares = await self._session.exchange(self._sharing.to_bytes(masked.share))
-        total = await self._combined(shares)
-        self.counts = [*masked.counts.values()]
-        self._rows = sum(self.counts)
-        self._reception.answer(number, to_answer(self._rows, total))
-        return total
-
-    async def _masked(self) -> Masked:
-        """Return this server's share of the noisy sum over the owners whose shares all servers received."""
-        received = await self._session.wait(self._reception.collected(self._patience))  # or until a server is lost
-        shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
-        owners = await self._agreed({owner: received[owner] for owner in shares})
-        if isinstance(self._sharing, Shamir):
-            owners = await self._consistent(self._sharing, {owner: shares[owner] for owner in owners})
-        if len(owners) < self._fewest:
-            await self._stop(
-                f"All servers received the shares of {len(owners)} owner(s), but the study needs {self._fewest}. "
-                "Nothing was opened. Start the study again when enough owners can hand in."
-            )
-        total = self._sharing.zero()
-        for owner in owners:
-            self._sharing.add(total, shares[owner])
-        return Masked(await self._noisy(total), {owner: received[owner].rows for owner in owners})
-
-    def _read(self, contribution: Contribution) -> Share | None:
-        """Return the share of a contribution, or None if it is not acceptable."""
-        if not 0 < contribution.rows <= self._rows_limit:
-            return None
-        try:
-            return self._sharing.read(contribution.share)
-        except ShareError:
-            return None
-
-    async def _agreed(self, received: Mapping[int, Contribution]) -> list[int]:
-        """Return the owners from whom all servers received shares of one attempt, with the same number of rows.
-
-        An owner who was interrupted hands in again with new shares. A server that has the old one refuses the new one,
-        and the sum of old and new shares would be a random number.
-        """
-        own = np.array([(owner, each.rows, each.attempt) for owner, each in received.items()], dtype="<u8")
-        everyone = [
-            {tuple(each) for each in np.frombuffer(message, dtype="<u8").reshape(-1, 3).tolist()}
-            for message in await self._session.exchange(own.tobytes())
-        ]
-        return sorted(owner for owner, _, _ in set.intersection(*everyone))
-
-    async def _consistent(self, sharing: Shamir, shares: Mapping[int, Share]) -> list[int]:
-        """Return the owners whose shares belong to polynomials of the right degree. Others would block every opening.
-
-        Servers open random sums of the shares, hidden by jointly random numbers. First all owners are checked together,
-        and one by one only if that fails. The coefficients are drawn after all shares have arrived.
-        """
-        if not shares:
-            return []
-        key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
-        sums = [sharing.combined(share, key) for share in shares.values()]
-        weights = NoiseSource.expanded(hashlib.sha256(key).digest(), CHECKS * len(sums)).reshape(
-            -1, CHECKS
-        ) % np.uint64(2048)
-        together = (np.stack(sums) * weights % np.uint64(sharing.prime)).astype(object).sum(axis=0) % sharing.prime
-        if (await self._have_right_degree(sharing, [together.astype(np.uint64)]))[0]:
-            return list(shares)
-        right = await self._have_right_degree(sharing, sums)
-        return [owner for owner, is_right in zip(shares, right, strict=True) if is_right]
-
-    async def _have_right_degree(self, sharing: Shamir, sums: Sequence[Share]) -> list[bool]:
-        """Return for each group of sums whether the shares of all servers belong together."""
-        runtime = self._session.runtime
-        secret = runtime.SecFld(modulus=sharing.prime, signed=True)
-        mask = await self._session.wait(runtime.gather(runtime._np_randoms(secret, CHECKS * len(sums))))
-        masks = _whole(mask).astype(np.uint64).reshape(len(sums), CHECKS)
-        hidden = (np.stack(sums) + masks) % np.uint64(sharing.prime)
-        sent = await self._session.exchange(hidden.astype("<u8").tobytes())
-        everyone = np.stack([np.frombuffer(each, dtype="<u8").reshape(hidden.shape) for each in sent])
-        one = replace(sharing, dimension=CHECKS)
-        return [one.belong_together(list(everyone[:, place])) for place in range(len(sums))]
-
-    async def _noisy(self, total: Share) -> Share:
-        """Return this server's share of the sum with noise."""
-        if isinstance(self._sharing, Additive):
-            return self.plan.noisy(total.astype(np.int64), self._source).astype(np.uint64)
-        assert isinstance(self._sharing, Shamir)
-        runtime = self._session.runtime
-        secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
-        noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
-        shares = (_whole(noise) - self.plan.law.reach) % self._sharing.prime
-        self._sharing.add(total, shares.astype(np.uint64))
-        return total
-
-    async def _book(self) -> None:
-        """Record the budget once all servers hold their shares, and before any of them is sent.
-
-        All servers wait for each other here, also those that have no ledger, or have recorded the budget before.
-        """
-        if self._is_booked_everywhere:
-            return
-        await self._session.exchange(_STORED)
-        if self._before_release is not None and not self._state.is_booked:
-            self._before_release()
-            self._state.mark_booked()
-        await self._session.exchange(_BOOKED)
-        self._is_booked_everywhere = True
-
-    async def _combined(self, shares: Sequence[bytes]) -> NDArray[Any]:
-        try:
-            return self._sharing.opened([self._sharing.read(each) for each in shares])
-        except ShareError as error:
-            await self._stop(str(error))
-
-    async def _stop(self, cause: str) -> NoReturn:
-        """Stop all servers. The cause is public."""
-        await self._session.stop(cause)
-        raise StudyError(cause)
-
-
-def _whole(shares: Any) -> NDArray[np.object_]:
-    """Return MPyC's shares as Python integers."""
-    return np.array([int(each) for each in np.asarray(shares.value).ravel()], dtype=object)
 
 
 def to_answer(rows: int, total: NDArray[Any]) -> bytes:

@@ -14,12 +14,17 @@ import struct
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privet.multiparty.protocol.joint_randomness import JointRandomness
+from privet.multiparty.protocol.prime_field import LARGEST
+from privet.privacy.noise.source import NoiseSource
 
 SECURITY = 40
 """Bits of statistical security where MPyC masks a value instead of hiding it perfectly (MPyC's default is 30)."""
@@ -128,8 +133,34 @@ def _runtime(mpyc: Any, index: int, parties: int) -> Any:
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
     runtime = mpyc.runtime.Runtime(index, [mpyc.runtime.Party(each) for each in range(parties)], options)
+    runtime.source = NoiseSource(purpose="joint random bits")
+    runtime.np_random_bits = partial(_random_bits, mpyc, runtime, runtime.np_random_bits)
     loop.set_exception_handler(handler)  # The runtime installs its own handler, as if it owned the loop.
     return runtime
+
+
+def _random_bits(mpyc: Any, runtime: Any, original: Any, kind: Any, size: int, signed: bool = False) -> Any:
+    """Return secret random bits, like MPyC's function of this name, which becomes slow with many parties."""
+    field = kind.field if issubclass(kind, runtime.SecureObject) else kind
+    prime, parties = int(field.modulus), len(runtime.parties)
+    if parties < 3 or signed or not size or kind is field or kind.frac_length or prime % 4 != 3 or prime >= LARGEST:
+        return original(kind, size, signed)
+
+    async def swap(messages: Sequence[bytes]) -> list[bytes]:
+        runtime._program_counter[0] += 1  # It labels the messages.
+        for peer in range(parties):
+            if peer != runtime.pid:
+                runtime._send_message(peer, messages[peer])
+        received = [None if peer == runtime.pid else runtime._receive_message(peer) for peer in range(parties)]
+        return [messages[runtime.pid] if each is None else each for each in await runtime.gather(received)]
+
+    async def drawn() -> Any:
+        await runtime.returnType((kind.array, True, (size,)))
+        joint = JointRandomness(swap, runtime.source, runtime.pid, parties, runtime.threshold, prime)
+        return field.array((await joint.bits(size)).astype(object), check=False)
+
+    # MPyC would take an annotation of the result for its own.
+    return mpyc.asyncoro.mpc_coro(lambda: drawn())()  # noqa: PLW0108
 
 
 def _reconciler(

@@ -19,6 +19,7 @@ from privet.tables import NumericTarget
 _METHODS = {"gradient": "joint gradient descent", "output": "joint output perturbation", "relay": "relay"}
 _SIGNED = ("schema", "model", "study")
 _COURSE = "relay"  # key of what happened in a relay, which is signed, too
+_LEFT_OUT = "left_out"  # key of the owners whose contribution exceeded its bound, signed as well
 _TOLD = ("order", "skipped")
 
 
@@ -52,6 +53,8 @@ def to_result(study: Study, release: Release) -> dict[str, Any]:
     result = {**model.to_dict(), "study": {"digest": study.digest, **study.to_dict()}}
     if study.method == "relay":
         result[_COURSE] = {key: [study.parties[index].name for index in release.trace[key]] for key in _TOLD}
+    if study.check_norms:
+        result[_LEFT_OUT] = [study.owner_names[index] for index in release.trace[_LEFT_OUT]]
     return result
 
 
@@ -114,7 +117,7 @@ def verify_result(fields: Mapping[str, Any], authority: bytes, at: datetime | No
         The file is not the result of a study, its study is not valid, or a signature is missing or not valid.
     """
     try:
-        signed = (*_SIGNED, _COURSE) if _COURSE in fields else _SIGNED
+        signed = (*_SIGNED, *(key for key in (_COURSE, _LEFT_OUT) if key in fields))
         payload = signed_text({key: fields[key] for key in signed})
         values = {key: value for key, value in fields["study"].items() if key != "digest"}
         check_digest(values, fields["study"]["digest"])

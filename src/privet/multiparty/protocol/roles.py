@@ -4,13 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privet.multiparty.protocol.agreement import agree_on_plan, agree_on_study, agreement
-from privet.multiparty.protocol.committee import Committee, OwnerAggregator, ServerAggregator, sharing_of
+from privet.multiparty.protocol.committee import Committee, OwnerAggregator, handed_in, sharing_of
+from privet.multiparty.protocol.norm_checks import NormCheck
 from privet.multiparty.protocol.output import weighted_minimiser
 from privet.multiparty.protocol.participation import Table, sum_plan, trained
+from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.hand_in import Reception, Servers
 from privet.multiparty.transport.network import Network, Session
+from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Progress, Release
@@ -20,6 +23,11 @@ def network_of(study: Study, index: int, keys: Path | None, *, connect_timeout: 
     """Return the network of the servers among each other, at the ports after those for owners."""
     addresses = tuple((server.host, server.port + 1) for server in study.servers)
     return Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
+
+
+def norm_check(study: Study, plan: AggregationPlan) -> NormCheck | None:
+    """Return what the servers of a study verify about contributions, or None if they verify nothing."""
+    return NormCheck.of(plan, study.n_owners) if study.check_norms else None
 
 
 async def serve(
@@ -60,7 +68,8 @@ async def serve(
     if check is not None and not kept.is_booked:  # After a restart, the budget is already recorded.
         check(plan.guarantee())
     await agree_on_plan(session, study, plan)
-    sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners)
+    norms = norm_check(study, plan)
+    sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners, norms)
     authority = None if session.identity is None else session.identity.authority
     reception = Reception(bytes.fromhex(study.digest), study.n_owners, authority)
     assert study.rows_per_owner is not None
@@ -76,11 +85,17 @@ async def serve(
         rows_limit=study.rows_per_owner,
         patience=patience,
         before_release=None if book is None else lambda: book(plan.guarantee()),
+        check=norms,
     )
     here = study.servers[session.index]
-    async with reception.listening(here.host, here.port, keys, session.index, sharing.longest):
+    async with reception.listening(here.host, here.port, keys, session.index, handed_in(sharing, norms).longest):
         release = await trained(study, problem, aggregator, progress)
-        trace = {**release.trace, "counts": aggregator.counts, "bytes_received": reception.bytes_received}
+        trace = {
+            **release.trace,
+            "counts": aggregator.counts,
+            "left_out": sorted(aggregator.left_out),
+            "bytes_received": reception.bytes_received,
+        }
         return Release(release.weights, release.guarantee.assuming(agreement(study)), trace)
 
 
@@ -128,10 +143,11 @@ async def hand_in(
     plan = sum_plan(study, problem)
     if check is not None:
         check(plan.guarantee())
-    sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners)
+    norms = norm_check(study, plan)
+    sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners, norms)
     local = problem.local(*table)
     addresses = [(server.host, server.port) for server in study.servers]
-    connections = Servers(addresses, index, keys, timeout, sharing.longest)
+    connections = Servers(addresses, index, keys, timeout, handed_in(sharing, norms).longest)
     if book is not None:
         book(plan.guarantee())  # before anything is handed over
     async with connections as servers:
@@ -144,6 +160,7 @@ async def hand_in(
             bytes.fromhex(study.digest),
             index,
             source or NoiseSource(),
+            norms,
         )
         if study.method == "output":
             await aggregator.hand_in(lambda party: weighted_minimiser(problem, party), waits=False)

@@ -16,10 +16,11 @@ from privet.multiparty.protocol.sharing import Share
 
 @dataclass(frozen=True)
 class Masked:
-    """A server's share of a noisy sum, and the number of rows of each owner who took part."""
+    """A server's share of a noisy sum, the rows of each owner who took part, and who was left out for its norm."""
 
     share: Share
     counts: dict[int, int]
+    left_out: tuple[int, ...] = ()
     is_sent: bool = False
 
 
@@ -57,7 +58,8 @@ class ServerState:
             return None
         with np.load(path, allow_pickle=False) as file:
             counts = {int(owner): int(rows) for owner, rows in file["counts"]}
-            self._kept[number] = Masked(file["share"], counts, self._sent(number).exists())
+            left_out = tuple(file["left_out"].tolist()) if "left_out" in file else ()
+            self._kept[number] = Masked(file["share"], counts, left_out, self._sent(number).exists())
         return self._kept[number]
 
     def store(self, number: int, masked: Masked) -> None:
@@ -67,7 +69,8 @@ class ServerState:
             path = self._path(number)
             part = path.with_suffix(".part.npz")
             with open(part, "wb", opener=_private) as file:
-                np.savez(file, share=masked.share, counts=np.array([*masked.counts.items()], dtype=np.int64))
+                counts = np.array([*masked.counts.items()], dtype=np.int64)
+                np.savez(file, share=masked.share, counts=counts, left_out=np.array(masked.left_out, dtype=np.int64))
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)

@@ -97,6 +97,7 @@ class Reception:
         self._received: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._calls = Counter[int]()  # that each owner is making
+        self._left_out: dict[int, str] = {}
         self._changed = asyncio.Condition()
         self.bytes_received = 0
 
@@ -113,7 +114,7 @@ class Reception:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: len(self._received) == self._owners)
+                await self._changed.wait_for(lambda: len(self._received | self._left_out) == self._owners)
         self._is_open = False
         return dict(self._received)
 
@@ -123,16 +124,27 @@ class Reception:
         if not answer.done():
             answer.set_result(opened)
 
+    def leave_out(self, owner: int, cause: str) -> None:
+        """Expect nothing from an owner in later releases, and tell it the cause when it waits or calls."""
+        self._left_out[owner] = cause
+
     async def receive(self, owner: int, contribution: Contribution) -> bytes:
         """Keep a contribution, and return what is opened if the owner waits for it. Raise ValueError to refuse it."""
         if not hmac.compare_digest(contribution.digest, self._digest):
             raise ValueError("the owner has another study. Compare the study files, and the versions of privet.")
         if not 0 <= owner < self._owners:
             raise ValueError(f"owner {owner} is not one of the {self._owners} owners of the study.")
+        self._refuse_left_out(owner)
         answer = self._answers.get(contribution.number)
         if answer is None or not answer.done():  # An owner who calls again after an interruption gets the answer.
             await self._keep(owner, contribution)
-        return await asyncio.shield(self._answer(contribution.number)) if contribution.waits else b""
+        opened = await asyncio.shield(self._answer(contribution.number)) if contribution.waits else b""
+        self._refuse_left_out(owner)
+        return opened
+
+    def _refuse_left_out(self, owner: int) -> None:
+        if owner in self._left_out:
+            raise ValueError(self._left_out[owner])
 
     async def _keep(self, owner: int, contribution: Contribution) -> None:
         async with self._changed:

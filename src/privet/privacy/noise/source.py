@@ -259,7 +259,9 @@ class NoiseSource:
 
     def uniform(self, shape: int | tuple[int, ...], bound: int) -> NDArray[np.uint64]:
         """Return independent integers from 0 to bound - 1, all equally likely, for instance to hide a secret."""
-        drawn: NDArray[np.uint64] = self._live().integers(0, count("bound", bound), shape, dtype=np.uint64)
+        drawn: NDArray[np.uint64] = self._live().integers(
+            0, count("bound", bound, at_most=1 << 63), shape, dtype=np.uint64
+        )
         return drawn
 
     def poisson_batch(self, n: int, rate: float) -> Indices:
