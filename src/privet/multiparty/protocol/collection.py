@@ -89,7 +89,7 @@ class Collection:
         An owner who was interrupted hands in again with new shares. A server that has the old one refuses the new one,
         and the sum of old and new shares would be a random number.
         """
-        own = np.array([(owner, each.rows, each.attempt) for owner, each in received.items()], dtype="<u8")
+        own = np.array([(owner, each.rows, each.attempt) for owner, each in sorted(received.items())], dtype="<u8")
         messages = await self._session.exchange((_DONE if is_done else _WAITING) + own.tobytes())
         everyone = [
             {tuple(each) for each in np.frombuffer(message, dtype="<u8", offset=1).reshape(-1, 3).tolist()}
