@@ -159,9 +159,7 @@ def _watched(difference):
         async def hand_in(self, summand, *, waits):
             if self._index == OWNER:
                 problem = roles.hand_in.study.committee_problem()
-                first, second = (
-                    self.plan.on_lattice(summand(problem.local(*table(OWNER, world)))) for world in (0, 1)
-                )
+                first, second = (self.plan.on_lattice(summand(problem.local(*table(OWNER, world)))) for world in (0, 1))
                 difference.of_release.append((second - first) * difference.world)
                 difference.view.distances.append(float(np.linalg.norm(second - first)) / self.plan.shift)
                 difference.is_next = True
