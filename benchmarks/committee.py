@@ -101,6 +101,8 @@ def study_of(case: Case, ports: Sequence[int]) -> Study:
 async def serve(case: Case, ports: Sequence[int], keys: Path, index: int) -> None:
     """Run one server, and print when it had opened everything, the bytes that it sent, and its memory."""
     study = study_of(case, ports)
+    sum_plan(study, study.committee_problem())
+    before = resident() if study.digest else 0.0  # A study of a million columns is large itself.
     network = roles.network_of(study, index, keys, connect_timeout=120, timeout=600)
     async with network.connect() as session:
         print("ready", flush=True)
@@ -110,9 +112,15 @@ async def serve(case: Case, ports: Sequence[int], keys: Path, index: int) -> Non
             "bytes_sent": session.bytes_sent,
             "bytes_received": release.trace["bytes_received"],
             "owners": len(release.trace["counts"]),
-            "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "mebibytes": resident(),
+            "mebibytes_before": before,
         }
         print(json.dumps(said), flush=True)
+
+
+def resident() -> float:
+    """Return the most memory that this process has used, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 async def listening(address: tuple[str, int]) -> None:
@@ -197,6 +205,7 @@ def measured(case: Case, keys: Path) -> dict[str, Any]:
         "bytes_from_all_owners": sent["all_bytes"],
         "bytes_between_servers": sum(each["bytes_sent"] for each in said),
         "mebibytes_per_server": max(each["mebibytes"] for each in said),
+        "mebibytes_before_owners": max(each["mebibytes_before"] for each in said),
         "took_part": said[0]["owners"],
     }
 
