@@ -45,6 +45,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +294,7 @@ class Study:
         }
         return plain | listed | {"table": self.table.to_dict()}
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the study. Two digests are equal if and only if the studies are equal."""
         return _digest(PROTOCOL, self.to_dict())

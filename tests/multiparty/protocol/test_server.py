@@ -24,8 +24,9 @@ from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir
 from privet.multiparty.study import PartyInfo, Study, StudyError
+from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.errors import PartyLostError
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception
+from privet.multiparty.transport.hand_in import HandInError, Reception
 from privet.objectives import L2, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource

@@ -10,7 +10,8 @@ pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the
 
 from privet.multiparty import make_keys
 from privet.multiparty.identity.certificates import key_files
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
+from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport.hand_in import HandInError, Reception, Servers
 
 HOST = "127.0.0.1"
 DIGEST, LONGEST = bytes(range(32)), 64
@@ -123,7 +124,7 @@ def test_an_oversized_message_is_refused_before_it_is_read(keys):
 
 def test_a_late_contribution_is_refused(keys):
     async def work(reception, connect):
-        await reception.collected(0.1)
+        reception.close()
         with pytest.raises(HandInError, match="release 0 is over"):
             await handed_in(connect, 0, contribution())
 
