@@ -72,6 +72,7 @@ CASES = (
     Case("100 owners", "majority", 3, 100, 104),
     Case("100 owners, norms checked", "majority", 3, 100, 104, check_norms=True),
     Case("1,000 owners", "majority", 3, 1_000, 104, limit=7.0),
+    Case("1,000 owners, norms checked", "majority", 3, 1_000, 104, check_norms=True),
     Case("1,000 owners, one", "one", 3, 1_000, 104, limit=7.0),
     Case("10,000 owners", "majority", 3, 10_000, 104, limit=65.0),
     Case("100 steps of 100 owners", "majority", 3, 100, 104, steps=100, limit=60.0),

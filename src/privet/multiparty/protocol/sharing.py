@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.multiparty.protocol import prime_field
 from privet.privacy.noise.source import NoiseSource
 
 Integers = NDArray[np.int64]
@@ -213,8 +214,7 @@ class Shamir(Sharing):
         of at most 2^-44: each coefficient has 11 bits, so that products fit into 64 bits, and there are four sums.
         """
         coefficients = NoiseSource.expanded(key, CHECKS * self.dimension).reshape(CHECKS, -1) % np.uint64(_COEFFICIENTS)
-        products = coefficients * share % np.uint64(self.prime)
-        return np.array([int(each.astype(object).sum()) % self.prime for each in products], dtype=np.uint64)
+        return prime_field.total(coefficients * share % np.uint64(self.prime), self.prime)
 
     def _value_at(self, point: int, shares: Sequence[NDArray[np.object_]]) -> NDArray[np.object_]:
         """Return the value at a point of the polynomials through the shares of the first servers."""

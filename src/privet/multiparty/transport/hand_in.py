@@ -105,13 +105,17 @@ class Reception:
             raise ValueError("the owner has another study. Compare the study files, and the versions of privet.")
         if not 0 <= owner < self._owners:
             raise ValueError(f"owner {owner} is not one of the {self._owners} owners of the study.")
+        self._refuse_left_out(owner)
         answer = self._answers.get(contribution.number)
-        if owner not in self._left_out and (answer is None or not answer.done()):
-            await self._keep(owner, contribution)  # An owner who calls again after an interruption gets the answer.
+        if answer is None or not answer.done():  # An owner who calls again after an interruption gets the answer.
+            await self._keep(owner, contribution)
         opened = await asyncio.shield(self._answer(contribution.number)) if contribution.waits else b""
+        self._refuse_left_out(owner)
+        return opened
+
+    def _refuse_left_out(self, owner: int) -> None:
         if owner in self._left_out:
             raise ValueError(self._left_out[owner])
-        return opened
 
     async def _keep(self, owner: int, contribution: Contribution) -> None:
         async with self._changed:
