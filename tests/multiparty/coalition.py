@@ -69,11 +69,13 @@ class View:
 def study_of(method, servers=3):
     """Return a study whose servers have free ports on this machine."""
     with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(servers):
+        ports: list[int] = []
+        while len(ports) < servers:
             free = stack.enter_context(socket.socket())
             free.bind((HOST, 0))
-            ports.append(free.getsockname()[1])
+            port = free.getsockname()[1]
+            if all(abs(port - other) > 1 for other in ports):
+                ports.append(port)
     values = {
         "name": "coalition",
         "epsilon": 20.0,

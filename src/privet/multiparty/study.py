@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 # Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
 # state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
 # "privet study 1".
-_VERSION = 4
+_VERSION = 5
 PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
 METHODS = ("gradient", "output", "relay")

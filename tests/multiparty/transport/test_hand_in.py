@@ -254,6 +254,54 @@ def test_an_owner_cannot_make_any_number_of_calls_over_several_connections(keys)
     assert list(run(work, keys)) == [0]
 
 
+def test_a_certificate_with_another_name_than_the_study_lists_is_refused(keys):
+    async def main():
+        reception, port = Reception(DIGEST, 2, (keys / "ca.crt").read_bytes(), ["a", "z"]), free_port()
+        async with reception.listening(HOST, port, keys, 0, LONGEST):
+            await reception.open(0)
+            async with Servers([(HOST, port)], 0, keys, 20.0, LONGEST) as servers:
+                await servers.hand_in([contribution()])
+            async with Servers([(HOST, port)], 1, keys, 20.0, LONGEST) as servers:
+                with pytest.raises(HandInError, match="issued to b, but owner 1 of the study is z"):
+                    await servers.hand_in([contribution()])
+        return await reception.collected(0.0)
+
+    assert list(asyncio.run(main())) == [0]
+
+
+def test_a_long_share_arrives_in_parts_and_a_longer_one_is_refused(keys):
+    share = bytes(range(256)) * (5 << 12)  # 5 MiB
+
+    async def main():
+        reception, port = Reception(DIGEST, 3, (keys / "ca.crt").read_bytes()), free_port()
+        async with reception.listening(HOST, port, keys, 0, len(share)):
+            await reception.open(0)
+            async with Servers([(HOST, port)], 0, keys, 20.0, LONGEST) as servers:
+                await servers.hand_in([contribution(share)])
+                assert servers.bytes_sent == contribution(share).length
+            async with Servers([(HOST, port)], 1, keys, 20.0, LONGEST) as servers:
+                with pytest.raises(HandInError, match="a message has at most"):
+                    await servers.hand_in([contribution(share + bytes(2000))])
+        return await reception.collected(0.0)
+
+    assert {owner: each.share == share for owner, each in asyncio.run(main()).items()} == {0: True}
+
+
+def test_a_share_that_was_added_and_forgotten_may_arrive_again_but_not_another_one():
+    async def main():
+        reception = Reception(DIGEST, 2, None)
+        await reception.open(0)
+        await reception.receive(0, contribution())
+        reception.settle([0])
+        assert await reception.collected(0.0) == {}
+        await reception.receive(0, contribution())
+        with pytest.raises(ValueError, match="already handed in another share"):
+            await reception.receive(0, contribution(b"other"))
+        assert (await reception.collected(0.0), reception.outstanding) == ({}, 1)
+
+    asyncio.run(main())
+
+
 def test_a_port_in_use_is_named(keys):
     async def main():
         with socket.socket() as used:

@@ -61,6 +61,7 @@ class Committee:
     def condition(self) -> Assumption:
         """Return who must be honest, as an assumption of a guarantee."""
         public = (
+            "Whoever can use the key of the study's authority, or the keys of other servers, counts as those servers. "
             "Who took part, and with how many rows, is public. The guarantee is therefore that of composition, without "
             "amplification by sampling owners"
         )

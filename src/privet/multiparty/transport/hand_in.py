@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from pathlib import Path
 from typing import Any
 
-from privet.multiparty.identity.certificates import CertificateError, check, host_name, key_files
+from privet.multiparty.identity.certificates import CertificateError, OtherPartyError, check, host_name, key_files
 from privet.multiparty.transport.contribution import OVERHEAD, PART, Contribution, joined, parts_of
 from privet.multiparty.transport.errors import NetworkError
 from privet.multiparty.transport.network import is_loopback
@@ -44,10 +44,13 @@ class Reception:
         Number of owners who may take part.
     authority : bytes or None
         Certificate of the study's authority, as PEM. None without TLS, where callers state their own index.
+    names : sequence of str
+        The names that the certificates of the owners must state, in order. Empty if the study does not list them.
     """
 
-    def __init__(self, digest: bytes, owners: int, authority: bytes | None) -> None:
+    def __init__(self, digest: bytes, owners: int, authority: bytes | None, names: Sequence[str] = ()) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
+        self._names = names
         self._number = -1  # of the newest release
         self._is_open = False
         self._received: dict[int, Contribution] = {}  # that were not added yet
@@ -157,7 +160,13 @@ class Reception:
         if self._authority is None:
             return int(dict(context.invocation_metadata()).get("owner", "-1"))
         (certificate,) = context.auth_context().get("x509_pem_cert", [b""])
-        return check(certificate, self._authority, role="owner").index
+        owner = check(certificate, self._authority, role="owner")
+        if owner.index < len(self._names) and owner.name != self._names[owner.index]:
+            raise OtherPartyError(
+                f"The certificate was issued to {owner.name}, but owner {owner.index} of the study is "
+                f"{self._names[owner.index]}."
+            )
+        return owner.index
 
     @asynccontextmanager
     async def listening(
