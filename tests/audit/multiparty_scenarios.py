@@ -40,7 +40,8 @@ Outputs = Callable[[Parties, NoiseSource, int], NDArray[Any]]
 Method = Callable[..., Coroutine[Any, Any, Release]]
 
 # ``take_part``, ``serve`` and ``trained`` run one of the methods below between processes. A simulation opens the same
-# sums. The views of the holders of a relay are attacked in tests/multiparty/protocol/test_relay_views.py.
+# sums. What a committee's coalition sees is attacked below, and the views of the holders of a relay in
+# tests/multiparty/protocol/test_relay_views.py.
 OVER_A_NETWORK = {"take_part", "run_relay", "serve", "trained"}
 
 # ------------------------------------------------------------------------------------------------- what there must be
@@ -301,6 +302,19 @@ def _comparisons() -> list[Scenario]:
     ]
 
 
+def _committees() -> list[Scenario]:
+    """What all but one server and one owner see, with their own noise subtracted."""
+    import committee_scenarios as committees
+
+    plan = committees.plan_of(BUDGET)
+
+    def outputs(differs: Any, source: NoiseSource, runs: int) -> NDArray[Any]:
+        return committees.outputs(plan, source, runs, differs=differs)
+
+    mechanism, name = one_by_one(outputs, 4000), "committee, all but one server and one owner"
+    return [Scenario(("ServerAggregator",), name, mechanism, (False, True), committees.claimed(plan), 0.75, "", 4000)]
+
+
 def scenarios() -> list[Scenario]:
     """Return all audit scenarios of several parties."""
-    return [*_descents(), *_averages(), *_comparisons()]
+    return [*_descents(), *_averages(), *_comparisons(), *_committees()]

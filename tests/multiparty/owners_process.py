@@ -13,7 +13,8 @@ from privet.multiparty.protocol.committee import handed_in, sharing_of
 from privet.multiparty.protocol.norm_checks import PRIME
 from privet.multiparty.protocol.participation import sum_plan
 from privet.multiparty.study import Study
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Servers
+from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport.hand_in import HandInError, Servers
 from privet.privacy.noise.source import NoiseSource
 
 

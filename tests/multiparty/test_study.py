@@ -162,6 +162,15 @@ OTHERS_WITH_SERVERS = {
 }
 
 
+@pytest.mark.parametrize(("ports", "message"), [((9100, 9101, 9200), "adjacent ports"), ((9100, 65535, 9200), "65535")])
+def test_servers_whose_second_ports_are_taken_are_refused(ports, message):
+    servers = tuple(PartyInfo(f"server {port}", "one.example", port) for port in ports)
+    with pytest.raises(StudyError, match=message):
+        replace(COMMITTEE, servers=servers)
+    apart = tuple(replace(each, host=f"{each.port}.example", port=9100 + place) for place, each in enumerate(servers))
+    assert replace(COMMITTEE, servers=apart).servers == apart  # on hosts of their own
+
+
 def test_a_party_of_version_0_1_0_is_stopped_by_its_digest():
     """Both versions would otherwise open all sums, and then disagree on the words of the guarantee that they sign."""
     saved = json.loads((Path(__file__).parents[1] / "saved" / "party.json").read_text())["study"]

@@ -86,6 +86,7 @@ def _check_committee(study: Any) -> None:
             "honest majority of them. Remove check_norms, or change trust."
         )
     _check_distinct(study.servers, "servers")
+    _check_second_ports(study.servers)
     if bool(study.owners) == bool(study.parties):
         raise StudyError("A study with servers needs either a number of owners or a list of parties, not both.")
     count("owners", study.n_owners)
@@ -129,6 +130,24 @@ def _check_distinct(parties: Sequence[PartyInfo], what: str) -> None:
         raise StudyError(f"Two {what} have the same name. Give each its own name.")
     if len({(party.host, party.port) for party in parties}) < len(parties):
         raise StudyError(f"Two {what} have the same address. Give each its own address.")
+
+
+def _check_second_ports(servers: Sequence[PartyInfo]) -> None:
+    """Raise unless each server can also listen at the port after that of its address, for the other servers."""
+    addresses = {(server.host, server.port): server.name for server in servers}
+    for server in servers:
+        other = addresses.get((server.host, server.port + 1))
+        if other is not None:
+            raise StudyError(
+                f"The servers {server.name} and {other} have adjacent ports on {server.host}, {server.port} and "
+                f"{server.port + 1}. A server also listens at the next port, for the other servers. Leave one port "
+                "between them."
+            )
+        if server.port + 1 >= 1 << 16:
+            raise StudyError(
+                f"The server {server.name} has port {server.port}, but it also listens at the next port, for the other "
+                "servers. Choose a smaller port."
+            )
 
 
 def party_from(values: Any, where: str, kind: str = "party", needs_address: bool = True) -> PartyInfo:

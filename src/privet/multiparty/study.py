@@ -45,6 +45,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 # Part of every digest. Parties sign the guarantee in words, so it changes whenever these words or a default that they
 # state change: otherwise two versions would open all sums, and then disagree on what to sign. Version 0.1.0 has
 # "privet study 1".
-_VERSION = 4
+_VERSION = 5
 PROTOCOL = f"privet study {_VERSION}"
 MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
 METHODS = ("gradient", "output", "relay")
@@ -293,7 +294,7 @@ class Study:
         }
         return plain | listed | {"table": self.table.to_dict()}
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the study. Two digests are equal if and only if the studies are equal."""
         return _digest(PROTOCOL, self.to_dict())

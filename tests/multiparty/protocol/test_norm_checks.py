@@ -17,7 +17,8 @@ from privet.multiparty.protocol.norm_checks import PRIME, NormCheck
 from privet.multiparty.protocol.output import output_plan, weighted_minimiser
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Shamir
-from privet.multiparty.transport.hand_in import Contribution, Reception
+from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport.hand_in import Reception
 from privet.objectives import L2, Huber, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource

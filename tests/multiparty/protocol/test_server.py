@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
-from privet.multiparty.protocol import roles
+from privet.multiparty.protocol import collection, roles
 from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.committee import (
     Committee,
@@ -24,8 +24,9 @@ from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir
 from privet.multiparty.study import PartyInfo, Study, StudyError
+from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.errors import PartyLostError
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception
+from privet.multiparty.transport.hand_in import HandInError, Reception
 from privet.objectives import L2, Logistic
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget, NoiseSource
@@ -264,6 +265,67 @@ def test_an_owner_gives_all_servers_the_same_attempt_and_a_new_one_each_time():
     assert first != second
 
 
+def test_shares_are_added_in_rounds_and_forgotten(monkeypatch):
+    """With room for two shares, five owners take three rounds at least, and the sum is that of all of them."""
+    monkeypatch.setattr(collection, "_KEPT", 2 * Additive(2, 3).longest)
+    kept = []
+    settle = Reception.settle
+
+    def watched(self, owners):
+        kept.append(len(self._received))
+        settle(self, owners)
+
+    monkeypatch.setattr(Reception, "settle", watched)
+    vectors, plan, rounds = [np.full(3, 10**place) for place in range(5)], plan_of(), {}
+    given = handed_in_to_two(vectors)
+
+    async def served(index):
+        reception = Reception(DIGEST, 5, None)
+        aggregator = ServerAggregator(
+            plan,
+            Committee("one", 2),
+            Additive(2, 3),
+            Linked(index, rounds),
+            reception,
+            ServerState(None, "study"),
+            NoiseSource(index),
+            rows_limit=10,
+        )
+
+        async def owners():
+            while reception._number < 0:
+                await asyncio.sleep(0)
+            for owner in range(5):
+                await reception.receive(owner, given[index][owner])
+                while index == 0 and len(reception._received) > 1:  # until both servers added two
+                    await asyncio.sleep(0)
+
+        total, _ = await asyncio.gather(aggregator.noisy_sum(None), owners())
+        return np.rint(total * plan.scale), aggregator
+
+    async def main():
+        async with asyncio.timeout(20):
+            return await asyncio.gather(served(0), served(1))
+
+    (total, first), (other, _) = asyncio.run(main())
+    assert (total == other).all()
+    assert first.counts == [10] * 5
+    assert np.abs(total - sum(vectors)).max() < 2 * plan.law.reach
+    assert len(kept) >= 2 * 3
+
+
+def test_messages_longer_than_a_session_allows_are_sent_in_parts(monkeypatch):
+    monkeypatch.setitem(collection.LARGEST, collection.Kind.MESSAGE, 10)
+    rounds = {}
+
+    async def main():
+        told = (collection.exchange_long(Linked(index, rounds), bytes([index]) * 25) for index in range(2))
+        return await asyncio.gather(*told)
+
+    assert asyncio.run(main()) == [[bytes(25), b"\x01" * 25]] * 2
+    assert [len(each[0].result()) for each in rounds.values()] == [10, 10, 5]
+
+
 def test_servers_without_a_ledger_wait_for_those_with_one():
     booked = []
     found = opened_by_two(handed_in_to_two([np.arange(3)]), before_release=(lambda: booked.append(1), None))
@@ -379,7 +441,7 @@ def served(state, index=0):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    study = study_of("127.0.0.1").moved([("127.0.0.1", port), ("127.0.0.1", port + 1)])
+    study = study_of("127.0.0.1").moved([("127.0.0.1", port), ("127.0.0.1", port + 2 if port < 60_000 else port - 2)])
     (state / "study.json").write_text(json.dumps({"digest": f"{study.digest}, server {index}"}))
     alone(lambda session: roles.serve(session, study, keys=None, state=state, patience=0.01, check=check))
 

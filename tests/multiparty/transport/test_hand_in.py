@@ -10,7 +10,8 @@ pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the
 
 from privet.multiparty import make_keys
 from privet.multiparty.identity.certificates import key_files
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Reception, Servers
+from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport.hand_in import HandInError, Reception, Servers
 
 HOST = "127.0.0.1"
 DIGEST, LONGEST = bytes(range(32)), 64
@@ -123,7 +124,7 @@ def test_an_oversized_message_is_refused_before_it_is_read(keys):
 
 def test_a_late_contribution_is_refused(keys):
     async def work(reception, connect):
-        await reception.collected(0.1)
+        reception.close()
         with pytest.raises(HandInError, match="release 0 is over"):
             await handed_in(connect, 0, contribution())
 
@@ -251,6 +252,54 @@ def test_an_owner_cannot_make_any_number_of_calls_over_several_connections(keys)
         return await reception.collected(0.1)
 
     assert list(run(work, keys)) == [0]
+
+
+def test_a_certificate_with_another_name_than_the_study_lists_is_refused(keys):
+    async def main():
+        reception, port = Reception(DIGEST, 2, (keys / "ca.crt").read_bytes(), ["a", "z"]), free_port()
+        async with reception.listening(HOST, port, keys, 0, LONGEST):
+            await reception.open(0)
+            async with Servers([(HOST, port)], 0, keys, 20.0, LONGEST) as servers:
+                await servers.hand_in([contribution()])
+            async with Servers([(HOST, port)], 1, keys, 20.0, LONGEST) as servers:
+                with pytest.raises(HandInError, match="issued to b, but owner 1 of the study is z"):
+                    await servers.hand_in([contribution()])
+        return await reception.collected(0.0)
+
+    assert list(asyncio.run(main())) == [0]
+
+
+def test_a_long_share_arrives_in_parts_and_a_longer_one_is_refused(keys):
+    share = bytes(range(256)) * (5 << 12)  # 5 MiB
+
+    async def main():
+        reception, port = Reception(DIGEST, 3, (keys / "ca.crt").read_bytes()), free_port()
+        async with reception.listening(HOST, port, keys, 0, len(share)):
+            await reception.open(0)
+            async with Servers([(HOST, port)], 0, keys, 20.0, LONGEST) as servers:
+                await servers.hand_in([contribution(share)])
+                assert servers.bytes_sent == contribution(share).length
+            async with Servers([(HOST, port)], 1, keys, 20.0, LONGEST) as servers:
+                with pytest.raises(HandInError, match="a message has at most"):
+                    await servers.hand_in([contribution(share + bytes(2000))])
+        return await reception.collected(0.0)
+
+    assert {owner: each.share == share for owner, each in asyncio.run(main()).items()} == {0: True}
+
+
+def test_a_share_that_was_added_and_forgotten_may_arrive_again_but_not_another_one():
+    async def main():
+        reception = Reception(DIGEST, 2, None)
+        await reception.open(0)
+        await reception.receive(0, contribution())
+        reception.settle([0])
+        assert await reception.collected(0.0) == {}
+        await reception.receive(0, contribution())
+        with pytest.raises(ValueError, match="already handed in another share"):
+            await reception.receive(0, contribution(b"other"))
+        assert (await reception.collected(0.0), reception.outstanding) == ({}, 1)
+
+    asyncio.run(main())
 
 
 def test_a_port_in_use_is_named(keys):

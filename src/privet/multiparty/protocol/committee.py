@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from privet.multiparty.protocol.aggregation import Aggregator, JointProblem, Summand, prime_above
 from privet.multiparty.protocol.norm_checks import PRIME, NormCheck
 from privet.multiparty.protocol.sharing import Additive, Shamir, Sharing
-from privet.multiparty.transport.hand_in import Contribution, HandInError, Servers
+from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport.hand_in import HandInError, Servers
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Assumption, assumed
 from privet.privacy.noise.source import NoiseSource
@@ -60,6 +61,7 @@ class Committee:
     def condition(self) -> Assumption:
         """Return who must be honest, as an assumption of a guarantee."""
         public = (
+            "Whoever can use the key of the study's authority, or the keys of other servers, counts as those servers. "
             "Who took part, and with how many rows, is public. The guarantee is therefore that of composition, without "
             "amplification by sampling owners"
         )

@@ -71,7 +71,9 @@ async def serve(
     norms = norm_check(study, plan)
     sharing = sharing_of(plan, study.trust, committee.servers, study.n_owners, norms)
     authority = None if session.identity is None else session.identity.authority
-    reception = Reception(bytes.fromhex(study.digest), study.n_owners, authority)
+    reception = Reception(
+        bytes.fromhex(study.digest), study.n_owners, authority, [party.name for party in study.parties]
+    )
     assert study.rows_per_owner is not None
     aggregator = ServerAggregator(
         plan,

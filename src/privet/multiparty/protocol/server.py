@@ -4,21 +4,20 @@ A release has two phases. First every server stores its share of the noisy sum, 
 other. A server that restarts sends the bytes that it stored: new noise on the same sum would be a second release.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Summand, joint_noise
+from privet.multiparty.protocol.collection import Collection, exchange_long, whole
 from privet.multiparty.protocol.committee import Committee, CommitteeAggregator, to_answer
-from privet.multiparty.protocol.norm_checks import LEFT_OUT, NormCheck, beyond_bound
+from privet.multiparty.protocol.norm_checks import LEFT_OUT, NormCheck
 from privet.multiparty.protocol.server_state import Masked, ServerState
-from privet.multiparty.protocol.sharing import CHECKS, Additive, Shamir, Share, ShareError, Sharing
+from privet.multiparty.protocol.sharing import Additive, Shamir, Share, ShareError, Sharing
 from privet.multiparty.study import StudyError
-from privet.multiparty.transport.hand_in import Contribution, Reception
+from privet.multiparty.transport.hand_in import Reception
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.noise.source import NoiseSource
@@ -100,7 +99,7 @@ class ServerAggregator(CommitteeAggregator):
         await self._book()
         await self._session.exchange(_STORED)  # From here on, every server can send the same bytes again.
         self._state.mark_sent(number)
-        shares = await self._session.exchange(self._sharing.to_bytes(masked.share))
+        shares = await exchange_long(self._session, self._sharing.to_bytes(masked.share))
         total = await self._combined(shares)
         self.counts = [*masked.counts.values()]
         self._rows = sum(self.counts)
@@ -109,80 +108,16 @@ class ServerAggregator(CommitteeAggregator):
 
     async def _masked(self) -> Masked:
         """Return this server's share of the noisy sum over the owners whose shares all servers received."""
-        received = await self._session.wait(self._reception.collected(self._patience))  # or until a server is lost
-        shares = {owner: share for owner, each in received.items() if (share := self._read(each)) is not None}
-        owners = await self._agreed({owner: received[owner] for owner in shares})
-        if isinstance(self._handed_in, Shamir):
-            owners = await self._consistent(self._handed_in, {owner: shares[owner] for owner in owners})
-        left_out: list[int] = []
-        if self._check is not None:
-            chosen = {owner: shares[owner] for owner in owners}
-            left_out = await beyond_bound(self._session, self._source, self._check, chosen)
-            owners = [owner for owner in owners if owner not in left_out]
-            shares = {owner: self._check.vector(shares[owner]) for owner in owners}
-        if len(owners) < self._fewest:
+        collection = Collection(
+            self._sharing, self._session, self._reception, self._source, self._rows_limit, self._check
+        )
+        total, counts = await collection.added_up(self._patience)
+        if len(counts) < self._fewest:
             await self._stop(
-                f"All servers received the shares of {len(owners)} owner(s), but the study needs {self._fewest}. "
+                f"All servers received the shares of {len(counts)} owner(s), but the study needs {self._fewest}. "
                 "Nothing was opened. Start the study again when enough owners can hand in."
             )
-        total = self._sharing.zero()
-        for owner in owners:
-            self._sharing.add(total, shares[owner])
-        counts = {owner: received[owner].rows for owner in owners}
-        return Masked(await self._noisy(total), counts, tuple(left_out))
-
-    def _read(self, contribution: Contribution) -> Share | None:
-        """Return the share of a contribution, or None if it is not acceptable."""
-        if not 0 < contribution.rows <= self._rows_limit:
-            return None
-        try:
-            return self._handed_in.read(contribution.share)
-        except ShareError:
-            return None
-
-    async def _agreed(self, received: Mapping[int, Contribution]) -> list[int]:
-        """Return the owners from whom all servers received shares of one attempt, with the same number of rows.
-
-        An owner who was interrupted hands in again with new shares. A server that has the old one refuses the new one,
-        and the sum of old and new shares would be a random number.
-        """
-        own = np.array([(owner, each.rows, each.attempt) for owner, each in received.items()], dtype="<u8")
-        everyone = [
-            {tuple(each) for each in np.frombuffer(message, dtype="<u8").reshape(-1, 3).tolist()}
-            for message in await self._session.exchange(own.tobytes())
-        ]
-        return sorted(owner for owner, _, _ in set.intersection(*everyone))
-
-    async def _consistent(self, sharing: Shamir, shares: Mapping[int, Share]) -> list[int]:
-        """Return the owners whose shares belong to polynomials of the right degree. Others would block every opening.
-
-        Servers open random sums of the shares, hidden by jointly random numbers. First all owners are checked together,
-        and one by one only if that fails. The coefficients are drawn after all shares have arrived.
-        """
-        if not shares:
-            return []
-        key = hashlib.sha256(b"".join(await self._session.exchange(self._source.key()))).digest()
-        sums = [sharing.combined(share, key) for share in shares.values()]
-        weights = NoiseSource.expanded(hashlib.sha256(key).digest(), CHECKS * len(sums)).reshape(
-            -1, CHECKS
-        ) % np.uint64(2048)
-        together = (np.stack(sums) * weights % np.uint64(sharing.prime)).astype(object).sum(axis=0) % sharing.prime
-        if (await self._have_right_degree(sharing, [together.astype(np.uint64)]))[0]:
-            return list(shares)
-        right = await self._have_right_degree(sharing, sums)
-        return [owner for owner, is_right in zip(shares, right, strict=True) if is_right]
-
-    async def _have_right_degree(self, sharing: Shamir, sums: Sequence[Share]) -> list[bool]:
-        """Return for each group of sums whether the shares of all servers belong together."""
-        runtime = self._session.runtime
-        secret = runtime.SecFld(modulus=sharing.prime, signed=True)
-        mask = await self._session.wait(runtime.gather(runtime._np_randoms(secret, CHECKS * len(sums))))
-        masks = _whole(mask).astype(np.uint64).reshape(len(sums), CHECKS)
-        hidden = (np.stack(sums) + masks) % np.uint64(sharing.prime)
-        sent = await self._session.exchange(hidden.astype("<u8").tobytes())
-        everyone = np.stack([np.frombuffer(each, dtype="<u8").reshape(hidden.shape) for each in sent])
-        one = replace(sharing, dimension=CHECKS)
-        return [one.belong_together(list(everyone[:, place])) for place in range(len(sums))]
+        return Masked(await self._noisy(total), counts, tuple(sorted(collection.left_out)))
 
     async def _noisy(self, total: Share) -> Share:
         """Return this server's share of the sum with noise."""
@@ -192,7 +127,7 @@ class ServerAggregator(CommitteeAggregator):
         runtime = self._session.runtime
         secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
         noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
-        shares = (_whole(noise) - self.plan.law.reach) % self._sharing.prime
+        shares = (whole(noise) - self.plan.law.reach) % self._sharing.prime
         self._sharing.add(total, shares.astype(np.uint64))
         return total
 
@@ -220,8 +155,3 @@ class ServerAggregator(CommitteeAggregator):
         """Stop all servers. The cause is public."""
         await self._session.stop(cause)
         raise StudyError(cause)
-
-
-def _whole(shares: Any) -> NDArray[np.object_]:
-    """Return MPyC's shares as Python integers."""
-    return np.array([int(each) for each in np.asarray(shares.value).ravel()], dtype=object)

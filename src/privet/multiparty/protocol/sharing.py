@@ -53,6 +53,10 @@ class Sharing(ABC):
     def read(self, share: bytes) -> Share:
         """Return a share as numbers. Raise :class:`ShareError` if it has another length or numbers out of range."""
 
+    def check(self, share: bytes) -> None:
+        """Raise :class:`ShareError` if a share cannot be read."""
+        self.read(share)
+
     @abstractmethod
     def add(self, total: Share, share: Share) -> None:
         """Add a share to a total, in place."""
@@ -78,9 +82,12 @@ class Sharing(ABC):
         """The largest number of bytes of a share."""
         return 1 + 8 * self.dimension
 
-    def _numbers(self, share: bytes) -> Share:
+    def _check_length(self, share: bytes) -> None:
         if len(share) != self.longest or share[:1] != _WHOLE:
             raise ShareError(f"A share must have {self.longest} bytes for {self.dimension} numbers, got {len(share)}.")
+
+    def _numbers(self, share: bytes) -> Share:
+        self._check_length(share)
         return np.frombuffer(share, dtype="<u8", offset=1).astype(np.uint64)
 
 
@@ -102,9 +109,15 @@ class Additive(Sharing):
 
     def read(self, share: bytes) -> Share:
         """Return a share as numbers, expanded from its key if it is one."""
-        if share[:1] == _EXPANDED and len(share) == 1 + _KEY:
+        self.check(share)
+        if share[:1] == _EXPANDED:
             return NoiseSource.expanded(share[1:], self.dimension)
         return self._numbers(share)
+
+    def check(self, share: bytes) -> None:
+        """Raise :class:`ShareError` if a share has another length. Keys are not expanded."""
+        if share[:1] != _EXPANDED or len(share) != 1 + _KEY:
+            self._check_length(share)
 
     def add(self, total: Share, share: Share) -> None:
         """Add a share to a total, in place."""

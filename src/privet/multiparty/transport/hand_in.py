@@ -1,27 +1,25 @@
 """How owners hand in their shares: one short call per release to each server, over gRPC with mutual TLS.
 
 A server knows its callers by their certificates. gRPC limits the length of a message before it is read, keeps a
-deadline per call, and lets thousands of owners be connected at the same time.
+deadline per call, and lets thousands of owners be connected at the same time. A long share is sent in parts, and a
+server reads only so many long shares at the same time: the others wait at their owners.
 """
 
 import asyncio
 import hmac
-import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.multiparty.identity.certificates import CertificateError, check, host_name, key_files
+from privet.multiparty.identity.certificates import CertificateError, OtherPartyError, check, host_name, key_files
+from privet.multiparty.transport.contribution import OVERHEAD, PART, Contribution, joined, parts_of
 from privet.multiparty.transport.errors import NetworkError
 from privet.multiparty.transport.network import is_loopback
 
 _METHOD = "/privet.Committee/HandIn"
-# digest of the study, number of the release, rows of the owner, whether it waits, number of the attempt
-_HEADER = struct.Struct("<32sIQ?Q")
-_OVERHEAD = 1024  # bytes of a message beside the share
+_MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time
 _MOST_CALLS = 4  # that one owner may make at the same time
 _FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
 _GREETING = 10.0  # seconds for TLS; gRPC's default of 120 lets silent strangers keep a server's file handles for long
@@ -36,47 +34,6 @@ class StoppingError(Exception):
     """The server stops while an owner waits for it."""
 
 
-@dataclass(frozen=True)
-class Contribution:
-    """What an owner hands in to one server for one release.
-
-    Attributes
-    ----------
-    digest : bytes
-        SHA-256 of the study on which the owner agrees.
-    number : int
-        Number of the release, from 0 on.
-    rows : int
-        How many rows the owner has. This number is public.
-    waits : bool
-        Whether the owner waits for what is opened.
-    share : bytes
-        The share of this server.
-    attempt : int
-        A random number of 64 bits, the same for all servers. Shares of one vector from different attempts do not add
-        up to it, so servers use them only if their attempts are the same.
-    """
-
-    digest: bytes
-    number: int
-    rows: int
-    waits: bool
-    share: bytes
-    attempt: int = 0
-
-    def to_bytes(self) -> bytes:
-        """Return the message that is sent."""
-        return _HEADER.pack(self.digest, self.number, self.rows, self.waits, self.attempt) + self.share
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> "Contribution":
-        """Read a message. Raise ValueError if it is too short."""
-        if len(message) < _HEADER.size:
-            raise ValueError(f"the message has {len(message)} bytes, fewer than its header")
-        digest, number, rows, waits, attempt = _HEADER.unpack_from(message)
-        return cls(digest, number, rows, waits, message[_HEADER.size :], attempt)
-
-
 class Reception:
     """Receives the contributions of owners for one release after the other.
 
@@ -88,13 +45,17 @@ class Reception:
         Number of owners who may take part.
     authority : bytes or None
         Certificate of the study's authority, as PEM. None without TLS, where callers state their own index.
+    names : sequence of str
+        The names that the certificates of the owners must state, in order. Empty if the study does not list them.
     """
 
-    def __init__(self, digest: bytes, owners: int, authority: bytes | None) -> None:
+    def __init__(self, digest: bytes, owners: int, authority: bytes | None, names: Sequence[str] = ()) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
+        self._names = names
         self._number = -1  # of the newest release
         self._is_open = False
-        self._received: dict[int, Contribution] = {}
+        self._received: dict[int, Contribution] = {}  # that were not added yet
+        self._settled: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._calls = Counter[int]()  # that each owner is making
         self._left_out: dict[int, str] = {}
@@ -104,19 +65,33 @@ class Reception:
     async def open(self, number: int) -> None:
         """Accept contributions to a release from now on."""
         async with self._changed:
-            self._number, self._received, self._is_open = number, {}, True
+            self._number, self._received, self._settled, self._is_open = number, {}, {}, True
             self._changed.notify_all()
 
-    async def collected(self, timeout: float) -> dict[int, Contribution]:
-        """Return the contributions by owner, as soon as all owners have handed in, or after ``timeout`` seconds.
+    def close(self) -> None:
+        """Refuse contributions that arrive from now on."""
+        self._is_open = False
 
-        Contributions that arrive later are refused.
+    @property
+    def outstanding(self) -> int:
+        """Number of owners whose shares are expected and were not settled."""
+        return self._owners - len(self._settled.keys() | self._left_out.keys())
+
+    async def collected(self, timeout: float, enough: int | None = None) -> dict[int, Contribution]:
+        """Return the contributions by owner that :meth:`settle` was not called for.
+
+        They are returned as soon as there are ``enough`` of them or all owners have handed in, or after ``timeout``
+        seconds.
         """
+        enough = self.outstanding if enough is None else min(enough, self.outstanding)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: len(self._received | self._left_out) == self._owners)
-        self._is_open = False
+                await self._changed.wait_for(lambda: len(self._received) >= enough)
         return dict(self._received)
+
+    def settle(self, owners: Iterable[int]) -> None:
+        """Forget shares that were added. Owners may still hand them in again, which has no effect."""
+        self._settled |= {owner: self._received.pop(owner).settled() for owner in owners}
 
     def answer(self, number: int, opened: bytes) -> None:
         """Tell the owners who wait what was opened in a release."""
@@ -150,16 +125,20 @@ class Reception:
         async with self._changed:
             # Servers that were restarted may still repeat earlier releases.
             await self._changed.wait_for(lambda: self._number >= contribution.number)
-            known = self._received.get(owner) if self._number == contribution.number else None
-            if known == contribution:
+            if self._number == contribution.number and self._is_known(owner, contribution):
                 return
-            if known is not None:
+            if self._number == contribution.number and (owner in self._received or owner in self._settled):
                 raise ValueError(f"owner {owner} has already handed in another share for this release.")
             if not self._is_open or self._number != contribution.number:
                 raise ValueError(f"release {contribution.number} is over.")
             self._received[owner] = contribution
-            self.bytes_received += len(contribution.share) + _HEADER.size
+            self.bytes_received += contribution.length
             self._changed.notify_all()
+
+    def _is_known(self, owner: int, contribution: Contribution) -> bool:
+        if owner in self._settled:
+            return self._settled[owner] == contribution.settled()
+        return self._received.get(owner) == contribution
 
     def _answer(self, number: int) -> "asyncio.Future[bytes]":
         if number not in self._answers:
@@ -182,7 +161,13 @@ class Reception:
         if self._authority is None:
             return int(dict(context.invocation_metadata()).get("owner", "-1"))
         (certificate,) = context.auth_context().get("x509_pem_cert", [b""])
-        return check(certificate, self._authority, role="owner").index
+        owner = check(certificate, self._authority, role="owner")
+        if owner.index < len(self._names) and owner.name != self._names[owner.index]:
+            raise OtherPartyError(
+                f"The certificate was issued to {owner.name}, but owner {owner.index} of the study is "
+                f"{self._names[owner.index]}."
+            )
+        return owner.index
 
     @asynccontextmanager
     async def listening(
@@ -196,11 +181,13 @@ class Reception:
         if (keys is None) != (self._authority is None):
             raise ValueError("Give both keys and the certificate of the authority, or neither on one machine.")
 
-        async def hand_in(message: bytes, context: Any) -> bytes:
+        reads = asyncio.Semaphore(max(1, _MOST_READ // longest))
+
+        async def hand_in(parts: AsyncIterator[bytes], context: Any) -> bytes:
             try:
                 owner = self.owner_of(context)
                 with self._counted(owner):
-                    return await self.receive(owner, Contribution.from_bytes(message))
+                    return await self.receive(owner, Contribution.from_bytes(await joined(parts, longest, reads)))
             except CertificateError as error:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             except ValueError as error:
@@ -210,14 +197,14 @@ class Reception:
             raise AssertionError("abort() raises")
 
         options = [
-            ("grpc.max_receive_message_length", longest + _OVERHEAD),
+            ("grpc.max_receive_message_length", min(longest + OVERHEAD, PART)),
             ("grpc.max_concurrent_streams", _MOST_CALLS),
             ("grpc.server_handshake_timeout_ms", int(1000 * _GREETING)),
             ("grpc.so_reuseport", 0),  # Otherwise a second process could take some of the calls.
         ]
         listener = aio.server(options=options)
         service, method = _METHOD.strip("/").split("/")
-        handlers = {method: grpc.unary_unary_rpc_method_handler(hand_in)}
+        handlers = {method: grpc.stream_unary_rpc_method_handler(hand_in)}
         listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         address = _target(host, port)
         try:
@@ -274,7 +261,7 @@ class Servers:
         from grpc import aio
 
         options = [
-            ("grpc.max_receive_message_length", self._longest + _OVERHEAD),
+            ("grpc.max_receive_message_length", self._longest + OVERHEAD),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 1000),  # A server may be restarted.
@@ -291,7 +278,7 @@ class Servers:
             else:
                 name = ("grpc.ssl_target_name_override", host_name(server))
                 channel = aio.secure_channel(address, credentials, options=[*options, name])
-            self._calls.append((await self._stack.enter_async_context(channel)).unary_unary(_METHOD))
+            self._calls.append((await self._stack.enter_async_context(channel)).stream_unary(_METHOD))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -312,11 +299,11 @@ class Servers:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout
         while True:
-            self.bytes_sent += len(message)
             try:
                 answer: bytes = await self._calls[server](
-                    message, timeout=max(0.1, end - loop.time()), metadata=metadata
+                    parts_of(message), timeout=max(0.1, end - loop.time()), metadata=metadata
                 )
+                self.bytes_sent += len(message)
                 return answer
             except grpc.aio.AioRpcError as error:
                 code, why = error.code(), error.details()
