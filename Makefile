@@ -42,7 +42,8 @@ api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api
 	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs/api docs/api/_build
 
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
-	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit
+	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit tests/multiparty/protocol/test_coalition_majority.py \
+		tests/multiparty/protocol/test_many_owners.py tests/multiparty/protocol/test_no_leaks.py
 
 mutants: $(VENV)/dev.stamp  ## put small bugs into the core, which the tests must notice
 	$(ONE_THREAD) $(BIN)/python tools/mutants.py
