@@ -4,7 +4,7 @@
 
     name = "stroke"
     epsilon = 1.0
-    delta = 1e-6                    # default: min(1e-6, 0.01/n)
+    delta = 1e-6                    # default: min(1e-6, 0.01/n); 0 for pure epsilon, with several times the noise
     model = "logistic"              # or ridge, huber
     method = "gradient"             # or output, or relay
     steps = 100
@@ -96,7 +96,8 @@ class Study:
     table : TableSchema
         Columns with public bounds and levels, and the target with declared levels or bounds.
     epsilon, delta : float, float or None
-        The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties.
+        The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties. 0 asks for
+        pure epsilon.
     model : {"logistic", "ridge", "huber"}
         The model to train.
     method : {"gradient", "output", "relay"}
@@ -163,11 +164,12 @@ class Study:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)
         for name in ("steps", "passes", "batch"):
             count(name, getattr(self, name))
-        for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold", "delta"):
+        for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold"):
             if getattr(self, name) is not None:
                 self._keep(name, positive(name, getattr(self, name)))
-        for name in ("intercept_scaling", "averaged"):
-            self._keep(name, nonnegative(name, getattr(self, name)))
+        for name in ("intercept_scaling", "averaged", "delta"):
+            if getattr(self, name) is not None:
+                self._keep(name, nonnegative(name, getattr(self, name)))
         if self.averaged > 1:
             raise StudyError(f"averaged must be a fraction of the steps, from 0 to 1, got {self.averaged!r}")
         check_participants(self)
