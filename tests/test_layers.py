@@ -136,7 +136,8 @@ def noise_internals(tree: ast.Module) -> set[str]:
     public = {f"{within}source.NoiseSource", f"{within}orders.OrderSource"}
     public |= {f"{within}release.{name}" for name in ("in_words", "grid_step", "checked_grid")}
     public |= {f"{within}watch.{name}" for name in ("Claim", "Request", "Source", "Tilted", "is_watching", "watching")}
-    found = {name for name in imports(tree) if name.startswith(within) and not name.startswith(f"{within}lattice.")}
+    laws = tuple(f"{within}{name}." for name in ("law", "lattice", "laplace", "k_norm"))  # They hold no randomness.
+    found = {name for name in imports(tree) if name.startswith(within) and not name.startswith(laws)}
     found -= public
     return found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in DRAWING}
 

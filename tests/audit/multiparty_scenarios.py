@@ -109,6 +109,8 @@ def as_gaussian(guarantee: Guarantee) -> Guarantee:
     The difference is too small to be seen in thousands of runs.
     """
     event = guarantee.event
+    if guarantee.delta == 0:
+        return guarantee
     assert isinstance(event, NearlyGaussian)
     assert event.distance < 1e-6
     return replace(guarantee, event=GaussianRelease(event.mu))
@@ -132,7 +134,8 @@ class Joint:
     def witnessed(self, parties: Parties, source: NoiseSource, runs: int = 1) -> tuple[Witness, Release]:
         """Return what one run (or several runs of one sum) opened, and its release."""
         witness = Witness(self.plan, parties, source, runs)
-        return witness, finished(self.method(JointProblem.of(parties), witness, delta=DELTA, **self.options))
+        delta = DELTA if self.plan.tail else 0.0
+        return witness, finished(self.method(JointProblem.of(parties), witness, delta=delta, **self.options))
 
     def outputs(self, parties: Parties, source: NoiseSource, runs: int) -> NDArray[Any]:
         """Return what the attacker sees, one row per run."""
@@ -202,10 +205,16 @@ def diagonal(d: int) -> pairs.Pair:
 
 
 def descent(
-    pair: tuple[Parties, Parties], budget: Budget = BUDGET, steps: int = 1, clip: float = CLIP, **options: Any
+    pair: tuple[Parties, Parties],
+    budget: Budget = BUDGET,
+    steps: int = 1,
+    clip: float = CLIP,
+    *,
+    jointly: bool = True,
+    **options: Any,
 ) -> Joint:
     """Return a scenario of Grad-P with the given number of steps."""
-    plan = gradient_plan(JointProblem.of(pair[0]), budget, steps=steps, clip_norm=clip)
+    plan = gradient_plan(JointProblem.of(pair[0]), budget, steps=steps, clip_norm=clip, jointly=jointly)
     return Joint(multiparty.joint_gradient_descent, pair, plan, options)
 
 
@@ -245,10 +254,23 @@ def _descents() -> list[Scenario]:
         _joint(all_rounded_at_once(), "all coordinates rounded at once", 0.75),
         _joint(descent(flip, Budget(12.0, DELTA)), "epsilon 12", 0.75),
         _joint(descent(flip, Budget(0.1, DELTA)), "epsilon 0.1", 0.0, UNSEEN),
+        _joint(descent(flip, Budget(1.5)), "pure epsilon, drawn jointly", 0.75),
+        _joint(descent(flip, Budget(1.5), jointly=False), "pure epsilon, drawn by one server", 0.75),
+        _joint(everywhere(True), "pure epsilon, drawn jointly, all coordinates", 0.5, ALONG),
+        _joint(everywhere(False), "pure epsilon, drawn by one server, all coordinates", 0.3, ALONG),
     ]
 
 
-# --------------------------------------------------------------------------------------------------------------- Out-P
+def everywhere(jointly: bool, d: int = 16) -> Joint:
+    """Return Grad-P with pure epsilon and a record that moves all coordinates equally, of which attackers see the sum.
+
+    Laplace noise for the l2 sensitivity, without the factor sqrt(d), would give sqrt(d) times its epsilon here.
+    """
+    joint = descent(spread(diagonal(d)), Budget(1.5), jointly=jointly)
+    return replace(joint, seen=lambda witness: np.sign(witness.opened[0]).sum(1)[:, None])
+
+
+ALONG = "the sum of all signs keeps only a part of what the coordinates reveal"
 
 
 def averages(pair: tuple[Parties, Parties], budget: Budget = BUDGET) -> Joint:

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from privet.multiparty import JointAggregator, JointProblem, Network, NetworkError
+from privet.multiparty.protocol.aggregation import prime_above
 from privet.multiparty.protocol.gradient import gradient_plan, joint_gradient_descent
+from privet.multiparty.protocol.joint_noise import joint_draw
 from privet.multiparty.protocol.output import joint_output_perturbation, output_plan
 from privet.multiparty.protocol.participation import take_part
 from privet.multiparty.protocol.results import sign
@@ -18,6 +21,7 @@ from privet.objectives import L2, BoundedRows, Huber, Logistic, Squared
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy import Budget
 from privet.privacy.noise.lattice import LatticeLaw
+from privet.privacy.noise.law import Bits, Recipe
 from privet.solvers.base.interface import Problem
 
 HOST = "127.0.0.1"
@@ -29,6 +33,10 @@ DEFAULT_DRAWS = 400
 EXTREMES = np.array([0.0, 1.0, -1.0, 2.0**30, -(2.0**30), 12345.0, -1e6])  # contribution of one party
 # The sum of all parties exceeds a field that has room for one contribution only. The noise is small.
 LARGE = AggregationPlan(EXTREMES.size, 2, 1.0, 2.0**30, 1.0, LatticeLaw(20, 6, 3), 1e-3)
+# Noise for pure epsilon: biased bits, in a small field.
+BIASED = Recipe((Bits((1, -1), 7, 4), Bits((2, -2, 4, -4), 3, 3), Bits((8, -8), 1, 5)))
+PRIME = prime_above(1 << 20)
+PURE = AggregationPlan.for_budget(Budget(1.0), dimension=104, steps=1, sensitivity=2.0, largest=1e5)
 KINDS = ("logistic", "ridge", "huber", "output")
 
 
@@ -130,6 +138,31 @@ async def release(session, orders):
     sent, start, used = session.bytes_sent, time.perf_counter(), time.process_time()
     await aggregator.noisy_sum(lambda party: np.linspace(-1, 1, 104))
     return {
+        "seconds": time.perf_counter() - start,
+        "processor": time.process_time() - used,
+        "sent": session.bytes_sent - sent,
+    }
+
+
+async def pure_draws(session, orders):
+    """Draw biased bits, without and with uniformly random numbers in a quarter of the draws."""
+    runtime, found = session.runtime, {}
+    secret = runtime.SecFld(modulus=PRIME, signed=True)
+    for name, reset, number in (("usual", None, 4000), ("reset", 2, 1000)):
+        drawn = await session.wait(runtime.output(joint_draw(runtime, secret, replace(BIASED, reset=reset), number)))
+        found[name] = [int(each) for each in drawn]
+    return found
+
+
+async def pure_release(session, orders):
+    """Measure one release of 104 coordinates with pure epsilon."""
+    aggregator = JointAggregator(PURE, session, problems("logistic")[session.index])
+    await session.exchange(b"ready")
+    sent, start, used = session.bytes_sent, time.perf_counter(), time.process_time()
+    opened = await aggregator.noisy_sum(lambda party: np.linspace(-1, 1, 104))
+    return {
+        "opened": opened.tolist(),
+        "std": aggregator.noise_std,
         "seconds": time.perf_counter() - start,
         "processor": time.process_time() - used,
         "sent": session.bytes_sent - sent,

@@ -106,6 +106,11 @@ def _check_relay(study: Any) -> None:
         for name, usual in OF_RELAYS.items():
             if getattr(study, name) != usual:
                 raise StudyError(f"{name} is a setting of the method relay, but the method is {study.method}.")
+    if study.method == "relay" and study.delta == 0:
+        raise StudyError(
+            "delta = 0 asks for pure epsilon, but the steps of a relay add Gaussian noise, which gives no pure epsilon "
+            'guarantee. Set delta > 0, or use method = "gradient" or "output".'
+        )
     if study.order not in ("fixed", "lot"):
         raise StudyError(f'order must be "fixed" or "lot", got {study.order!r}')
     if study.on_failure not in ("stop", "skip"):

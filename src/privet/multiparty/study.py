@@ -4,7 +4,7 @@
 
     name = "stroke"
     epsilon = 1.0
-    delta = 1e-6                    # default: min(1e-6, 0.01/n)
+    delta = 1e-6                    # default: min(1e-6, 0.01/n); 0 for pure epsilon, with several times the noise
     model = "logistic"              # or ridge, huber
     method = "gradient"             # or output, or relay
     steps = 100
@@ -52,9 +52,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet import linear
 from privet.checks import count, nonnegative, positive
-from privet.linear.classification import PrivateClassifier
+from privet.multiparty.models import METHODS, MODELS, check_model
 from privet.multiparty.participants import (
     OF_RELAYS,
     OF_SERVERS,
@@ -67,7 +66,7 @@ from privet.multiparty.participants import (
 from privet.multiparty.protocol.aggregation import JointProblem
 from privet.objectives import L2, GeneralisedLinear, Huber
 from privet.privacy.budget import Budget, default_delta
-from privet.tables import NumericTarget, TableSchema, Target
+from privet.tables import NumericTarget, TableSchema
 
 __all__ = ["METHODS", "MODELS", "PartyInfo", "Study", "StudyError", "check_digest", "parse_address"]
 
@@ -79,8 +78,6 @@ if TYPE_CHECKING:
 # "privet study 1".
 _VERSION = 5
 PROTOCOL = f"privet study {_VERSION}"
-MODELS = {name: kind for name, kind in linear.MODELS.items() if name in ("logistic", "ridge", "huber")}
-METHODS = ("gradient", "output", "relay")
 _ROW_NORM = 1.0  # A TableSchema scales rows to this norm.
 
 
@@ -97,7 +94,8 @@ class Study:
     table : TableSchema
         Columns with public bounds and levels, and the target with declared levels or bounds.
     epsilon, delta : float, float or None
-        The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties.
+        The budget. A delta of None means min(1e-6, 0.01/n), where n is the number of rows of all parties. 0 asks for
+        pure epsilon.
     model : {"logistic", "ridge", "huber"}
         The model to train.
     method : {"gradient", "output", "relay"}
@@ -167,15 +165,16 @@ class Study:
         Budget(self.epsilon, 0.0 if self.delta is None else self.delta)
         for name in ("steps", "passes", "batch"):
             count(name, getattr(self, name))
-        for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold", "delta"):
+        for name in ("epsilon", "alpha", "step_size", "clip_norm", "threshold"):
             if getattr(self, name) is not None:
                 self._keep(name, positive(name, getattr(self, name)))
-        for name in ("intercept_scaling", "averaged"):
-            self._keep(name, nonnegative(name, getattr(self, name)))
+        for name in ("intercept_scaling", "averaged", "delta"):
+            if getattr(self, name) is not None:
+                self._keep(name, nonnegative(name, getattr(self, name)))
         if self.averaged > 1:
             raise StudyError(f"averaged must be a fraction of the steps, from 0 to 1, got {self.averaged!r}")
         check_participants(self)
-        self._check_model()
+        check_model(self)
 
     def _keep(self, name: str, number: float) -> None:
         """Store a number as a float, so that 1 and 1.0 in the file give the same digest."""
@@ -195,39 +194,6 @@ class Study:
     def owner_names(self) -> list[str]:
         """The names of the owners. Those who are not listed are numbered."""
         return [party.name for party in self.parties] or [f"owner {index}" for index in range(self.owners)]
-
-    def _check_model(self) -> None:
-        """Raise unless model, method, target and threshold are compatible."""
-        target = self.table.target
-        if self.model not in MODELS:
-            raise StudyError(
-                f"model must be one of {', '.join(MODELS)}, got {self.model!r}. Parties cannot train other models "
-                "together."
-            )
-        if self.method not in METHODS:
-            raise StudyError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        if self.table.others:
-            raise StudyError(
-                f"Parties train a model of one target together, but the table has {len(self.table.targets)}. Name one "
-                "column, and run one study per target."
-            )
-        if target is None:
-            raise StudyError('The table has no target. Add target = "column" under [table].')
-        if issubclass(MODELS[self.model], PrivateClassifier):
-            if not isinstance(target, Target) or target.levels is None or len(target.levels) != 2:
-                raise StudyError(
-                    f"The model {self.model} needs a target with two declared classes. Add target_levels = [a, b]."
-                )
-        elif not isinstance(target, NumericTarget):
-            raise StudyError(f"The model {self.model} needs a numeric target. Add target_bounds = [low, high].")
-        if self.threshold is not None and MODELS[self.model]._loss is not Huber:
-            raise StudyError(
-                f"The threshold is a setting of the model huber, but the model is {self.model}. Remove it."
-            )
-        if self.method == "output" and not self.objective().has_bounded_gradient:
-            raise StudyError(
-                f"The method output needs a loss with bounded gradients, but the model is {self.model}. Use huber."
-            )
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":

@@ -6,20 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from privet.checks import count, positive
-from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, Budget, BudgetLike, as_budget, stated_delta
-from privet.privacy.events import Event, NearlyGaussian
+from privet.checks import count, nonnegative, positive
+from privet.plans.noise_laws import law_within
+from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
+from privet.privacy.events import Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, assumed, enforced
-from privet.privacy.noise.lattice import LatticeLaw, rounded, rounded_shift
+from privet.privacy.noise.lattice import rounded, rounded_shift
+from privet.privacy.noise.law import NoiseLaw
 from privet.privacy.noise.source import NoiseSource
 from privet.privacy.noise.watch import Claim
 
-ROUNDING_SHARE = 0.02  # share of the sensitivity that rounding may add
-TAIL_SHARE = 0.01  # share of delta that the tails of the noise may take
-_MOST_BITS = 15
 _LARGEST = 2.0**50  # scaled sums must be integers that float64 represents exactly, with room to spare
 
 
@@ -37,20 +34,26 @@ class AggregationPlan:
         Bound on the absolute value of each coordinate of a sum before noise, which the lattice must hold.
     scale : float
         Number of lattice steps per unit.
-    law : LatticeLaw
-        Distribution of the noise in lattice steps, drawn once per coordinate.
+    law : NoiseLaw
+        Distribution of the noise in lattice steps.
     tail : float
-        Probability per coordinate of the noise's tails, which the analysis treats separately.
+        Probability per coordinate of the noise's tails, which the analysis treats separately. 0 for pure epsilon.
     delta : float or None
         The delta at which :meth:`guarantee` is stated by default.
 
     Formal guarantees
     -----------------
-    On the lattice, a replaced record moves a sum by at most :attr:`shift`, including rounding. All ``steps`` sums
-    together, each of which may depend on the earlier ones, are therefore within total variation
-    ``steps * dimension * distance`` of a release that is (c * shift * sqrt(steps))-Gaussian-DP, where (c, distance) is
-    the law's :meth:`~privet.privacy.noise.lattice.LatticeLaw.comparison`. The guarantee holds towards everyone who sees
-    the sums but does not know the noise.
+    On the lattice, a replaced record moves a sum by at most :attr:`shift`, including rounding. The law says what
+    ``steps`` such sums release together, each of which may depend on the earlier ones:
+
+    - :class:`~privet.privacy.noise.lattice.LatticeLaw`: they are within total variation ``steps * dimension *
+      distance`` of a release that is (c * shift * sqrt(steps))-Gaussian-DP, where (c, distance) is its
+      :meth:`~privet.privacy.noise.lattice.LatticeLaw.comparison`.
+    - :class:`~privet.privacy.noise.laplace.BinaryLaplace`, which parties can draw together: pure epsilon, ``steps *
+      sqrt(dimension) * shift`` times that of a shift by one.
+    - :class:`~privet.privacy.noise.k_norm.KNormLaw`, which one process draws: pure epsilon, ``steps * shift / scale``.
+
+    The guarantee holds towards everyone who sees the sums but does not know the noise.
     """
 
     dimension: int
@@ -58,7 +61,7 @@ class AggregationPlan:
     sensitivity: float
     largest: float
     scale: float
-    law: LatticeLaw
+    law: NoiseLaw
     tail: float
     delta: float | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -68,8 +71,9 @@ class AggregationPlan:
     def __post_init__(self) -> None:
         count("dimension", self.dimension)
         count("steps", self.steps)
-        for name in ("sensitivity", "largest", "scale", "tail"):
+        for name in ("sensitivity", "largest", "scale"):
             positive(name, getattr(self, name))
+        (nonnegative if self.law.is_pure else positive)("tail", self.tail)
         if self.reach > _LARGEST:
             raise ValueError(
                 f"sums of up to {self.largest:.3g} do not fit the lattice with step 1/{self.scale:.3g}, because the "
@@ -78,21 +82,19 @@ class AggregationPlan:
 
     @classmethod
     def for_budget(
-        cls, budget: BudgetLike, *, dimension: int, steps: int, sensitivity: float, largest: float
+        cls, budget: BudgetLike, *, dimension: int, steps: int, sensitivity: float, largest: float, jointly: bool = True
     ) -> "AggregationPlan":
-        """Return the plan with the least noise for ``budget``, on the coarsest lattice whose rounding costs little."""
+        """Return the plan with the least noise for ``budget``, on the coarsest lattice whose rounding costs little.
+
+        ``jointly`` says whether several parties must be able to draw the noise together. With delta = 0, noise that one
+        process draws can be smaller.
+        """
         budget = as_budget(budget)
-        if budget.is_pure:
-            raise ValueError(
-                "noise made of fair bits gives no pure epsilon guarantee, and Laplace noise per coordinate would cost "
-                "sqrt(d) times the epsilon: set delta > 0"
-            )
         count("dimension", dimension)
         count("steps", steps)
         positive("sensitivity", sensitivity)
         positive("largest", largest)
-        tail = TAIL_SHARE * budget.delta * float(expit(-budget.epsilon)) / (steps * dimension)
-        law, shift = _coarsest(budget, dimension, steps, tail)
+        law, tail, shift = law_within(budget, dimension, steps, jointly)
         # What rounding leaves of the shift for the signal, whose product with the scale is rounded, too.
         scale = (shift * (1 - 1e-9) - math.sqrt(dimension)) / (sensitivity + math.sqrt(dimension) * 2.0**-52 * largest)
         if scale <= 0:
@@ -119,8 +121,7 @@ class AggregationPlan:
 
     def claim(self) -> Claim:
         """Return what the plan says about a sum on the lattice, for audits."""
-        step, _ = self.law.comparison(self.tail)
-        return Claim(self.shift, scale=1 / step)
+        return Claim(self.shift, scale=1 / self.law.cost(self.dimension, self.tail))
 
     @property
     def reach(self) -> float:
@@ -135,8 +136,7 @@ class AggregationPlan:
     @property
     def event(self) -> Event:
         """What all sums together release, in the form that composes."""
-        step, distance = self.law.comparison(self.tail)
-        return NearlyGaussian(step * self.shift * math.sqrt(self.steps), self.steps * self.dimension * distance)
+        return self.law.event(self.shift, self.dimension, self.steps, self.tail)
 
     def guarantee(
         self, delta: float | None = None, *, bound: Assumption | None = None, released: str = "every noisy sum"
@@ -148,9 +148,7 @@ class AggregationPlan:
         bound = bound or assumed(f"a replaced record moves a sum by at most {self.sensitivity:.6g}")
         drawn = enforced(
             f"sums are rounded to a lattice with step 1/{self.scale:.6g}, which the sensitivity includes, and get "
-            f"noise on that lattice: {self.law.coarse} fair bits of 2^{self.law.bits} and {self.law.fine} uniform "
-            f"numbers of {self.law.bits} bits per coordinate and sum; epsilon is that of this noise, not "
-            "of a Gaussian",
+            f"noise on that lattice: {self.law.description()}",
             detail=True,
         )
         return Guarantee.of(
@@ -178,22 +176,3 @@ class AggregationPlan:
     def off_lattice(self, total: NDArray[Any]) -> NDArray[np.float64]:
         """Return an opened sum in its original units."""
         return np.asarray(total, dtype=np.float64) / self.scale
-
-
-def _coarsest(budget: Budget, dimension: int, steps: int, tail: float) -> tuple[LatticeLaw, float]:
-    """Return the law with the fewest bits that makes rounding cheap, and the shift per step that it hides."""
-    mu = gdp_mu(Budget(budget.epsilon, (1 - TAIL_SHARE) * budget.delta))
-    for bits in range(2, _MOST_BITS + 1):
-        law = LatticeLaw(bits=bits)
-        try:
-            step, _ = law.comparison(tail)
-        except ValueError as error:  # only the tail can make this fail
-            raise ValueError(
-                f"epsilon = {budget.epsilon:g} and delta = {budget.delta:g} over {steps} sums of {dimension} "
-                f"coordinates need tails of the noise of probability {tail:.3g}, where it no longer resembles a "
-                "Gaussian: use a smaller epsilon or a larger delta"
-            ) from error
-        shift = mu / (step * math.sqrt(steps))
-        if math.sqrt(dimension) <= ROUNDING_SHARE * shift:
-            break
-    return law, shift

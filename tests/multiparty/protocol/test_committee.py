@@ -145,6 +145,22 @@ def test_servers_and_owners_compute_the_model_of_all_rows(trial, trust, method):
         assert np.abs(np.array(weights[0]) - expected).max() < 2.0
 
 
+@pytest.mark.parametrize(("trust", "method"), [("one", "output"), ("majority", "gradient")])
+def test_delta_0_gives_pure_epsilon(trial, trust, method):
+    here = trial(trust=trust, method=method, owners=3, steps=2)
+    here.path.write_text(here.path.read_text().replace("delta = 1e-6", "delta = 0"))
+    here.study = Study.read(here.path)
+    ledgers = [here.folder / f"{index}.jsonl" for index in range(3)]
+    servers = [here.server(index, "--ledger", str(ledger)) for index, ledger in enumerate(ledgers)]
+    assert here.owners(range(3)).wait() == 0
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    assert all("(4, 0)-differential privacy" in server.out for server in servers), servers[0].out
+    assert here.model(0) == here.model(1) == here.model(2)
+    text = json.dumps(here.model(0))
+    assert ("l2 K-norm noise" in text, "Laplace noise" in text) == (trust == "one", trust == "majority")
+    assert [Ledger(ledger).total(0.0).epsilon for ledger in ledgers] == pytest.approx([4.0] * 3, rel=1e-3)
+
+
 def test_an_owner_who_reaches_two_of_three_servers_is_left_out_by_all(trial):
     here = trial(trust="one", method="output", fewest=2)
     # Owners call until servers answer, so they are there when the servers begin to wait for them.

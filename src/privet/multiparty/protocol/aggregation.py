@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privet.checks import count
+from privet.multiparty.protocol.joint_noise import joint_draw
 from privet.multiparty.transport.session import Session
 from privet.objectives import BoundedRows, GeneralisedLinear, Regulariser
 from privet.objectives.summation import ROUNDING, check_number_of_rows
@@ -215,7 +216,8 @@ class JointAggregator(Aggregator):
     Sums and noise exist only as Shamir shares in a prime field, and ``session.threshold`` or fewer shares reveal
     nothing. The noise is made of jointly random bits that no such group of parties knows. Only the noisy sum is opened.
     Each party's contribution is checked against the plan's ``largest``, and the field has room for the contributions
-    of all parties plus the largest noise, so sums cannot wrap around.
+    of all parties plus the noise within its law's ``reach``, so sums do not wrap around: never with the noise for
+    delta > 0, and with a probability of at most 2^-40 per coordinate with that for pure epsilon.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ class JointAggregator(Aggregator):
             mine = plan.on_lattice(summand(self._problem))
         shared = runtime.input(secret.array(mine.astype(object)))
         # Centre before opening, because the field holds as many negative numbers as positive ones.
-        noisy = sum(shared[1:], start=shared[0]) + self._joint_noise() - plan.law.reach
+        noisy = sum(shared[1:], start=shared[0]) + self._joint_noise() - plan.law.offset
         if self._before_release is not None:
             await self._session.wait(runtime.gather(noisy))
             await self._session.exchange(_READY)
@@ -288,10 +290,7 @@ class JointAggregator(Aggregator):
 
 def joint_noise(runtime: Any, secret: Any, plan: AggregationPlan) -> Any:
     """Return shares of the noise before centring: jointly random bits, each multiplied by its weight."""
-    law, dimension = plan.law, plan.dimension
-    bits = runtime.np_random_bits(secret, dimension * law.bits_drawn)
-    weights = secret.field.array(law.weights().astype(object))
-    return bits.reshape(dimension, law.bits_drawn) @ weights
+    return joint_draw(runtime, secret, plan.law.recipe(), plan.dimension)
 
 
 def _output(runtime: Any, shares: Any) -> Awaitable[Any]:

@@ -22,16 +22,22 @@ _FARTHEST = 1e100  # Larger weights could make scores, and therefore sums, overf
 
 
 def gradient_plan(
-    problem: JointProblem, budget: Budget, *, steps: int, clip_norm: float | None = None
+    problem: JointProblem, budget: Budget, *, steps: int, clip_norm: float | None = None, jointly: bool = True
 ) -> AggregationPlan:
     """Return the plan of ``steps`` noisy sums of gradients within ``budget``.
 
     A record's gradient is bounded by the loss's Lipschitz constant, or clipped to ``clip_norm`` (required for a squared
-    loss). Replacing a record therefore changes the sum over all parties by at most twice that bound.
+    loss). Replacing a record therefore changes the sum over all parties by at most twice that bound. ``jointly`` says
+    whether the parties draw the noise together.
     """
     clip = record_clip(problem, clip_norm)
     return AggregationPlan.for_budget(
-        budget, dimension=problem.n_weights, steps=steps, sensitivity=2 * clip, largest=problem.n * clip
+        budget,
+        dimension=problem.n_weights,
+        steps=steps,
+        sensitivity=2 * clip,
+        largest=problem.n * clip,
+        jointly=jointly,
     )
 
 

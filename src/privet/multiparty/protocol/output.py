@@ -19,17 +19,17 @@ from privet.solvers.base.interface import Problem, Release
 from privet.solvers.base.minimise import least_tolerance, minimise
 
 
-def output_plan(problem: JointProblem, budget: Budget) -> AggregationPlan:
+def output_plan(problem: JointProblem, budget: Budget, *, jointly: bool = True) -> AggregationPlan:
     """Return the plan of one noisy average of local minimisers within ``budget``.
 
     Let xi_j bound the gradient at party j's minimiser. Replacing one of the party's n_j records moves the minimiser by
     at most (2L/n_j + 2 xi_j)/lambda (:class:`~privet.plans.stabilities.minimiser.MinimiserStability`). Its weight in
     the average is n_j/n. The norm of the minimiser is at most (L + xi_j)/lambda, because the gradient at zero is at
-    most L.
+    most L. ``jointly`` says whether the parties draw the noise together.
     """
     sensitivity, longest = _bounds(problem)
     return AggregationPlan.for_budget(
-        budget, dimension=problem.n_weights, steps=1, sensitivity=sensitivity, largest=longest
+        budget, dimension=problem.n_weights, steps=1, sensitivity=sensitivity, largest=longest, jointly=jointly
     )
 
 

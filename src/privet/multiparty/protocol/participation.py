@@ -146,9 +146,10 @@ def plan_of(study: Study, problem: JointProblem, order: Sequence[int] | None = N
 def sum_plan(study: Study, problem: JointProblem) -> AggregationPlan:
     """Return the plan of a study that opens noisy sums."""
     budget = study.budget(problem.n)
+    jointly = not study.servers or study.trust == "majority"  # Otherwise each server draws noise of its own.
     if study.method == "output":
-        return output_plan(problem, budget)
-    return gradient_plan(problem, budget, steps=study.steps, clip_norm=study.gradient_clip)
+        return output_plan(problem, budget, jointly=jointly)
+    return gradient_plan(problem, budget, steps=study.steps, clip_norm=study.gradient_clip, jointly=jointly)
 
 
 def _count(message: bytes) -> int:

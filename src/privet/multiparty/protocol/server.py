@@ -127,7 +127,7 @@ class ServerAggregator(CommitteeAggregator):
         runtime = self._session.runtime
         secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
         noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
-        shares = (whole(noise) - self.plan.law.reach) % self._sharing.prime
+        shares = (whole(noise) - self.plan.law.offset) % self._sharing.prime
         self._sharing.add(total, shares.astype(np.uint64))
         return total
 

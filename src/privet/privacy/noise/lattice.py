@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from privet.checks import count, probability
+from privet.privacy.events import Event, NearlyGaussian
+from privet.privacy.noise import sampling
+from privet.privacy.noise.law import Bits, Draws, NoiseLaw, Recipe
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +37,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class LatticeLaw:
+class LatticeLaw(NoiseLaw):
     """The law of 2^bits (B - coarse/2) + sum of ``fine`` centred uniforms of ``bits`` bits.
 
     Parameters
@@ -51,6 +54,9 @@ class LatticeLaw:
     coarse: int = 200
     fine: int = 6
     bits: int = 10
+
+    kind = "lattice noise"
+    is_pure = False
 
     def __post_init__(self) -> None:
         count("coarse", self.coarse)
@@ -74,6 +80,11 @@ class LatticeLaw:
         return (self.coarse * step + self.fine * (step - 1)) // 2
 
     @property
+    def offset(self) -> int:
+        """The sum of the weighted bits has this mean."""
+        return self.reach
+
+    @property
     def std(self) -> float:
         """Standard deviation."""
         square = 4.0**self.bits
@@ -94,6 +105,34 @@ class LatticeLaw:
         Only a share ``tail`` of the mass is changed, so ``distance`` <= ``tail`` in total variation, per coordinate.
         """
         return _comparison(self, probability("tail", tail))
+
+    def cost(self, dimension: int, tail: float) -> float:
+        """Return the mu of a shift of length 1, for the law without its tails."""
+        return self.comparison(tail)[0]
+
+    def event(self, shift: float, dimension: int, steps: int, tail: float) -> Event:
+        """Return the Gaussian release of all sums, and its distance in total variation."""
+        step, distance = self.comparison(tail)
+        return NearlyGaussian(step * shift * math.sqrt(steps), steps * dimension * distance)
+
+    def description(self) -> str:
+        """Return how the noise is drawn."""
+        return (
+            f"{self.coarse} fair bits of 2^{self.bits} and {self.fine} uniform numbers of {self.bits} bits per "
+            "coordinate and sum; epsilon is that of this noise, not of a Gaussian"
+        )
+
+    def recipe(self) -> Recipe:
+        """Return the fair bits with their weights."""
+        return Recipe((Bits(tuple(self.weights().tolist())),))
+
+    def draw(self, size: int, draws: Draws) -> NDArray[np.int64]:
+        """Return independent draws."""
+        step = 1 << self.bits
+        coarse = sampling.binomial_half(self.coarse, size, draws.words)
+        fine = draws.integers(0, step, (self.fine, size)).sum(axis=0)
+        drawn: NDArray[np.int64] = step * coarse + fine - self.reach
+        return drawn
 
 
 def _uniform_sums(law: LatticeLaw) -> Floats:

@@ -24,7 +24,7 @@ from privet.checks import count, positive, probability, whole
 from privet.privacy.guarantees.guarantee import Assumption, assumed, enforced
 from privet.privacy.noise import choices, release, sampling, watch
 from privet.privacy.noise.bits import Keystream
-from privet.privacy.noise.lattice import LatticeLaw
+from privet.privacy.noise.law import Draws, NoiseLaw
 from privet.privacy.noise.normals import ERROR, PIECE, Normals, NormalStream
 from privet.privacy.noise.watch import Claim, Request, Tilted
 
@@ -204,17 +204,13 @@ class NoiseSource:
         error = 2 * (norm_error * longest + error * norm + 2.0**-52 * norm * longest)
         return drawn * (positive("scale", scale) * norm), scale * error
 
-    def lattice(self, size: int, law: LatticeLaw) -> NDArray[np.int64]:
-        """Return independent integers distributed by ``law``, which parties can also draw jointly, bit by bit."""
-        step = 1 << law.bits
-        coarse = sampling.binomial_half(law.coarse, count("size", size), self._words())
-        fine = self._live().integers(0, step, (law.fine, size)).sum(axis=0)
-        drawn: NDArray[np.int64] = step * coarse + fine - law.reach
-        return drawn
+    def lattice(self, size: int, law: NoiseLaw) -> NDArray[np.int64]:
+        """Return integers distributed by ``law``, which parties can also draw jointly if the law has a recipe."""
+        return law.draw(count("size", size), Draws(self._words(), self._live().integers, self._normals))
 
-    def add_lattice(self, values: NDArray[np.int64], law: LatticeLaw, claim: Claim | None = None) -> NDArray[np.int64]:
-        """Return integers plus independent noise that is distributed by ``law``."""
-        request = Request(self, "lattice noise", values, law.std, claim)
+    def add_lattice(self, values: NDArray[np.int64], law: NoiseLaw, claim: Claim | None = None) -> NDArray[np.int64]:
+        """Return integers plus noise that is distributed by ``law``, modulo 2^64."""
+        request = Request(self, law.kind, values, law.std, claim)
         return watch.release(request, lambda: values + self.lattice(values.size, law))
 
     def top(self, scores: NDArray[Any], scale: float, number: int = 1, claim: Claim | None = None) -> Indices:
