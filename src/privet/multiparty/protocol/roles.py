@@ -4,13 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privet.multiparty.protocol.agreement import agree_on_plan, agree_on_study, agreement
-from privet.multiparty.protocol.committee import Committee, OwnerAggregator, ServerAggregator, sharing_of
+from privet.multiparty.protocol.committee import OwnerAggregator, ServerAggregator, sharing_of
 from privet.multiparty.protocol.output import weighted_minimiser
 from privet.multiparty.protocol.participation import Table, sum_plan, trained
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.hand_in import Reception, Servers
 from privet.multiparty.transport.network import Network, Session
+from privet.plans.committee import Committee
 from privet.privacy.guarantees.guarantee import Guarantee
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Progress, Release

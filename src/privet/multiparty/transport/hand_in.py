@@ -87,10 +87,12 @@ class Reception:
         Number of owners who may take part.
     authority : bytes or None
         Certificate of the study's authority, as PEM. None without TLS, where callers state their own index.
+    closed_by : int or None
+        Index of an owner who ends a release by handing in, even if others have not. None if nobody may.
     """
 
-    def __init__(self, digest: bytes, owners: int, authority: bytes | None) -> None:
-        self._digest, self._owners, self._authority = digest, owners, authority
+    def __init__(self, digest: bytes, owners: int, authority: bytes | None, closed_by: int | None = None) -> None:
+        self._digest, self._owners, self._authority, self._closed_by = digest, owners, authority, closed_by
         self._number = -1  # of the newest release
         self._is_open = False
         self._received: dict[int, Contribution] = {}
@@ -112,7 +114,9 @@ class Reception:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: len(self._received) == self._owners)
+                await self._changed.wait_for(
+                    lambda: len(self._received) == self._owners or self._closed_by in self._received
+                )
         self._is_open = False
         return dict(self._received)
 
