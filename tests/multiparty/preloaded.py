@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest  # noqa: F401  the program that a forked process finds as its main module
 
 import privet.commands.committee
-import privet.commands.party  # noqa: F401
+import privet.commands.party
 from privet.multiparty.protocol import mpyc_runtime
 
 mpyc_runtime.description()  # loads MPyC

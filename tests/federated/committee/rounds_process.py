@@ -49,6 +49,7 @@ def client(settings, number_of_client, keys, rounds):
     member = CommitteeClient(study(**settings), number_of_client, keys=keys)
     for number in rounds:
         member.hand_in(update_of(number_of_client, number), number)
+        print(f"handed in {number}", flush=True)
 
 
 async def hand_in_to_one(here, client, keys, server, number, attempt=7):

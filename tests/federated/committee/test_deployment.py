@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("mpyc", reason="servers need MPyC: install the extra multiparty")
 pytest.importorskip("grpc", reason="clients hand in shares over gRPC: install the extra multiparty")
 
-for folder in (Path(__file__).parent, Path(__file__).parents[2] / "multiparty"):
-    sys.path.insert(0, str(folder))
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "multiparty"))
 
 from parties import HOST, Machine
 from rounds_process import CLIP, LAW, SCALE, client, hand_in_to_one, server, study, update_of
@@ -75,9 +75,11 @@ def test_clients_hand_in_shares_and_only_the_noisy_sum_of_clipped_updates_is_ope
 
     model.sample()
     asyncio.run(hand_in_to_one(here, 3, keys, 0, 0))  # It drops out after reaching one of the servers.
-    servers[0].until(lambda: (tmp_path / "client2").exists() and clients[2]._process.exitcode is not None)
+    for each in clients[:2]:
+        each.until(lambda each=each: "handed in 0" in each.out)
+    assert clients[2].wait() == 0, clients[2].err
     first = coordinator.opened(0)
-    model.aggregate_opened(lambda number: coordinator.opened(number))  # the same sum, not another release
+    model.aggregate_opened(coordinator.opened)  # the same sum, not another release
     assert np.abs(here.plan.sums.off_lattice(first) - exact([0, 1, 2], 0)).max() < NOISE + ROUNDING
     moved = np.concatenate(list(model.weights.values()))
     assert np.array_equal(moved, here.plan.sums.off_lattice(first) / 4)
