@@ -101,6 +101,17 @@ def test_clients_hand_in_shares_and_only_the_noisy_sum_of_clipped_updates_is_ope
     assert all(each.epsilon == here.plan.guarantee().epsilon for each in promised)
 
 
+def test_servers_of_different_studies_open_nothing(machine, tmp_path):
+    settings = {"ports": pairs_of_ports(machine, 2)}
+    keys = str(study(**settings).make_keys(tmp_path / "keys"))
+    servers = [
+        machine.start(tmp_path / f"server{each}", server, {**settings, "rounds": 1 + each}, each, keys, None)
+        for each in range(2)
+    ]
+    assert all(each.wait() != 0 for each in servers)
+    assert all("hold different studies. Nothing was opened" in each.err for each in servers)
+
+
 def test_a_flower_server_receives_no_update(machine, tmp_path, softmax, local, clients):
     pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
     sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
@@ -123,6 +134,8 @@ def test_a_flower_server_receives_no_update(machine, tmp_path, softmax, local, c
     grid = recording(Loopback)({10: 0, 11: 1, 12: 2}, app)
     smoothing = LaplacianSmoothing(1.0)
     model = Server(here.plan, trained_weights(softmax), 3, denoiser=smoothing, random_state=5)
+    with pytest.raises(ValueError, match="do not belong together"):
+        PrivateStrategy(model)  # The server would be sent the updates.
     result = PrivateStrategy(model, min_clients=3, committee=Coordinator(here, keys=keys)).start(grid)
 
     trained = [reply for reply in grid.replies if reply.metadata.message_type == "train"]

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="federated learning needs torch: install the extra deep")
 from torch import nn
 
+from privet.audit import replay
 from privet.federated import Committee, CommitteePlan, Server, client_plan, committee_plan, simulate, trained_weights
 from privet.federated.committee import FederatedStudy, RoundPrice
 from privet.plans import PlanError
@@ -115,6 +116,22 @@ def test_simulate_states_both_guarantees_and_a_price(softmax, local, clients):
         simulate(softmax, clients, plan=result.plan, committee=Committee(), loss=options["loss"], local=local)
 
 
+def test_a_replay_finds_nothing_but_the_noisy_sums(local, clients):
+    fleet = [clients[i] for i in range(6)]
+    settings = {"n_clients": 6, "clients_per_round": 3, "rounds": 2, "clip_norm": 0.5, "dimension": 21}
+    plan = committee_plan(Budget(2.0, DELTA), **settings, sampling="uniform")
+
+    def train(fleet):
+        model = nn.Linear(6, 3)
+        nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+        options = {"loss": nn.CrossEntropyLoss(), "local": local, "engine": "sequential", "verbose": False}
+        return simulate(model, fleet, plan=plan, **options)
+
+    found = replay(train, fleet, [*fleet[:-1], clients[7]])
+    assert not found.is_violation, found
+    assert found.releases > 0
+
+
 def test_the_price_counts_shares_keys_and_joint_bits():
     one = RoundPrice.of(plan_of(committee=Committee("one", 3), dimension=1000))
     assert one.bytes_per_client == 8001 + 2 * 33 + 3 * 53  # one share in full, two keys, three headers
@@ -125,6 +142,8 @@ def test_the_price_counts_shares_keys_and_joint_bits():
     assert majority.bytes_between_servers > 50 * one.bytes_between_servers  # some 250 joint bits per weight
     assert majority.noise_factor == 1 < one.noise_factor
     assert "bytes from each client" in str(one)
+    assert min(one.seconds()) > 0
+    assert majority.seconds()[1] > 1  # some 12 microseconds per joint bit
 
 
 def test_wrong_settings_are_refused():

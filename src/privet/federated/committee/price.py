@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,8 +21,7 @@ _MEASURED = 100_000  # weights for which computations are measured. Larger model
 class RoundPrice:
     """The price of one round, for the nominal number of clients.
 
-    Bytes are computed from the formats of the messages, without TLS, HTTP/2 and TCP. Seconds are measured on this
-    machine without a network, on one core.
+    Bytes are computed from the formats of the messages, without TLS, HTTP/2 and TCP.
 
     Attributes
     ----------
@@ -34,11 +33,6 @@ class RoundPrice:
         What all servers together send to each other.
     bytes_to_coordinator : int
         What all servers together send to the coordinator.
-    seconds_per_client : float
-        For splitting an update into shares.
-    seconds_per_server : float
-        For reading and adding shares, and for the noise. With trust "majority", the joint noise is extrapolated from a
-        measurement with three servers.
     noise_factor : float
         Standard deviation of the noise, relative to that of one central mechanism.
     """
@@ -47,9 +41,8 @@ class RoundPrice:
     bytes_per_server: int
     bytes_between_servers: int
     bytes_to_coordinator: int
-    seconds_per_client: float
-    seconds_per_server: float
     noise_factor: float
+    plan: CommitteePlan = field(repr=False)
 
     @classmethod
     def of(cls, plan: CommitteePlan) -> "RoundPrice":
@@ -60,29 +53,38 @@ class RoundPrice:
         pairs = servers * (servers - 1)
         if committee.trust == "one":
             per_client = servers * _HEADER + whole + (servers - 1) * _KEY
-            jointly, joint_seconds = 0, 0.0
+            jointly = 0
         else:
             per_client = servers * (_HEADER + whole)
             bits = dimension * plan.sums.law.bits_drawn
             width = -(-(2 * int(plan.sums.reach) + 1).bit_length() // 8)
-            jointly, joint_seconds = pairs * bits * width, bits * _SECONDS_PER_BIT
-        seconds_per_client, per_share, noise = _measured(plan)
+            jointly = pairs * bits * width
         return cls(
             bytes_per_client=per_client,
             bytes_per_server=round(clients * per_client / servers),
             bytes_between_servers=round(pairs * (whole + _RECORD * clients) + jointly),
             bytes_to_coordinator=servers * _NUMBER * (1 + dimension),
-            seconds_per_client=seconds_per_client,
-            seconds_per_server=clients * per_share + (joint_seconds or noise),
             noise_factor=committee.noise_factor(),
+            plan=plan,
         )
+
+    def seconds(self) -> tuple[float, float]:
+        """Measure the seconds of computation of a client and of a server, on one core of this machine.
+
+        A client splits its update into shares. A server reads and adds shares, and draws noise. With trust "majority",
+        the joint noise is extrapolated from a measurement with three servers. The network is not included.
+        """
+        plan = self.plan
+        splitting, per_share, noise = _measured(plan)
+        if plan.committee.trust == "majority":
+            noise = plan.sums.dimension * plan.sums.law.bits_drawn * _SECONDS_PER_BIT
+        return splitting, plan.divisor(plan.n_clients) * per_share + noise
 
     def __str__(self) -> str:
         return (
             f"per round: {self.bytes_per_client:,} bytes from each client; {self.bytes_per_server:,} bytes to each "
-            f"server; {self.bytes_between_servers:,} bytes between servers; {self.seconds_per_client:.2g} s per client "
-            f"and {self.seconds_per_server:.2g} s per server; {self.noise_factor:.3g} times the noise of one central "
-            "mechanism"
+            f"server; {self.bytes_between_servers:,} bytes between servers; {self.noise_factor:.3g} times the noise of "
+            "one central mechanism"
         )
 
 
