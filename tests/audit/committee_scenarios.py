@@ -17,13 +17,13 @@ import numpy as np
 from multiparty_scenarios import as_gaussian
 from numpy.typing import NDArray
 
-from privet.multiparty.protocol.committee import Committee
 from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.protocol.sharing import Additive
 from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.hand_in import Reception
 from privet.plans.aggregation import AggregationPlan
+from privet.plans.committee import Committee
 from privet.privacy import Budget, Guarantee, NoiseSource
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "multiparty"))

@@ -25,9 +25,20 @@ from torch import nn
 
 from privet import federated
 from privet.denoise import LaplacianSmoothing
-from privet.federated import FederatedResult, LocalTraining, Server, client_plan, simulate, tail
+from privet.federated import (
+    Committee,
+    CommitteePlan,
+    FederatedResult,
+    LocalTraining,
+    Server,
+    client_plan,
+    committee_plan,
+    simulate,
+    tail,
+)
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson
 from privet.privacy import Adjacency, Budget, Guarantee, NoiseSource
+from privet.privacy.events import GaussianRelease, NearlyGaussian
 
 Update = dict[str, NDArray[Any]] | None
 Clients = Sequence[Update]
@@ -43,9 +54,11 @@ OVER_A_NETWORK = {"PrivateStrategy"}  # it drives the same Server, which is audi
 
 
 def modules() -> list[Any]:
-    """Return all modules of the package, those of Flower only if it is installed."""
+    """Return all modules of the package, those of Flower and of real servers only if they can be imported."""
     names = [each.name for each in pkgutil.walk_packages(federated.__path__, f"{federated.__name__}.", onerror=_later)]
-    return [import_module(name) for name in names if find_spec("flwr") or ".flower" not in name]
+    extras = {".flower": "flwr", ".committee.roles": "mpyc"}
+    missing = [part for part, needed in extras.items() if not find_spec(needed)]
+    return [import_module(name) for name in names if not any(part in name for part in missing)]
 
 
 def _later(name: str) -> None:
@@ -118,7 +131,7 @@ class Rounds:
     of the model in a run, an array of shape (rounds, parameters), and returns what the attacker looks at.
     """
 
-    plan: GradientPlan
+    plan: GradientPlan | CommitteePlan
     pair: tuple[Clients, Clients]
     delta: float = DELTA
     options: dict[str, Any] = field(default_factory=dict)
@@ -130,13 +143,13 @@ class Rounds:
     def server(self, clients: Clients, seed: int, runs: int = 1) -> Server:
         """Return a server before its first round, for the given number of consecutive runs."""
         first = {name: np.zeros_like(layer) for name, layer in _model(self.pair).items()}
-        plan = replace(self.plan, steps=runs * self.plan.steps)
+        plan = longer(self.plan, runs)
         return Server(plan, first, len(clients), delta=self.delta, random_state=seed, **self.options)
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of one run."""
-        return self.server(self.pair[0], 0).guarantee
+        return as_gaussian(self.server(self.pair[0], 0).guarantee)
 
     def outputs(self, clients: Clients, source: NoiseSource, runs: int) -> NDArray[Any]:
         """Return what the attacker sees, one row per run."""
@@ -189,6 +202,28 @@ def _model(pair: tuple[Clients, Clients]) -> dict[str, NDArray[Any]]:
     return next(update for clients in pair for update in clients if update is not None)
 
 
+def as_gaussian(guarantee: Guarantee) -> Guarantee:
+    """Return the claim of a committee in a form that few runs can test, that of a Gaussian; all others as they are."""
+    event = guarantee.event
+    if not isinstance(event, NearlyGaussian):
+        return guarantee
+    assert event.distance < 1e-6  # too small to be seen in thousands of runs
+    return replace(guarantee, event=GaussianRelease(event.mu))
+
+
+def longer(plan: GradientPlan | CommitteePlan, runs: int) -> GradientPlan | CommitteePlan:
+    """Return the plan of consecutive runs."""
+    if isinstance(plan, CommitteePlan):
+        return replace(plan, sums=replace(plan.sums, steps=runs * plan.steps))
+    return replace(plan, steps=runs * plan.steps)
+
+
+def with_committee(trust: str, servers: int, rounds: int = 1) -> CommitteePlan:
+    """Return a plan of rounds in which two clients take part, and a committee adds the noise."""
+    sizes = {"n_clients": 2, "clients_per_round": 2, "rounds": rounds, "clip_norm": CLIP, "dimension": 1}
+    return committee_plan(BUDGET, **sizes, committee=Committee(trust, servers), sampling="uniform")
+
+
 ADDED: dict[str, Any] = {"adjacency": Adjacency.ADD_OR_REMOVE, "public_n": 2}
 
 
@@ -204,6 +239,7 @@ def _server(variant: str, rounds: Rounds, share: float, why: str = "", runs: int
 
 
 UNSEEN = "so few runs reveal almost nothing about so small an epsilon"
+BOTH = "the attacker knows the noise of neither server, so the noise is sqrt(2) times what the guarantee counts"
 HALF = "a client without a valid update counts as zero, which is half the largest possible distance"
 
 
@@ -219,6 +255,8 @@ def _everybody_takes_part() -> list[Scenario]:
     return [
         _server("one more client", Rounds(everybody(rounds=3, **ADDED), one_more([silent] * 2, pull(FAR))), 0.7),
         _server("one client replaced", Rounds(everybody(rounds=3), opposite), 0.7),
+        _server("a committee with an honest majority", Rounds(with_committee("majority", 3, 3), opposite), 0.7),
+        _server("a committee with one honest server", Rounds(with_committee("one", 2), opposite), 0.4, BOTH),
         _server("one client, present or absent", Rounds(everybody(**ADDED | {"public_n": 1}), (nobody, alone)), 0.7),
         _server("huge layers", Rounds(everybody(**ADDED), two_far, seen=_all_alike), 0.7),
         _server("NaN", Rounds(large, (opposite[0], (pull(np.nan), silent))), 0.3, HALF),
@@ -313,7 +351,7 @@ def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 class Simulation:
     """Simulations of one weight, which starts far from zero, and whose changes are all seen."""
 
-    plan: GradientPlan
+    plan: GradientPlan | CommitteePlan
     pair: tuple[Sequence[Data], Sequence[Data]]
     delta: float = DELTA
     local: LocalTraining = ONE_STEP
@@ -336,7 +374,7 @@ class Simulation:
                 clients,
                 loss=weighted,
                 local=self.local,
-                plan=replace(self.plan, steps=runs * self.plan.steps),
+                plan=longer(self.plan, runs),
                 delta=self.delta,
                 engine=self.engine,
                 random_state=seed,
@@ -348,7 +386,7 @@ class Simulation:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of one run."""
-        return self.result(self.pair[0], 0, 1)[0].guarantee
+        return as_gaussian(self.result(self.pair[0], 0, 1)[0].guarantee)
 
     def outputs(self, clients: Sequence[Data], source: NoiseSource, runs: int) -> NDArray[Any]:
         """Return the changes of the weight, one row per run."""
@@ -378,6 +416,7 @@ def _simulations() -> list[Scenario]:
         _simulation(
             "weight decay beyond the clipping norm", Simulation(one, ((still,), (still, still)), local=decayed), 0.7
         ),
+        _simulation("a committee", Simulation(with_committee("majority", 3), exchanged), 0.6),
         _simulation("NaN", Simulation(everybody(Budget(12.0, DELTA)), (exchanged[0], (bad, still))), 0.3, HALF),
         _simulation("Poisson", Simulation(poisson, added, LAX), 0.3, SAMPLED, 1000),
         _simulation("uniform", Simulation(uniform, either, LAX), 0.3, SAMPLED, 400),

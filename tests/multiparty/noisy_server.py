@@ -8,11 +8,13 @@ import numpy as np
 
 from privet.multiparty import Network
 from privet.multiparty.protocol import committee
-from privet.multiparty.protocol.committee import Committee, ServerAggregator, sharing_of
+from privet.multiparty.protocol.committee import sharing_of
+from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import ServerState
 from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.hand_in import Reception
 from privet.plans.aggregation import AggregationPlan
+from privet.plans.committee import Committee
 from privet.privacy import Budget, NoiseSource
 
 HOST, ROWS = "127.0.0.1", 5

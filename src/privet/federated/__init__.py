@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privet.federated.averaging import geometric, tail
     from privet.federated.clients import Partitioned
+    from privet.federated.committee.plan import CommitteePlan, committee_plan
     from privet.federated.local_training import ClientTrainer, LocalTraining, order_source
     from privet.federated.plan import client_plan, paper_plan
     from privet.federated.results import RoundReport
     from privet.federated.server import Server
     from privet.federated.simulation import FederatedResult, accuracy, simulate
     from privet.networks import trained_weights, with_weights
+    from privet.plans.committee import Committee
 
 __all__ = [
     "ClientTrainer",
+    "Committee",
+    "CommitteePlan",
     "FederatedResult",
     "LocalTraining",
     "Partitioned",
@@ -25,6 +29,7 @@ __all__ = [
     "Server",
     "accuracy",
     "client_plan",
+    "committee_plan",
     "geometric",
     "order_source",
     "paper_plan",
@@ -37,12 +42,14 @@ __all__ = [
 _MODULES = {
     "privet.federated.averaging": ("geometric", "tail"),
     "privet.federated.clients": ("Partitioned",),
+    "privet.federated.committee.plan": ("CommitteePlan", "committee_plan"),
     "privet.federated.local_training": ("ClientTrainer", "LocalTraining", "order_source"),
     "privet.federated.plan": ("client_plan", "paper_plan"),
     "privet.federated.results": ("RoundReport",),
     "privet.federated.server": ("Server",),
     "privet.federated.simulation": ("FederatedResult", "accuracy", "simulate"),
     "privet.networks": ("trained_weights", "with_weights"),
+    "privet.plans.committee": ("Committee",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,17 +1,20 @@
 """Plans whose unit is a client.
 
 Such a plan is an ordinary :class:`~privet.plans.GradientPlan`: its steps are rounds, and its sums are sums of clients'
-updates.
+updates. If a committee of servers forms the sums, it is a :class:`~privet.federated.committee.CommitteePlan`.
 """
 
-from dataclasses import replace
+from typing import TypeAlias
 
 from privet.checks import count
+from privet.federated.committee.plan import CommitteePlan
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson, Sampler
 from privet.plans.samplers import named_sampler
 from privet.privacy import Unit
 from privet.privacy.analyses.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
 from privet.privacy.budget import BudgetLike, as_budget, given_budget
+
+RoundsPlan: TypeAlias = GradientPlan | CommitteePlan
 
 
 def client_plan(
@@ -92,8 +95,10 @@ def paper_plan(
     return GradientPlan(sampler, rounds, clip_norm, noise.std / clip_norm, public_n=_public_n(sampler, n_clients))
 
 
-def check_plan(plan: GradientPlan) -> None:
+def check_plan(plan: RoundsPlan) -> None:
     """Raise if federated rounds cannot carry out the plan."""
+    if isinstance(plan, CommitteePlan):
+        return  # It has checked itself.
     if not isinstance(plan, GradientPlan):
         raise TypeError(
             f"Federated rounds need a GradientPlan, got {type(plan).__name__}. Make one with client_plan()."
@@ -111,9 +116,9 @@ def check_plan(plan: GradientPlan) -> None:
     plan.divisor(1)  # raises if the plan has no public constant to divide by
 
 
-def epsilon_after(plan: GradientPlan, rounds: int, delta: float) -> float:
+def epsilon_after(plan: RoundsPlan, rounds: int, delta: float) -> float:
     """Return the epsilon that the first rounds of a plan spend."""
-    return replace(plan, steps=rounds).guarantee(delta, unit=Unit.CLIENT).epsilon if rounds else 0.0
+    return plan.truncated(rounds).guarantee(delta, unit=Unit.CLIENT).epsilon if rounds else 0.0
 
 
 def _sampler(sampling: str, n_clients: int, clients_per_round: int) -> Sampler:

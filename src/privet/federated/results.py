@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privet.federated.plan import epsilon_after
+from privet.federated.committee.price import RoundPrice
+from privet.federated.plan import RoundsPlan, epsilon_after
 from privet.federated.server import Server
 from privet.networks import Weights
-from privet.plans import GradientPlan
 from privet.privacy import Guarantee
 
 
@@ -28,7 +28,7 @@ class RoundReport:
     number: int
     score: float | None
     spent: int
-    plan: GradientPlan = field(repr=False)
+    plan: RoundsPlan = field(repr=False)
     delta: float = field(repr=False)
 
     @property
@@ -49,14 +49,21 @@ class RunResult:
         What each client is promised about the release of all global models.
     history : tuple of RoundReport
         One report per round.
-    plan : GradientPlan
+    plan : GradientPlan or CommitteePlan
         Sampling, clipping norm, noise and number of rounds.
+    outsiders : Guarantee or None
+        With a committee, ``guarantee`` is what holds towards its servers and everybody else who may know who takes
+        part. This is what holds towards those who see only the global models.
+    price : RoundPrice or None
+        With a committee: what a round costs.
     """
 
     weights: Weights
     guarantee: Guarantee
     history: tuple[RoundReport, ...]
-    plan: GradientPlan
+    plan: RoundsPlan
+    outsiders: Guarantee | None = None
+    price: RoundPrice | None = None
 
 
 class RoundHistory:

@@ -10,8 +10,7 @@ The server does not know how clients are reached, so simulations and real deploy
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,10 +21,11 @@ from privet.denoise import Denoiser
 from privet.deprecation import renamed_argument
 from privet.federated import saving
 from privet.federated.averaging import Average, AverageWeight
-from privet.federated.plan import check_plan
-from privet.federated.updates import UpdateSum
+from privet.federated.committee.plan import CommitteePlan, CommitteeStep
+from privet.federated.plan import RoundsPlan, check_plan
+from privet.federated.updates import Summation
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights, layer_denoiser
-from privet.plans import GradientPlan, PlanError, Step
+from privet.plans import PlanError, Step
 from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
 from privet.run_files import RunFiles
 
@@ -38,8 +38,9 @@ class Server:
 
     Parameters
     ----------
-    plan : GradientPlan
-        A plan whose unit is a client, made by :func:`~privet.federated.client_plan`.
+    plan : GradientPlan or CommitteePlan
+        A plan whose unit is a client, made by :func:`~privet.federated.client_plan`; or by
+        :func:`~privet.federated.committee_plan`, if a committee of servers forms the sums.
     weights : dict of arrays
         The initial global model, which must not depend on the clients' data.
     n_clients : int
@@ -76,7 +77,7 @@ class Server:
 
     def __init__(
         self,
-        plan: GradientPlan,
+        plan: RoundsPlan,
         weights: Mapping[str, NDArray[Any]],
         n_clients: int,
         *,
@@ -97,6 +98,8 @@ class Server:
         self.rounds_done = self.rounds_spent = 0
         self._layers = ParameterShapes.of(weights)
         self._vector = self._layers.vector(weights)
+        self._summation = plan if isinstance(plan, CommitteePlan) else Summation(plan.clip_norm)
+        self._summation.start_sum(self._layers.size)  # raises if the plan is for another model
         self._delta, self._denoiser = delta, layer_denoiser(denoiser, order)
         self._step_size = step_size if callable(step_size) else _constant(positive("step_size", step_size))
         self._average = None if average is None else Average(average)
@@ -104,7 +107,7 @@ class Server:
         self._random_state = renamed_argument("Server", "seed", seed, "random_state", random_state)
         self._process = os.getpid()
         self._files = RunFiles(NoiseSource().below, repr(self.plan))
-        self._step: Step | None = None
+        self._step: Step | CommitteeStep | None = None
         self._begin("federated rounds")
         _ = self.guarantee  # raises before anything is spent if delta is invalid
         if self._average is not None:
@@ -114,7 +117,9 @@ class Server:
         """Start the remaining rounds with a new stream of randomness."""
         self._source = NoiseSource(self._random_state, purpose=purpose)
         left = self.plan.steps - self.rounds_spent
-        self._steps = replace(self.plan, steps=left).run(self.n_clients, self._source) if left else iter(())
+        self._steps: Iterator[Step | CommitteeStep] = iter(())
+        if left:
+            self._steps = self.plan.truncated(left).run(self.n_clients, self._source)
 
     # ------------------------------------------------------------------------------------------------------- rounds
 
@@ -154,19 +159,42 @@ class Server:
         same clients. If new clients were sampled until a round succeeds, the clients that take part would be those with
         which a round succeeds, and not a random sample.
         """
-        step = self._step
-        if step is None:
+        step = self._sampled()
+        total = self._sum(np.arange(self.n_clients)[step.batch], updates)
+        self._step = None
+        self._book()  # from here on the noisy sum may have been seen, whatever fails
+        self._advance(step.noisy(total))
+
+    def aggregate_opened(self, opened: Callable[[int], NDArray[np.int64]]) -> None:
+        """Complete the round with the noisy sum that a committee opened, on the lattice of the plan.
+
+        Parameters
+        ----------
+        opened : callable
+            Takes the number of completed rounds and returns the sum. Called once, after the round is counted.
+        """
+        step = self._sampled()
+        if not isinstance(step, CommitteeStep):
+            raise TypeError("Only the plan of a committee has sums that servers open. Make it with committee_plan().")
+        self._step = None
+        self._book()
+        self._advance(step.opened(opened(self.rounds_done)))
+
+    def _sampled(self) -> Step | CommitteeStep:
+        """Return the round whose clients were sampled."""
+        if self._step is None:
             raise PlanError("aggregate() must be called once after each sample().")
         if os.getpid() != self._process:
             raise PlanError(
                 "The server was copied into a forked process, where rounds could be released twice but counted once. "
                 "Create the server in the process that uses it."
             )
-        total = self._sum(np.arange(self.n_clients)[step.batch], updates)
-        self._step = None
-        self._book()  # from here on the noisy sum may have been seen, whatever fails
+        return self._step
+
+    def _advance(self, noisy_sum: Vector) -> None:
+        """Divide and denoise a noisy sum, and add the result to the model."""
         divisor = self.plan.divisor(self.n_clients)
-        mean = self._layers.split(step.noisy(total) / divisor)
+        mean = self._layers.split(noisy_sum / divisor)
         if self._denoiser is not None:
             noise_std = self.plan.noise_std / divisor
             mean = {name: self._denoiser(layer, noise_std) for name, layer in mean.items()}
@@ -175,9 +203,9 @@ class Server:
         if self._average is not None:
             self._average.add(self._vector, self.rounds_done)
 
-    def _sum(self, chosen: NDArray[np.int64], updates: Updates) -> Vector:
+    def _sum(self, chosen: NDArray[np.int64], updates: Updates) -> NDArray[Any]:
         """Return the sum of the clipped updates of the chosen clients, counting each client at most once."""
-        found, waiting = UpdateSum(self._layers.size, self.plan.clip_norm), {int(client) for client in chosen}
+        found, waiting = self._summation.start_sum(self._layers.size), {int(client) for client in chosen}
         faults: Counter[str] = Counter()
         for client, update in updates.items() if isinstance(updates, Mapping) else updates:
             if client not in waiting:
@@ -202,19 +230,25 @@ class Server:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee for each client over the rounds spent so far; before the first round, over the whole run."""
-        made = replace(self.plan, steps=self.rounds_spent or self.plan.steps)
-        promised = made.guarantee(
-            self._delta,
-            bound=enforced(
-                f"the server clips each client's update to l2 norm {self.plan.clip_norm:.6g} over all layers; "
-                "an update that is missing, non-finite or of the wrong shape counts as zero"
-            ),
-            released="the global model of every round, and thus all averages of them",
-            unit=Unit.CLIENT,
+        how = self._summation
+        return self._stated(
+            self._planned.guarantee(self._delta, bound=how.bound, released=how.released, unit=Unit.CLIENT)
         )
-        fixed = enforced(
-            f"sums are divided by the constant {self.plan.divisor(self.n_clients):.6g}, whoever takes part"
-        )
+
+    @property
+    def outsiders(self) -> Guarantee | None:
+        """With a committee: the guarantee towards those who see only the global models. None without one."""
+        planned = self._planned
+        return self._stated(planned.for_outsiders(self._delta)) if isinstance(planned, CommitteePlan) else None
+
+    @property
+    def _planned(self) -> RoundsPlan:
+        """The plan of the rounds spent so far; before the first round, of the whole run."""
+        return self.plan.truncated(self.rounds_spent or self.plan.steps)
+
+    def _stated(self, promised: Guarantee) -> Guarantee:
+        divisor = self.plan.divisor(self.n_clients)
+        fixed = enforced(f"sums are divided by the constant {divisor:.6g}, whoever takes part")
         return promised.assuming(fixed, self._source.assumption(), *self._assumptions)
 
     # --------------------------------------------------------------------------------------------- save and resume

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,14 +26,16 @@ from privet.denoise import Denoiser
 from privet.deprecation import renamed, renamed_argument
 from privet.federated.averaging import AverageWeight
 from privet.federated.clients import Clients, Fetching, Partitioned, tensors
+from privet.federated.committee.plan import CommitteePlan, committee_plan
+from privet.federated.committee.price import RoundPrice
 from privet.federated.engines.base import Answer, Engine
 from privet.federated.engines.registry import engine_for
 from privet.federated.local_training import ClientTrainer, LocalTraining
-from privet.federated.plan import client_plan, epsilon_after
+from privet.federated.plan import RoundsPlan, client_plan, epsilon_after
 from privet.federated.results import RoundHistory, RoundReport, RunResult
 from privet.federated.server import Server
 from privet.networks import Loss, Weights, trained_weights, with_weights
-from privet.plans import GradientPlan
+from privet.plans.committee import Committee
 from privet.privacy import Adjacency, Assumption, assumed
 from privet.privacy.budget import BudgetLike
 from privet.progress import status_bar
@@ -73,7 +76,8 @@ def simulate(
     clients_per_round: int | None = None,
     clip_norm: float | None = None,
     sampling: str = "poisson",
-    plan: GradientPlan | None = None,
+    plan: RoundsPlan | None = None,
+    committee: Committee | None = None,
     denoiser: Denoiser | None = None,
     order: str = "OIHW",
     step_size: float | Callable[[int], float] = 1.0,
@@ -107,9 +111,12 @@ def simulate(
         How a client trains in a round.
     budget, epsilon, delta, noise_multiplier, rounds, clients_per_round, clip_norm, sampling
         See :func:`client_plan`. The number of clients is ``len(clients)``.
-    plan : GradientPlan or None
+    plan : GradientPlan, CommitteePlan or None
         A plan to use instead of ``budget``, ``epsilon``, ``noise_multiplier``, ``rounds``, ``clients_per_round``,
-        ``clip_norm`` and ``sampling``. ``delta`` is then needed only if the plan was made without one.
+        ``clip_norm``, ``sampling`` and ``committee``. ``delta`` is then needed only if the plan was made without one.
+    committee : Committee or None
+        The servers that open the noisy sums, instead of one server that is trusted with all updates. The budget
+        holds towards them (see :func:`committee_plan`). The result says what a round costs.
     denoiser, order, step_size, average, weighting
         See :class:`Server`.
     evaluate : callable or None
@@ -163,7 +170,8 @@ def simulate(
     plan_uses_n = plan is None  # the plan is then computed from the number of clients
     amount = {"budget": budget, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     sizes = {"rounds": rounds, "clients_per_round": clients_per_round, "clip_norm": clip_norm}
-    plan, delta = _plan_and_delta(plan, n, amount, sizes, delta, sampling)
+    make = client_plan if committee is None else _with_committee(committee, model)
+    plan, delta = _plan_and_delta(plan, n, amount, sizes, delta, sampling, make)
     trainer = ClientTrainer(model, loss, local, plan.clip_norm)
     _check_fit(trainer, clients)
     chosen_engine = engine_for(engine, trainer, random_state, workers)
@@ -202,6 +210,8 @@ def simulate(
         guarantee=server.guarantee,
         history=tuple(history.reports),
         plan=plan,
+        outsiders=server.outsiders,
+        price=RoundPrice.of(plan) if isinstance(plan, CommitteePlan) else None,
         engine=chosen_engine.name,
     )
 
@@ -226,17 +236,25 @@ def _right(model: nn.Module, X: Tensor, y: Tensor) -> int:
     return int((model(X).argmax(1) == y).sum())
 
 
+def _with_committee(committee: Committee, model: nn.Module) -> Callable[..., CommitteePlan]:
+    """Return the function that makes plans for rounds with a committee."""
+    dimension = sum(layer.size for layer in trained_weights(model).values())
+    return partial(committee_plan, committee=committee, dimension=dimension)
+
+
 def _plan_and_delta(
-    plan: GradientPlan | None,
+    plan: RoundsPlan | None,
     n: int,
     amount: dict[str, Any],
     sizes: dict[str, Any],
     delta: float | None,
     sampling: str,
-) -> tuple[GradientPlan, float]:
+    make: Callable[..., RoundsPlan],
+) -> tuple[RoundsPlan, float]:
     """Return the given plan, or the one made for the budget or the noise, with its delta."""
     if plan is not None:
         given = [name for name, value in (sizes | amount).items() if value is not None]
+        given += [] if make is client_plan else ["committee"]
         if given:
             raise ValueError(f"The plan already determines {', '.join(given)}. Leave out either these or the plan.")
         delta = plan.delta if delta is None else delta
@@ -248,7 +266,7 @@ def _plan_and_delta(
         missing.append("budget (or epsilon and delta, or noise_multiplier)")
     if missing:
         raise ValueError(f"Without a plan, simulate() also needs {', '.join(missing)}.")
-    made = client_plan(n_clients=n, delta=delta, sampling=sampling, **amount, **sizes)
+    made = make(n_clients=n, delta=delta, sampling=sampling, **amount, **sizes)
     assert made.delta is not None
     return made, made.delta
 

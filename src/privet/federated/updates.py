@@ -1,10 +1,12 @@
 """How the server sums updates: it clips each one, with room for rounding errors."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from privet.networks import Vector
+from privet.privacy import Assumption, enforced
 
 ROOM = 1 - 1e-5
 """Share of the clipping norm that one update may use. The rest is for the rounding of sums in double precision."""
@@ -68,3 +70,24 @@ class UpdateSum:
     def total(self) -> Vector:
         """Return the sum of all updates so far."""
         return self._block if self._total is None else self._total + self._block
+
+
+@dataclass(frozen=True)
+class Summation:
+    """How a server that is trusted with the updates adds them up."""
+
+    clip_norm: float
+
+    released = "the global model of every round, and thus all averages of them"
+
+    @property
+    def bound(self) -> Assumption:
+        """The bound on an update, as the server enforces it."""
+        return enforced(
+            f"the server clips each client's update to l2 norm {self.clip_norm:.6g} over all layers; "
+            "an update that is missing, non-finite or of the wrong shape counts as zero"
+        )
+
+    def start_sum(self, size: int) -> UpdateSum:
+        """Return an empty sum of updates with ``size`` weights."""
+        return UpdateSum(size, self.clip_norm)

@@ -6,8 +6,8 @@ from typing import Any
 
 from privet.checks import count
 from privet.multiparty.identity.certificates import check_name
+from privet.plans.committee import Committee
 
-TRUSTS = ("majority", "one")
 OF_RELAYS = {"order": "fixed", "passes": 1, "batch": 1, "on_failure": "stop"}
 """The settings that only a relay has, with their defaults."""
 OF_SERVERS = {
@@ -19,7 +19,6 @@ OF_SERVERS = {
     "check_norms": False,
 }
 """The settings that only a study with servers has, with their defaults."""
-_MOST_SERVERS = 7
 _LONGEST_NAME = 100
 
 
@@ -73,13 +72,10 @@ def _check_parties(study: Any) -> None:
 
 def _check_committee(study: Any) -> None:
     """Raise unless the servers, the owners and the trust are compatible."""
-    if study.trust not in TRUSTS:
-        raise StudyError(f"trust must be one of {', '.join(TRUSTS)}, got {study.trust!r}")
-    fewest = 3 if study.trust == "majority" else 2
-    if not fewest <= len(study.servers) <= _MOST_SERVERS:
-        raise StudyError(
-            f'trust = "{study.trust}" needs {fewest} to {_MOST_SERVERS} servers, got {len(study.servers)}.'
-        )
+    try:
+        Committee(study.trust, len(study.servers)).check()
+    except ValueError as error:
+        raise StudyError(str(error)) from None
     if study.check_norms and study.trust != "majority":
         raise StudyError(
             'check_norms needs trust = "majority". To verify a contribution, servers multiply shares, which needs an '

@@ -19,7 +19,7 @@ from typing import Any
 from privet import global_generators
 from privet.plans.adaptive import selection_mu
 from privet.privacy.budget import Adjacency
-from privet.privacy.events import ApproximateRelease, LastIterate
+from privet.privacy.events import ApproximateRelease, LastIterate, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Guarantee, compose
 from privet.privacy.noise.watch import watching
 from privet.replay.leftovers import Leftovers, differences, files_in
@@ -255,6 +255,9 @@ def spent_share(moves: Sequence[Move], claim: Guarantee) -> float | None:
         return None
     squares = epsilon = 0.0
     for leaf in leaves:
+        if isinstance(leaf, NearlyGaussian):
+            squares += leaf.mu**2
+            continue
         whole = leaf.unsampled(claim.adjacency)
         hidden = isinstance(leaf, LastIterate)
         squares += _visible(leaf, claim.adjacency) if isinstance(leaf, LastIterate) else whole.mu**2

@@ -1,5 +1,6 @@
 """The Flower app of a client: it trains on the client's own data, and reports which client it is."""
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +9,11 @@ from privet.federated.flower.encoding import ARRAYS, CLIENT, CONFIG, ROUNDS_DONE
 from privet.federated.flower.flwr_imports import ClientApp, ConfigRecord, Context, Message, RecordDict
 
 if TYPE_CHECKING:
+    from privet.federated.committee import CommitteeClient
     from privet.federated.local_training import ClientTrainer
     from privet.networks import Weights
+
+_LOG = logging.getLogger(__name__)
 
 PARTITION = "partition-id"
 """Flower's usual key for the client's number in a node's configuration."""
@@ -19,6 +23,7 @@ def client_app(
     trainer: "Callable[[Context], ClientTrainer]",
     data: Callable[[Context], Any],
     *,
+    committee: "Callable[[Context], CommitteeClient] | None" = None,
     random_state: int | None = None,
     seed: int | None = None,
 ) -> ClientApp:
@@ -32,6 +37,9 @@ def client_app(
     data : callable
         Takes Flower's context and returns the client's inputs followed by its targets. It is called only when the
         client has been sampled.
+    committee : callable or None
+        Takes Flower's context and returns the client of a committee. The update then goes to the committee's servers as
+        shares, and the reply contains no array. None sends the update to the Flower server.
     random_state : int or None
         Seed of the local order of examples. An integer gives the same order as :func:`simulate` with this
         ``random_state``. Privacy does not depend on it.
@@ -41,8 +49,9 @@ def client_app(
     Returns
     -------
     ClientApp
-        It replies to a training message with the update only. Metrics, the number of examples or the text of an
-        error would leave the client without noise. Error messages are therefore written to the client's own log.
+        Without a committee, it replies to a training message with the update only. Metrics, the number of examples or
+        the text of an error would leave the client without noise. Error messages are therefore written to the client's
+        own log.
     """
     random_state = renamed_argument("client_app", "seed", seed, "random_state", random_state)
     app = ClientApp()
@@ -60,7 +69,18 @@ def client_app(
         source = order_source(random_state, rounds_done, client)
         return training.update(weights_of(message.content[ARRAYS]), examples, rounds_done, source)
 
+    def hand_in(message: Message, context: Context, member: "CommitteeClient") -> Message:
+        try:
+            found = update(message, context)
+        except Exception:  # Whether a client takes part must not depend on its data, so it hands in zeros.
+            _LOG.warning("The training failed. Zeros are handed in instead of an update.", exc_info=True)
+            found = None
+        member.hand_in(found, int(message.content[CONFIG][ROUNDS_DONE]))
+        return Message(RecordDict(), reply_to=message)
+
     def train(message: Message, context: Context) -> Message:
+        if committee is not None:
+            return hand_in(message, context, committee(context))
         try:
             found = update(message, context)
         except Exception as error:

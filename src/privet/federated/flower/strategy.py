@@ -5,9 +5,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from privet.checks import count, positive
+from privet.federated.committee.plan import CommitteePlan
+from privet.federated.committee.price import RoundPrice
 from privet.federated.flower import encoding, messaging
 from privet.federated.flower.client_nodes import ClientNodes
 from privet.federated.flower.flwr_imports import (
@@ -24,12 +26,16 @@ from privet.federated.server import Server
 from privet.networks import Weights
 from privet.privacy import assumed
 
+if TYPE_CHECKING:
+    from privet.federated.committee import Coordinator
+
 _LOG = logging.getLogger("flwr")  # `flwr run --stream` shows what a ServerApp logs here
 
 _TRUST = assumed(
     "each client has one number, and its data is not used under any other number; the SuperLink and the server, which "
     "see individual updates and who takes part, keep them confidential"
 )
+_ONE_NUMBER = assumed("each client has one number, and its data is not used under any other number")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,9 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
         The id of the node that runs each client, by client number, as ``flwr supernode list`` prints them. Other nodes
         are ignored. If the SuperLink authenticates SuperNodes, a node id belongs to the key that the operator
         registered, so that no node can pose as another client. None asks each node for its ``partition-id``.
+    committee : Coordinator or None
+        Needed if the plan is one of a committee. Clients then hand in their updates to its servers, as shares, and
+        their replies only say that they have done so. The Flower server gets the noisy sum from the committee.
     evaluate : callable or None
         Takes the parameters after a round and returns a score for the history. It must use **public** data only.
     save : path or None
@@ -87,6 +96,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
         timeout: float = 600.0,
         min_clients: int = 1,
         node_ids: Mapping[int, int] | None = None,
+        committee: "Coordinator | None" = None,
         evaluate: Callable[[Weights], float] | None = None,
         save: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -96,6 +106,7 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
         self._min_clients = count("min_clients", min_clients)
         if self._min_clients > server.n_clients:
             raise ValueError(f"min_clients={min_clients} exceeds the server's number of clients, {server.n_clients}.")
+        self._committee = _checked_committee(committee, server)
         self._evaluate = evaluate
         self._nodes = ClientNodes(server.n_clients, self.timeout, node_ids)
         self._shapes = {name: layer.shape for name, layer in server.weights.items()}
@@ -122,11 +133,14 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
 
     def result(self) -> FlowerResult:
         """Return the current model, with the guarantee for what has been released so far."""
+        plan = self.server.plan
         return FlowerResult(
             weights=self.server.output,
-            guarantee=self.server.guarantee.assuming(_TRUST),
+            guarantee=self.server.guarantee.assuming(_TRUST if self._committee is None else _ONE_NUMBER),
             history=tuple(self._history.reports),
-            plan=self.server.plan,
+            plan=plan,
+            outsiders=self.server.outsiders,
+            price=RoundPrice.of(plan) if isinstance(plan, CommitteePlan) else None,
         )
 
     def _wait_for_clients(self, grid: Grid) -> None:
@@ -210,12 +224,30 @@ class PrivateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types wher
     def _updates(self, replies: Iterable[tuple[int, Message | Exception]]) -> Iterator[tuple[int, Any]]:
         """Yield pairs of client and update. A node that was not asked yields the number -1, which no client has."""
         for node, reply in replies:
-            update = encoding.UNREADABLE if isinstance(reply, Exception) else encoding.update_of(reply, self._shapes)
+            is_read = self._committee is None and not isinstance(reply, Exception)
+            update = encoding.update_of(reply, self._shapes) if is_read else encoding.UNREADABLE
             yield self._asked.get(node, -1), update
 
     def _end_round(self, updates: Iterator[tuple[int, Any]]) -> None:
-        self.server.aggregate(updates)
+        if self._committee is None:
+            self.server.aggregate(updates)
+        else:
+            for _ in updates:  # Each reply says that a client has handed in, or why it has not. Nothing else is read.
+                pass
+            self.server.aggregate_opened(self._committee.opened)
         score = None if self._evaluate is None else float(self._evaluate(self.server.output))
         self._history.add(score)
         done, planned = self.server.rounds_done, self.server.plan.steps
         _LOG.info("round %d of %d%s", done, planned, "" if score is None else f": score {score:.4g}")
+
+
+def _checked_committee(committee: "Coordinator | None", server: Server) -> "Coordinator | None":
+    """Raise unless the server's plan is that of the committee, or there is no committee in either."""
+    plan = None if committee is None else committee.study.plan
+    planned = server.plan if isinstance(server.plan, CommitteePlan) else None
+    if plan != planned:
+        raise ValueError(
+            "The server's plan and committee= do not belong together. Give the Coordinator of a study with the plan of "
+            "the server. Without a committee, make the plan with client_plan()."
+        )
+    return committee

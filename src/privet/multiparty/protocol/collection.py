@@ -56,17 +56,18 @@ class Collection:
     async def added_up(self, patience: float) -> tuple[Share, dict[int, int]]:
         """Return the sum of this server's shares, and the number of rows of each owner who took part.
 
-        All servers return the same owners. It ends when every server has heard of all owners, or has waited for
-        ``patience`` seconds.
+        All servers return the same owners. It ends when every server has heard of all owners or was told to end the
+        release, or has waited for ``patience`` seconds.
         """
         now = asyncio.get_running_loop().time
         end, enough = now() + patience, max(1, _KEPT // self._handed_in.longest)
         left_over, everyone_is_done = 0, False
         while not everyone_is_done:
-            is_over = now() >= end
+            is_over = now() >= end or self._reception.has_ended
             if is_over:
                 self._reception.close()
-            wait = self._reception.collected(max(0.0, min(_ROUND, end - now())), left_over + enough)
+            pause = 0.0 if is_over else max(0.0, min(_ROUND, end - now()))
+            wait = self._reception.collected(pause, left_over + enough)
             received = await self._session.wait(wait)  # or until a server is lost
             outstanding = self._reception.outstanding
             everyone_is_done = await self._add(received, is_over or len(received) == outstanding)

@@ -13,7 +13,7 @@ This file holds what both roles share, and the owner's side. The server's side i
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from privet.multiparty.protocol.sharing import Additive, Shamir, Sharing
 from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.hand_in import HandInError, Servers
 from privet.plans.aggregation import AggregationPlan
-from privet.privacy.guarantees.guarantee import Assumption, assumed
+from privet.plans.committee import Committee
+from privet.privacy.guarantees.guarantee import Assumption
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem
 
@@ -45,38 +46,6 @@ def sharing_of(plan: AggregationPlan, trust: str, servers: int, owners: int, che
 def handed_in(sharing: Sharing, check: NormCheck | None) -> Sharing:
     """Return how the owners of a study share what they hand in: their vectors, or with ``check_norms``, their bits."""
     return sharing if check is None else replace(sharing, dimension=check.length)
-
-
-@dataclass(frozen=True)
-class Committee:
-    """Who computes, and who must be trusted."""
-
-    trust: str
-    servers: int
-
-    def noise_factor(self) -> float:
-        """Return the standard deviation of the noise relative to that of one central mechanism."""
-        return math.sqrt(self.servers) if self.trust == "one" else 1.0
-
-    def condition(self) -> Assumption:
-        """Return who must be honest, as an assumption of a guarantee."""
-        public = (
-            "Whoever can use the key of the study's authority, or the keys of other servers, counts as those servers. "
-            "Who took part, and with how many rows, is public. The guarantee is therefore that of composition, without "
-            "amplification by sampling owners"
-        )
-        if self.trust == "one":
-            return assumed(
-                f"at least one of the {self.servers} servers follows the protocol and keeps its shares and its noise "
-                f"to itself, whatever the others do. Each server adds the noise of the whole plan, so the noise is "
-                f"sqrt({self.servers}) times that of one central mechanism. {public}"
-            )
-        most = (self.servers - 1) // 2
-        return assumed(
-            f"all {self.servers} servers follow the protocol, and no {most + 1} of them combine what they saw. A "
-            "larger group could open every sum without its noise, and a server that deviates could reduce the noise "
-            f"unnoticed. {public}"
-        )
 
 
 class CommitteeAggregator(Aggregator):
@@ -173,9 +142,9 @@ def to_answer(rows: int, total: NDArray[Any]) -> bytes:
     return rows.to_bytes(8, "little") + total.astype("<i8").tobytes()
 
 
-def read_answer(answer: bytes, dimension: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of rows and the noisy sum of an answer."""
+def read_answer(answer: bytes, dimension: int, fewest: int = 1) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of rows, which is at least ``fewest``, and the noisy sum of an answer."""
     rows = int.from_bytes(answer[:8], "little")
-    if len(answer) != 8 * (1 + dimension) or not rows:
+    if len(answer) != 8 * (1 + dimension) or rows < fewest:
         raise HandInError("A server sent something other than a noisy sum.")
     return rows, np.frombuffer(answer, dtype="<i8", offset=8).astype(np.int64)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privet.multiparty.protocol.agreement import agree_on_plan, agree_on_study, agreement
-from privet.multiparty.protocol.committee import Committee, OwnerAggregator, handed_in, sharing_of
+from privet.multiparty.protocol.committee import OwnerAggregator, handed_in, sharing_of
 from privet.multiparty.protocol.norm_checks import NormCheck
 from privet.multiparty.protocol.output import weighted_minimiser
 from privet.multiparty.protocol.participation import Table, sum_plan, trained
@@ -14,6 +14,7 @@ from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.hand_in import Reception, Servers
 from privet.multiparty.transport.network import Network, Session
 from privet.plans.aggregation import AggregationPlan
+from privet.plans.committee import Committee
 from privet.privacy.guarantees.guarantee import Guarantee
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Progress, Release

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privet.multiparty.protocol.aggregation import Summand, joint_noise
 from privet.multiparty.protocol.collection import Collection, exchange_long, whole
-from privet.multiparty.protocol.committee import Committee, CommitteeAggregator, to_answer
+from privet.multiparty.protocol.committee import CommitteeAggregator, to_answer
 from privet.multiparty.protocol.norm_checks import LEFT_OUT, NormCheck
 from privet.multiparty.protocol.server_state import Masked, ServerState
 from privet.multiparty.protocol.sharing import Additive, Shamir, Share, ShareError, Sharing
@@ -20,6 +20,7 @@ from privet.multiparty.study import StudyError
 from privet.multiparty.transport.hand_in import Reception
 from privet.multiparty.transport.network import Session
 from privet.plans.aggregation import AggregationPlan
+from privet.plans.committee import Committee
 from privet.privacy.noise.source import NoiseSource
 
 _STORED, _BOOKED = b"stored", b"booked"

@@ -47,11 +47,20 @@ class Reception:
         Certificate of the study's authority, as PEM. None without TLS, where callers state their own index.
     names : sequence of str
         The names that the certificates of the owners must state, in order. Empty if the study does not list them.
+    closed_by : int or None
+        Index of an owner who ends a release by handing in, even if others have not. None if nobody may.
     """
 
-    def __init__(self, digest: bytes, owners: int, authority: bytes | None, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        digest: bytes,
+        owners: int,
+        authority: bytes | None,
+        names: Sequence[str] = (),
+        closed_by: int | None = None,
+    ) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
-        self._names = names
+        self._names, self._closed_by = names, closed_by
         self._number = -1  # of the newest release
         self._is_open = False
         self._received: dict[int, Contribution] = {}  # that were not added yet
@@ -73,6 +82,11 @@ class Reception:
         self._is_open = False
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the owner who ends releases has handed in."""
+        return self._closed_by in self._received
+
+    @property
     def outstanding(self) -> int:
         """Number of owners whose shares are expected and were not settled."""
         return self._owners - len(self._settled.keys() | self._left_out.keys())
@@ -80,13 +94,13 @@ class Reception:
     async def collected(self, timeout: float, enough: int | None = None) -> dict[int, Contribution]:
         """Return the contributions by owner that :meth:`settle` was not called for.
 
-        They are returned as soon as there are ``enough`` of them or all owners have handed in, or after ``timeout``
-        seconds.
+        They are returned as soon as there are ``enough`` of them, all owners have handed in or the release was ended,
+        or after ``timeout`` seconds.
         """
         enough = self.outstanding if enough is None else min(enough, self.outstanding)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: len(self._received) >= enough)
+                await self._changed.wait_for(lambda: self.has_ended or len(self._received) >= enough)
         return dict(self._received)
 
     def settle(self, owners: Iterable[int]) -> None:
