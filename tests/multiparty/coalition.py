@@ -205,6 +205,7 @@ def run(method, world, *, owners_source=OwnersSource, servers_source=ServersSour
         stack.enter_context(patch.object(roles, "Reception", _recording(view)))
         stack.enter_context(patch.object(roles, "OwnerAggregator", _watched(difference)))
         stack.enter_context(patch.object(NoiseSource, "expanded", staticmethod(difference.expanded)))
+        stack.enter_context(patch("privet.multiparty.transport.hand_in._PAUSE", 0.01))
         stack.enter_context(patch.object(collection, "_ROUND", 600.0))  # One round, however slow the machine is.
         releases = asyncio.run(main())
     view.messages = [[each.result() for each in rounds[number]] for number in sorted(rounds)]

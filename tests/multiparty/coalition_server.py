@@ -20,7 +20,7 @@ import numpy as np
 from coalition import HOST, OWNER, ROWS, OwnersSource, table
 from replayed_party import COALITION, WITHOUT_CONTENT, split_around_coalition, unclipped
 
-from privet.multiparty.protocol import collection, committee, gradient, roles
+from privet.multiparty.protocol import collection, committee, gradient, roles, server
 from privet.multiparty.protocol.sharing import CHECKS, Shamir
 from privet.multiparty.study import Study
 from privet.multiparty.transport.connection import Channel
@@ -78,7 +78,7 @@ class Owner(committee.OwnerAggregator):
         return await super().hand_in(summand, waits=waits)
 
 
-class Server(committee.ServerAggregator):
+class Server(server.ServerAggregator):
     """A server whose shares of the noise and of the masks absorb how its share of the honest owner's vector moves."""
 
     world, found = 0, None
@@ -93,7 +93,7 @@ class Server(committee.ServerAggregator):
         return opened
 
 
-def joint_noise(runtime, secret, plan, draw=committee.joint_noise):
+def joint_noise(runtime, secret, plan, draw=server.joint_noise):
     return draw(runtime, secret, plan) - secret.array(secret.field.array(Server.moved))
 
 
@@ -137,16 +137,16 @@ def low_degree(self, values, source, first=0):
     return [self.to_bytes(np.mod(values, self.prime).astype(np.uint64))] * self.servers
 
 
-async def tells_its_sum(self, total, plain=committee.ServerAggregator._noisy):
+async def tells_its_sum(self, total, plain=server.ServerAggregator._noisy):
     await self._session.exchange(total.tobytes())
     return await plain(self, total)
 
 
 PLANTED = {
-    "noise": (committee, "joint_noise", no_noise),
+    "noise": (server, "joint_noise", no_noise),
     "mask": (collection.Collection, "_have_right_degree", without_masks),
     "degree": (Shamir, "split", low_degree),
-    "share": (committee.ServerAggregator, "_noisy", tells_its_sum),
+    "share": (server.ServerAggregator, "_noisy", tells_its_sum),
     "clip": (gradient, "_gradient_sum", unclipped),
 }
 
@@ -180,7 +180,7 @@ async def run(index, ports, bug, world):
             (Reception, "receive", received),
             (roles, "ServerAggregator", type("", (Server,), {"world": world, "found": found})),
             (roles, "OwnerAggregator", type("", (Owner,), {"world": world})),
-            (committee, "joint_noise", joint_noise),
+            (server, "joint_noise", joint_noise),
             (Shamir, "combined", combined),
             (collection.Collection, "_have_right_degree", have_right_degree),
             (collection, "_ROUND", 600.0),
@@ -192,6 +192,7 @@ async def run(index, ports, bug, world):
             stack.enter_context(change)
         agreed = study(ports)
         async with roles.network_of(agreed, index, None, connect_timeout=60, timeout=60).connect() as session:
+            session.runtime.source = NoiseSource(index, "joint random bits")
             work = [roles.serve(session, agreed, keys=None, source=NoiseSource(10 + index), patience=60.0)]
             for owner in range(3) if index == 0 else ():
                 source = (Source if owner == OWNER else NoiseSource)(20 + owner)

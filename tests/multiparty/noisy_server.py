@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 
 from privet.multiparty import Network
-from privet.multiparty.protocol import committee
+from privet.multiparty.protocol import server
 from privet.multiparty.protocol.committee import sharing_of
 from privet.multiparty.protocol.server import ServerAggregator
 from privet.multiparty.protocol.server_state import ServerState
@@ -21,7 +21,7 @@ HOST, ROWS = "127.0.0.1", 5
 PLAN = AggregationPlan.for_budget(Budget(6.0, 1e-3), dimension=1, steps=1, sensitivity=1.0, largest=100.0)
 
 
-def halved(runtime, secret, plan, draw=committee.joint_noise):
+def halved(runtime, secret, plan, draw=server.joint_noise):
     """Noise of half the size, still centred: fair bits with half of the weight."""
     law = replace(plan.law, bits=plan.law.bits - 1)
     return draw(runtime, secret, replace(plan, law=law)) + (plan.law.reach - law.reach)
@@ -54,8 +54,8 @@ def main(orders):
     async def work():
         addresses = [(HOST, port) for port in orders["ports"]]
         async with Network(addresses, orders["index"], None, 60.0, 240.0).connect() as session:
-            for name, draw in (("right", committee.joint_noise), ("halved", halved)):
-                with patch.object(committee, "joint_noise", draw):
+            for name, draw in (("right", server.joint_noise), ("halved", halved)):
+                with patch.object(server, "joint_noise", draw):
                     for world in (0, 1):
                         value = int(PLAN.shift) * world
                         np.save(f"{name}_{world}.npy", await opened(session, value, orders["runs"]))

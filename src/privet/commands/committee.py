@@ -109,7 +109,9 @@ def hand_in(
             book=booked(study, ledger),
         )
         console.print(f"{study.owner_names[index]} has handed in its shares to all servers", highlight=False)
-        if release is not None:
+        if release is None:
+            console.print("If a server stops before it has stored the release, hand in again", highlight=False)
+        else:
             console.print(release.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
 
     _run(run())
