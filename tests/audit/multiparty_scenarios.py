@@ -231,6 +231,15 @@ def all_rounded_at_once(d: int = 64) -> Joint:
     return Joint(multiparty.joint_gradient_descent, pair, plan, seen=lambda witness: witness.opened[0].sum(1)[:, None])
 
 
+def everywhere(jointly: bool, d: int = 2) -> Joint:
+    """Return Grad-P with pure epsilon and a record that moves all coordinates equally. Attackers count signs.
+
+    Laplace noise for the l2 sensitivity, without the factor sqrt(d), would give sqrt(d) times its epsilon here.
+    """
+    joint = descent(spread(diagonal(d)), Budget(1.5), jointly=jointly)
+    return replace(joint, seen=lambda witness: np.sign(witness.opened[0]).sum(1)[:, None])
+
+
 def _joint(joint: Joint, variant: str, share: float, why: str = "") -> Scenario:
     name = joint.method.__name__
     runs, at_once = (4000, 4000) if joint.plan.steps == 1 else (400, 1)
@@ -256,21 +265,12 @@ def _descents() -> list[Scenario]:
         _joint(descent(flip, Budget(0.1, DELTA)), "epsilon 0.1", 0.0, UNSEEN),
         _joint(descent(flip, Budget(1.5)), "pure epsilon, drawn jointly", 0.75),
         _joint(descent(flip, Budget(1.5), jointly=False), "pure epsilon, drawn by one server", 0.75),
-        _joint(everywhere(True), "pure epsilon, drawn jointly, all coordinates", 0.5, ALONG),
-        _joint(everywhere(False), "pure epsilon, drawn by one server, all coordinates", 0.3, ALONG),
+        _joint(everywhere(True), "pure epsilon, drawn jointly, all coordinates", 0.6),
+        _joint(everywhere(False), "pure epsilon, drawn by one server, all coordinates", 0.6),
     ]
 
 
-def everywhere(jointly: bool, d: int = 16) -> Joint:
-    """Return Grad-P with pure epsilon and a record that moves all coordinates equally, of which attackers see the sum.
-
-    Laplace noise for the l2 sensitivity, without the factor sqrt(d), would give sqrt(d) times its epsilon here.
-    """
-    joint = descent(spread(diagonal(d)), Budget(1.5), jointly=jointly)
-    return replace(joint, seen=lambda witness: np.sign(witness.opened[0]).sum(1)[:, None])
-
-
-ALONG = "the sum of all signs keeps only a part of what the coordinates reveal"
+# --------------------------------------------------------------------------------------------------------------- Out-P
 
 
 def averages(pair: tuple[Parties, Parties], budget: Budget = BUDGET) -> Joint:

@@ -35,6 +35,7 @@ from multiparty_scenarios import (
     all_rounded_at_once,
     averages,
     descent,
+    everywhere,
     finished,
     multiparty_comparisons,
     spread,
@@ -43,6 +44,8 @@ from scenarios import CLIP, DELTA
 
 from privet.multiparty import JointProblem, SimulatedAggregator
 from privet.multiparty.protocol import gradient, output
+from privet.privacy.noise.laplace import BinaryLaplace
+from privet.privacy.noise.law import Draws
 from privet.solvers import Problem
 
 plans = importlib.import_module("privet.plans.aggregation")
@@ -106,6 +109,16 @@ def minimisers() -> Game:
     return game(averages(spread(pairs.target_flip(3, 1), Huber(0.25), alpha=2.0), BUDGET))
 
 
+def all_coordinates() -> Game:
+    """One gradient with pure epsilon that moves four coordinates equally, of which attackers count the signs."""
+    return game(everywhere(jointly=True, d=4))
+
+
+def one_pure_sum() -> Game:
+    """One gradient with pure epsilon, drawn jointly."""
+    return game(descent(spread(pairs.label_flip(3, 1)), Budget(1.5)))
+
+
 def own_sources() -> Game:
     """One gradient per run, and a separate source per run."""
     joint = descent(spread(pairs.label_flip(2, 1)), BUDGET)
@@ -156,6 +169,25 @@ def uniforms_left_out(monkeypatch):
 def noise_drawn_by_the_attacker(monkeypatch):
     """Noise that one party draws for all, and can therefore subtract."""
     return {"knows_the_noise": True}
+
+
+@planted(all_coordinates)
+def laplace_noise_for_the_l2_norm(monkeypatch):
+    """Laplace noise of scale D/epsilon per coordinate, as in the dissertation."""
+    draw = NoiseSource.lattice
+    monkeypatch.setattr(NoiseSource, "lattice", lambda self, size, law: draw(self, size, law) // 2)  # sqrt(4)
+
+
+@planted(one_pure_sum)
+def highest_digits_never_drawn(monkeypatch):
+    """Probabilities below 2^-3 rounded to 0."""
+    draw = BinaryLaplace.draw
+
+    def usual_digits(law: BinaryLaplace, size: int, draws: Draws) -> Any:
+        kept = tuple(each for each in law.chances if each[0] / 2 ** each[1] >= 1 / 8)
+        return draw(replace(law, chances=kept), size, draws)
+
+    monkeypatch.setattr(BinaryLaplace, "draw", usual_digits)
 
 
 @planted(own_sources)

@@ -148,7 +148,7 @@ async def pure_draws(session, orders):
     """Draw biased bits, without and with uniformly random numbers in a quarter of the draws."""
     runtime, found = session.runtime, {}
     secret = runtime.SecFld(modulus=PRIME, signed=True)
-    for name, reset, number in (("usual", None, 4000), ("reset", 2, 1000)):
+    for name, reset, number in (("usual", None, 3000), ("reset", 2, 600)):
         drawn = await session.wait(runtime.output(joint_draw(runtime, secret, replace(BIASED, reset=reset), number)))
         found[name] = [int(each) for each in drawn]
     return found
