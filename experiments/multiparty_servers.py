@@ -24,27 +24,22 @@ owners handed in, so it can tell the noise of each opened sum, whose standard de
 import argparse
 import asyncio
 import math
-import multiprocessing
-import socket
 import tempfile
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from multiparty_data import FILES, NAMES, load
 from multiparty_methods import MPC_GRAD, MPC_OUT, Deal, Floats, Knobs, mpc_gradient
+from multiparty_serving import HOST, free_ports, serving
 from numpy.typing import NDArray
 from support import Spread, data_file, print_table, resumed, write_results
 
 from multiparty import ALPHA, BUDGET, Judge
 from privet.multiparty import make_keys
-from privet.multiparty.protocol import roles
 from privet.multiparty.protocol.aggregation import Summand
 from privet.multiparty.protocol.committee import Committee, OwnerAggregator, sharing_of
 from privet.multiparty.protocol.gradient import joint_gradient_descent
@@ -57,7 +52,7 @@ from privet.privacy import NoiseSource
 from privet.privacy.noise.lattice import rounded
 from privet.solvers import Problem
 
-HOST, SERVERS, PATIENCE = "127.0.0.1", 3, 900.0
+SERVERS, PATIENCE = 3, 900.0
 AT_ONCE = 100  # owners of MPC Out-P who are connected at the same time
 PAUSE = 0.005  # seconds between the first calls of two owners of MPC Grad-P, who all stay connected
 METHODS = {MPC_GRAD: "gradient", MPC_OUT: "output"}
@@ -105,44 +100,6 @@ def study_of(point: Point, deal: Deal, ports: Sequence[int]) -> Study:
             **model,
         }
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- servers
-
-
-def serve(values: dict[str, Any], keys: Path, index: int, answers: Connection) -> None:
-    """Run one server in this process, and send what it computed and what it cost."""
-    study = Study.from_dict(values)
-
-    async def work() -> dict[str, Any]:
-        network = roles.network_of(study, index, keys, connect_timeout=120, timeout=PATIENCE)
-        async with network.connect() as session:
-            answers.send("ready")
-            release = await roles.serve(session, study, keys=keys, patience=PATIENCE)
-            return {
-                "end": time.monotonic(),
-                "bytes_sent": session.bytes_sent,
-                "owners": len(release.trace["counts"]),
-                "weights": release.weights,
-            }
-
-    answers.send(asyncio.run(work()))
-
-
-def free_ports() -> list[int]:
-    """Return a port for each server whose successor is free as well, because a server listens on two."""
-    found: list[int] = []
-    while len(found) < SERVERS:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((HOST, 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind((HOST, port + 1))
-            except OSError:
-                continue
-            if not any(abs(port - other) < 2 for other in found):
-                found.append(port)
-    return found
 
 
 # -------------------------------------------------------------------------------------------------------------- owners
@@ -216,36 +173,13 @@ async def all_owners(point: Point, deal: Deal, study: Study, keys: Path) -> tupl
     return observed, max(await asyncio.gather(*(owner(index) for index in range(point.owners))))
 
 
-async def while_alive(work: Coroutine[Any, Any, Any], servers: Sequence[BaseProcess]) -> Any:
-    """Return the result of the work, or raise as soon as a server has failed."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        await asyncio.wait({task}, timeout=1.0)
-        if any(server.exitcode for server in servers):
-            task.cancel()
-            raise RuntimeError("A server has failed. Its message is above.")
-    return task.result()
-
-
 def through_servers(point: Point, deal: Deal, keys: Path) -> tuple[Floats, Observed, dict[str, Any]]:
     """Run a point with real servers. Return the weights, what was observed, and what it cost."""
-    study = study_of(point, deal, free_ports())
-    context = multiprocessing.get_context("forkserver")
-    with ExitStack() as stack:
-        answers, servers = [], []
-        for index in range(SERVERS):
-            here, there = context.Pipe(duplex=False)
-            server = context.Process(target=serve, args=(study.to_dict(), keys, index, there), daemon=True)
-            server.start()
-            there.close()  # so that a server that ends early is noticed
-            stack.callback(server.kill)
-            answers.append(here)
-            servers.append(server)
-        for each in answers:
-            each.recv()
+    study = study_of(point, deal, free_ports(SERVERS))
+    with serving(study, keys, PATIENCE) as servers:
         begin = time.monotonic()
-        observed, sent = asyncio.run(while_alive(all_owners(point, deal, study, keys), servers))
-        served = [each.recv() for each in answers]
+        observed, sent = asyncio.run(servers.while_alive(all_owners(point, deal, study, keys)))
+        served = servers.answers()
     weights = [each["weights"] for each in served]
     if any(not np.array_equal(weights[0], other) for other in weights):
         raise RuntimeError("The servers computed different weights.")
