@@ -72,6 +72,8 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/sparse_text.py
 	$(BIN)/python experiments/multiparty.py
 	$(BIN)/python experiments/multiparty_processes.py
+	$(BIN)/python experiments/multiparty_servers.py --full
+	$(BIN)/python experiments/multiparty_penalty.py
 	$(BIN)/python experiments/smoothing_constants.py
 	$(BIN)/python experiments/fed_logistic.py
 	$(BIN)/python experiments/fed_smoothing.py

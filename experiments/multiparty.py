@@ -27,11 +27,12 @@ Spreads are over seeds of the noise. The split, and the assignment to parties, a
 
 In the configuration of the chapter, MPC Out-P is not the best method everywhere. On Bike, with 13,000 rows, lambda =
 0.001 requires noise of about 0.75 per coordinate, 2 G/(n lambda) times 4.9, which dominates the model. Local Obj-P is
-then better, because its budget forces a larger penalty. With its own lambda of 0.01, MPC Out-P has a tenth of the
-noise. With one record per party, the minimisers contain little information about the data at any lambda. MPC Grad-P
-is made for this case.
+then better, because its budget forces a larger penalty. With the same penalty, MPC Out-P is far better
+(multiparty_penalty.py). With its own lambda of 0.01, MPC Out-P has a tenth of the noise. With one record per party,
+the minimisers contain little information about the data at any lambda. MPC Grad-P is made for this case.
 
-Table 6.2 (time and bytes) and a run of three real processes on Adult are in experiments/multiparty_processes.py.
+Points with 100 and 1,000 owners run through real servers in multiparty_servers.py. Table 6.2 (time and bytes) is in
+multiparty_processes.py, with three real processes on Adult, and in benchmarks/committee.py, with owners and servers.
 """
 
 import argparse

@@ -82,6 +82,10 @@ def pathak(problems: Sequence[Problem], budget: Budget, *, source: NoiseSource) 
     The noise is scaled to 2L/(n_(1) lambda), where n_(1) is the fewest rows of a party. The average moves by at most an
     m-th of that (:class:`AveragedMinimisers`), so the returned guarantee is m times stronger than ``budget``, and the
     method is correspondingly inaccurate. The guarantee holds against anybody who does not know the noise.
+
+    Its epsilon is 0 as soon as one record changes the probability of any outcome by at most delta, as for 100 parties
+    at epsilon = 0.5 and delta = 0.001. The release is then (0, delta)-DP, which is not perfect privacy: at a smaller
+    delta, its epsilon is positive.
     """
     check_parties(problems)
     stabilities = [minimiser_stability(problem) for problem in problems]

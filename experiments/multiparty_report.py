@@ -6,8 +6,11 @@ from typing import Any
 
 import multiparty_noise
 from matplotlib.figure import Figure
-from multiparty_methods import BASELINES, CENTRAL, DESCENTS, METHODS, MPC_GRAD, MPC_OUT
+from multiparty_methods import BASELINES, CENTRAL, DESCENTS, METHODS, MPC_GRAD, MPC_OUT, PATHAK
 from support import console, print_table, save_figure
+
+from privet.privacy import Budget, gdp_epsilon, gdp_mu
+from privet.privacy.analyses.gaussian import gdp_delta
 
 # What the chapter's text says about its figures: optimality gap and loss of accuracy (or mean squared error).
 PAPER = {
@@ -56,7 +59,24 @@ def _cell(row: dict[str, Any]) -> str:
     gap, loss = (f"{row[name]['mean']:.3g} ± {row[name]['std']:.1g}" for name in ("gap", "loss"))
     knobs = row["knobs"]
     setting = f"T = {knobs['steps']}" if row["method"] in DESCENTS else f"λ = {knobs['alpha']:g}"
-    return f"{gap} / {loss} ({setting}, ε = {row['epsilon']:.3g})"
+    mark = "†" if row["epsilon"] == 0 else ""
+    return f"{gap} / {loss} ({setting}, ε = {row['epsilon']:.3g}{mark})"
+
+
+def why_zero(settings: dict[str, Any], parties: int = 100) -> str:
+    """Return why the epsilon of Pathak et al. is 0."""
+    delta = settings["delta"]
+    mu = gdp_mu(Budget(settings["epsilon"], delta))
+    return (
+        f"† This is not a misprint. {PATHAK} et al. add to the average of all models the noise that the model of one "
+        f"party needs. A record moves the average of m models m times less than its own party's model, so m times less "
+        f"noise would do. At ε = {settings['epsilon']:g} and δ = {delta:g}, one party's model is {mu:.3f}-Gaussian-DP, "
+        f"and the average of m = {parties} is {mu / parties:.5f}-Gaussian-DP. One record then changes the probability "
+        f"of any outcome by at most {gdp_delta(mu / parties, 0.0):.5f}. This is less than δ, so the release is (0, δ)-"
+        f"DP: nothing remains for ε to cover. The release is not perfectly private: at δ = 1e-06, its ε is "
+        f"{gdp_epsilon(mu / parties, 1e-6):.4f}. The method spends far less than its budget, and is as inaccurate as "
+        "that suggests."
+    )
 
 
 def findings(results: dict[str, Any]) -> list[str]:
@@ -109,6 +129,8 @@ def page(results: dict[str, Any], name: str, explanation: str) -> str:
     for dataset, lines, columns in tables(rows):
         parts += [f"## {dataset}: optimality gap / {measure_of(rows, dataset)}", _markdown(columns, lines)]
         parts.append(f"![{dataset}]({figure_name(name, dataset)}.png)")
+    if any(row["epsilon"] == 0 for row in rows):
+        parts.append(why_zero(results["settings"]))
     parts += ["## How the targets were met", "\n".join(f"- {line}" for line in findings(results))]
     parts.append(
         f"Private baselines: {', '.join(BASELINES)}, in both measures. A comparison is clear if it is by more than "

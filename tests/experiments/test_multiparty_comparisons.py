@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 pytest.importorskip("cryptography", reason="several parties need cryptography: install the extra multiparty")
 
@@ -142,6 +143,15 @@ def test_pathak_uses_the_noise_of_the_smallest_party_and_is_far_within_the_budge
     assert release.trace["noise_scale"] == alone.trace["noise_scale"]
     assert release.guarantee.event.mu == pytest.approx(alone.guarantee.event.mu / len(counts))
     assert release.guarantee.epsilon < BUDGET.epsilon / 3
+
+
+def test_pathaks_epsilon_is_zero_once_no_outcome_changes_its_probability_by_delta():
+    budget = Budget(0.5, 1e-3)  # of the dissertation
+    few, many = (pathak(of_data((5,) * parties), budget, source=NoiseSource(0)).guarantee for parties in (50, 100))
+    changes = [2 * ndtr(each.event.mu / 2) - 1 for each in (few, many)]
+    assert changes[0] > budget.delta > changes[1]
+    assert few.epsilon > many.epsilon == 0
+    assert many.epsilon_at(1e-6) > 0
 
 
 def test_rajkumar_agarwal_spends_the_budget_in_every_step():
