@@ -162,8 +162,8 @@ async def run(index, ports, bug, world):
     read, receive = Channel.read, Reception.receive
     frames, shares = [], []
 
-    async def recorded(channel):
-        frame = await read(channel)
+    async def recorded(channel, *expected):
+        frame = await read(channel, *expected)
         if frame.kind not in WITHOUT_CONTENT:
             frames.append((channel, frame))
         return frame
