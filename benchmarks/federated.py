@@ -21,6 +21,8 @@ and on all, and with ``engine="processes"``.
 
     python benchmarks/federated.py [--rounds 30] [--flower-rounds 3] [--turns 3] [--tasks CNN LSTM] [--only-pfl]
         [--json]
+
+With ``--json``, tasks that were not timed keep their entries, so that each can be timed in a run of its own.
 """
 
 import argparse
@@ -48,7 +50,7 @@ from privet.federated.engines.thread_limit import one_thread
 from privet.plans import FixedSize, GradientPlan
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
-from support import console, print_table, write_results
+from support import RESULTS, commit, console, print_table, write_results
 
 CLIENTS, IMAGES, PIXELS, CLASSES = 1000, 60, 784, 10
 PER_ROUND = 50
@@ -301,6 +303,14 @@ def race_with_pfl(python: str, turns: int, tasks: list[str]) -> dict[str, Any]:
     return found
 
 
+def write_pfl(found: dict[str, Any], turns: int) -> None:
+    """Write the times of tasks. Those of tasks that were not timed stay, with the commit that they were timed at."""
+    file = RESULTS / "federated_pfl_benchmark.json"
+    tasks = json.loads(file.read_text())["tasks"] if file.exists() else {}
+    tasks |= {name: {**each, "turns": turns, "commit": commit()} for name, each in found.items()}
+    write_results("federated_pfl_benchmark", {"to_reach": PFL_TO_REACH, "tasks": tasks})
+
+
 def _raced(name: str, task: Task, peers: dict[int, Pfl], turns: int) -> dict[str, Any]:
     """Time one task in turns. The first turn is not counted, because it fills caches."""
     seconds: dict[str, list[float]] = {}
@@ -357,7 +367,7 @@ def main() -> None:
     else:
         pfl = race_with_pfl(python, told.turns, told.tasks)
         if told.json:
-            write_results("federated_pfl_benchmark", {"turns": told.turns, "to_reach": PFL_TO_REACH, "tasks": pfl})
+            write_pfl(pfl, told.turns)
     if not told.only_pfl:
         with tempfile.TemporaryDirectory() as name:
             race(Path(name), told)

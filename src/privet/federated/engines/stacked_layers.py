@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from privet.federated.engines.known_models import METHODS, known_graph
+from privet.federated.engines.pool_order import pools_first
 from privet.federated.local_training import ClientTrainer
 from privet.networks import TensorDict
 
@@ -173,6 +174,7 @@ def stacked_gradients(
     graph = known_graph(trainer.model, trainer.loss)
     if graph is None:
         return None
+    pools_first(graph, dict(trainer.model.named_modules()))
     run = _forward_pass(trainer.model, graph)
 
     def gradients(parameters: TensorDict, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor) -> TensorDict:
