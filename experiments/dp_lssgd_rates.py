@@ -3,10 +3,10 @@
 python experiments/dp_lssgd_rates.py [--full | --quick] [--runs 3] [--workers 1]
 
 Network, images, noise and number of steps are those of dp_lssgd_cnn.py, where all methods have the learning rates of
-the paper. Here every method has four candidates per noise multiplier: 0.05, 0.15, 0.5 and 1.5 for DP-SGD and DP-LSSGD,
-and 0.0003, 0.001, 0.003 and 0.01 for DP-Adam and DP-LSAdam. Each is tried once on 55,000 training images, and the one
-with the best accuracy over the last quarter on the other 5,000 is run with all training images and other seeds, and
-looks at the test images. The choice is not charged to the budget. --full makes 60 epochs and five runs.
+the paper. Here every method has several candidates per noise multiplier: 0.015, 0.05, 0.15, 0.5 and 1.5 for DP-SGD and
+DP-LSSGD, and 0.0003, 0.001, 0.003 and 0.01 for DP-Adam and DP-LSAdam. Each is tried once on 55,000 training images, and
+the one with the best accuracy over the last quarter on the other 5,000 is run with all training images and other seeds,
+and looks at the test images. The choice is not charged to the budget. --full makes 60 epochs and five runs.
 """
 
 import time
@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from support import console, data_file, print_table, save_figure, write_results
 
 HELD_OUT = 5000  # training images on which learning rates are chosen
-RATES = {"SGD": (0.05, 0.15, 0.5, 1.5), "Adam": (0.0003, 0.001, 0.003, 0.01)}
+RATES = {"SGD": (0.015, 0.05, 0.15, 0.5, 1.5), "Adam": (0.0003, 0.001, 0.003, 0.01)}
 Setting = tuple[str, float]  # method, noise multiplier
 
 
