@@ -330,11 +330,11 @@ def _committees() -> list[Scenario]:
 
     plan = committees.plan_of(BUDGET)
 
-    def outputs(differs: Any, source: NoiseSource, runs: int) -> NDArray[Any]:
-        return committees.outputs(plan, source, runs, differs=differs)
+    def outputs(data: list[int], source: NoiseSource, runs: int) -> NDArray[Any]:
+        return committees.outputs(plan, source, runs, differs=bool(data[0]))
 
     mechanism, name = one_by_one(outputs, 4000), "committee, all but one server and one owner"
-    return [Scenario(("ServerAggregator",), name, mechanism, (False, True), committees.claimed(plan), 0.75, "", 4000)]
+    return [Scenario(("ServerAggregator",), name, mechanism, ([0], [1]), committees.claimed(plan), 0.75, "", 4000)]
 
 
 def scenarios() -> list[Scenario]:

@@ -23,7 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scenarios import required, scenarios
 
 IS_LONG = os.environ.get("PRIVET_AUDIT") == "long"
-SCENARIOS = scenarios()
+ELSEWHERE = {"ServerAggregator"}
+"""What is replayed by real servers: see tests/multiparty/protocol/test_coalition.py. An honest server's noise hides its
+share of a sum there, and owners draw the shares of both worlds such that the coalition receives the same."""
+SCENARIOS = [each for each in scenarios() if not ELSEWHERE & {*each.about}]
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "replays.json"
 
 TABLES = ("random", "huge", "tiny", "subnormal", "negative zeros", "duplicates", "zeros", "sorted", "one far out")
@@ -63,7 +66,7 @@ def test_every_mechanism_is_consistent_with_its_claim(scenario):
 
 
 def test_everything_that_must_be_audited_is_replayed():
-    assert required() <= {scenario.about for scenario in SCENARIOS}
+    assert required() <= {scenario.about for scenario in SCENARIOS} | {(name,) for name in ELSEWHERE}
 
 
 def hostile(kind, generator, n, d):
