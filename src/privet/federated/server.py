@@ -108,6 +108,7 @@ class Server:
         self._process = os.getpid()
         self._files = RunFiles(NoiseSource().below, repr(self.plan))
         self._step: Step | CommitteeStep | None = None
+        self._is_booked = False  # the round that a committee is asked to open
         self._begin("federated rounds")
         _ = self.guarantee  # raises before anything is spent if delta is invalid
         if self._average is not None:
@@ -171,14 +172,18 @@ class Server:
         Parameters
         ----------
         opened : callable
-            Takes the number of completed rounds and returns the sum. Called once, after the round is counted.
+            Takes the number of completed rounds and returns the sum. Called after the round is counted. If it fails,
+            call this method again. Newly sampled clients would join those whose shares the committee may hold.
         """
         step = self._sampled()
         if not isinstance(step, CommitteeStep):
             raise TypeError("Only the plan of a committee has sums that servers open. Make it with committee_plan().")
-        self._step = None
-        self._book()
-        self._advance(step.opened(opened(self.rounds_done)))
+        if not self._is_booked:
+            self._book()
+            self._is_booked = True
+        total = opened(self.rounds_done)
+        self._step, self._is_booked = None, False
+        self._advance(step.opened(total))
 
     def _sampled(self) -> Step | CommitteeStep:
         """Return the round whose clients were sampled."""

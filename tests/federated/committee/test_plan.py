@@ -12,8 +12,9 @@ from torch import nn
 from privet.audit import replay
 from privet.federated import Committee, CommitteePlan, Server, client_plan, committee_plan, simulate, trained_weights
 from privet.federated.committee import FederatedStudy, RoundPrice
-from privet.plans import PlanError
+from privet.plans import FullBatch, PlanError
 from privet.privacy import Adjacency, Budget, NoiseSource, Unit, gaussian_epsilon
+from privet.privacy.noise.laplace import ratio
 from privet.privacy.noise.source import NoiseSource as Source
 
 DELTA = 1e-5
@@ -63,6 +64,88 @@ def test_outsiders_get_the_amplified_guarantee_of_the_sampler_with_one_servers_n
     assert ideal < outside.epsilon < 1.25 * ideal
     assert outside.epsilon < 0.6 * plan.guarantee().epsilon
     assert any("outsiders cannot find out" in each.text for each in outside.assumptions if not each.is_enforced)
+
+
+@pytest.mark.parametrize(("trust", "servers"), [("one", 2), ("majority", 3)])
+@pytest.mark.parametrize("sampling", ["poisson", "uniform"])
+def test_pure_epsilon_is_that_of_composition_towards_everybody(trust, servers, sampling):
+    """Nothing is amplified, so the guarantee towards outsiders has the adjacency of that towards servers."""
+    plan = committee_plan(Budget(4.0, 0.0), **SETTINGS, committee=Committee(trust, servers), sampling=sampling)
+    sums, shift = plan.sums, 2 * 0.5 * plan.sums.scale + math.sqrt(5)  # rounding moves each coordinate by up to 1
+    if trust == "one":
+        expected = 6 * shift / sums.law.scale
+    else:
+        expected = 6 * math.sqrt(5) * shift * math.log1p(float(ratio(sums.law.chances) - 1))
+    assert expected <= plan.guarantee().epsilon <= 4.0 < 1.001 * expected
+    for promised in (plan.guarantee(), plan.for_outsiders()):
+        assert (promised.epsilon, promised.delta) == (plan.guarantee().epsilon, 0.0)
+        assert (promised.adjacency, promised.unit) == (Adjacency.REPLACE_ONE, Unit.CLIENT)
+        assert "without amplification" in " ".join(promised.statement().split())
+    assert plan.truncated(3).for_outsiders(DELTA).epsilon == pytest.approx(plan.guarantee().epsilon / 2)
+
+
+@pytest.mark.parametrize(("trust", "servers"), [("one", 2), ("majority", 3)])
+def test_pure_noise_hides_the_extreme_replacements_of_an_update(trust, servers):
+    """The lengths that the noise is made for, l2 for K-norm and l1 for Laplace noise, are nearly attained."""
+    settings = {**SETTINGS, "n_clients": 2, "clients_per_round": 2, "dimension": 2}
+    plan = committee_plan(Budget(4.0, 0.0), **settings, committee=Committee(trust, servers))
+    edge = 0.5 / math.sqrt(2)
+    extremes = [-1e300, -edge, -1e-9, 0.0, 0.5 / plan.sums.scale, edge, 1e300]
+    found = [plan.contribution(np.array(values)) for values in itertools.product(extremes, repeat=2)]
+    order, bound = (2, plan.sums.shift) if trust == "one" else (1, math.sqrt(2) * plan.sums.shift)
+    longest = max(np.linalg.norm(one - other, order) for one, other in itertools.combinations(found, 2))
+    assert 0.95 * bound < longest <= bound
+    per_unit = 1 / plan.sums.law.scale if trust == "one" else plan.sums.law.epsilon
+    assert longest * per_unit * 6 <= plan.guarantee().epsilon <= 4.0
+
+
+def test_a_run_with_pure_epsilon_spends_its_rounds_and_draws_the_noise_of_all_servers():
+    for committee in (Committee("one", 2), Committee("majority", 3)):
+        plan = committee_plan(Budget(4.0, 0.0), **{**SETTINGS, "rounds": 2, "dimension": 3000}, committee=committee)
+        server = Server(plan, {"a": np.zeros(3000)}, 40, random_state=1)
+        for spent in (1, 2):
+            before = server.weights["a"]
+            updates = {client: {"a": np.zeros(3000)} for client in server.sample().tolist()}
+            server.aggregate(updates)
+            moved = (server.weights["a"] - before) * plan.divisor(40)
+            # The length of K-norm noise varies by a factor of 1 + 1/sqrt(3000).
+            assert moved.std() == pytest.approx(plan.noise_std, rel=0.15)
+            assert server.guarantee.epsilon == server.outsiders.epsilon == pytest.approx(2.0 * spent, rel=1e-3)
+            assert server.outsiders.delta == 0.0
+
+
+def test_servers_that_must_draw_noise_together_need_noise_that_they_can():
+    sums = committee_plan(Budget(4.0, 0.0), **SETTINGS).sums
+    with pytest.raises(ValueError, match="cannot be drawn jointly"):
+        CommitteePlan(sums, FullBatch(), 0.5, Committee("majority", 3), 40)
+
+
+def test_a_round_that_could_not_be_opened_keeps_its_clients_and_is_counted_once():
+    """Servers still hold the shares of these clients. Newly sampled ones would join them in one sum."""
+    plan = plan_of()
+    server = Server(plan, {"a": np.zeros(5)}, 40, random_state=1)
+    server.sample()
+
+    def lost(number):
+        raise ConnectionError("a server did not answer")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            server.aggregate_opened(lost)
+        with pytest.raises(PlanError, match="called twice in one round"):
+            server.sample()
+    assert (server.rounds_spent, server.rounds_done) == (1, 0)
+    asked = []
+    server.aggregate_opened(lambda number: asked.append(number) or np.full(5, 7))
+    assert (server.rounds_spent, server.rounds_done, asked) == (1, 1, [0])
+    assert np.array_equal(server.weights["a"] * plan.divisor(40), np.full(5, 7) / plan.sums.scale)
+    server.sample()
+
+
+def test_the_number_of_clients_must_be_secret_towards_outsiders():
+    conditions = [each.text for each in plan_of().for_outsiders().assumptions if not each.is_enforced]
+    assert any("how many do, and whether they were too few" in each for each in conditions)
+    assert any("once for each sum" in each for each in conditions)
 
 
 def test_everybody_takes_part_nothing_is_amplified():
@@ -144,6 +227,8 @@ def test_the_price_counts_shares_keys_and_joint_bits():
     assert "bytes from each client" in str(one)
     assert min(one.seconds()) > 0
     assert majority.seconds()[1] > 1  # some 12 microseconds per joint bit
+    pure = committee_plan(Budget(4.0, 0.0), **{**SETTINGS, "dimension": 100_001})  # beyond what is measured
+    assert min(RoundPrice.of(pure).seconds()) > 0
 
 
 def test_wrong_settings_are_refused():

@@ -254,3 +254,24 @@ def test_owners_whose_contribution_is_too_large_are_left_out_by_all_and_after_a_
     weights = [each["weights"] for each in said(owners)]
     assert weights[0] == weights[1] == weights[2]
     assert np.abs(np.array(weights[0]) - centre(here.study, range(3))).max() < 2.0
+
+
+@pytest.mark.parametrize("method", ["gradient", "output"])
+def test_norms_are_checked_before_noise_of_pure_epsilon_is_added(trial, method):
+    """Noise that may be any element of the field is added in the field in which norms are checked."""
+    here = trial(trust="majority", method=method, owners=4, steps=1, check_norms="true")
+    here.path.write_text(here.path.read_text().replace("delta = 1e-6", "delta = 0"))
+    here.study = Study.read(here.path)
+    servers, owners = here.servers(), here.owners(range(3))
+    wrong = here.machine.start(here.folder / "wrong", hand_in_too_large, str(here.path), str(here.keys), {3: "wrapped"})
+    assert (owners.wait(), wrong.wait()) == (0, 0)
+    assert [server.wait() for server in servers] == [0, 0, 0], [server.err for server in servers]
+    assert ["contribution exceeds the bound" in each["error"] for each in said(wrong)] == [True]
+    assert here.model(0) == here.model(1) == here.model(2)
+    assert here.model(0)["left_out"] == ["owner 3"]
+    assert all("3 of 4 owners took part" in server.out for server in servers)
+    assert all("(4, 0)-differential privacy" in server.out for server in servers), servers[0].out
+    if method == "gradient":
+        weights = [each["weights"] for each in said(owners)]
+        assert weights[0] == weights[1] == weights[2]
+        assert np.abs(np.array(weights[0]) - centre(here.study, range(3))).max() < 2.0

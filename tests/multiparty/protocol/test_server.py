@@ -182,6 +182,21 @@ def test_what_was_sent_is_never_released_again_with_new_noise(tmp_path):
     alone(work)
 
 
+def test_a_share_of_an_attempt_that_was_given_up_is_never_sent(tmp_path):
+    """Server 0 stored its share of the first attempt, server 1 did not. Server 0 is interrupted in the second attempt.
+
+    In a third one, all servers would hold a share. If that of server 0 were the first one, shares of two sums with
+    different noise would be sent. With trust "majority", a server that knows its own shares could open both.
+    """
+    states = [ServerState(tmp_path / f"{index}", "study") for index in range(2)]
+    states[0].store(0, Masked(np.zeros(3, dtype=np.uint64), {0: 10}))
+    with pytest.raises(StudyError, match="shares of 1 owner"):
+        opened_by_two(handed_in_to_two([np.arange(3)]), states=states, fewest=2)
+    assert ServerState(tmp_path / "0", "study").masked(0) is None
+    first = opened_by_two(handed_in_to_two([np.arange(3)]), states=(ServerState(tmp_path / "0", "study"), None))
+    assert (first[0][1] == first[1][1]).all()
+
+
 class Linked:
     """The session of one of two servers in this process. All that they need of it is the exchange of messages."""
 

@@ -73,6 +73,8 @@ class CommitteePlan:
         self.sampler.check_n(self.n_clients)
         if self.sampler.implied_steps is not None:
             raise ValueError(f"Rounds sample by Poisson, FixedSize or FullBatch, got {self.sampler!r}.")
+        if self.committee.trust == "majority":
+            self.sums.law.recipe()  # raises if several servers cannot draw the noise together
         if self.sums.sensitivity < 2 * self.clip_norm or self.sums.largest < self.n_clients * self.clip_norm:
             raise ValueError(
                 f"The sums allow a sensitivity of {self.sums.sensitivity:g} and entries up to {self.sums.largest:g}, "
@@ -182,8 +184,9 @@ class CommitteePlan:
             f"{self.sampler.in_words()}; {sums.law!r} on a lattice with step 1/{sums.scale:.6g}", detail=True
         )
         hidden = assumed(
-            "outsiders cannot find out who takes part in which round: servers, coordinator and clients keep this to "
-            "themselves, and the coordinator samples as the plan says"
+            "outsiders cannot find out who takes part in which round, how many do, and whether they were too few: "
+            "servers, coordinator and clients keep this to themselves, and the coordinator samples as the plan says, "
+            "once for each sum that is opened"
         )
         return Guarantee.of(
             Composition((sampled, tails)),

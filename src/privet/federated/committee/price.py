@@ -8,6 +8,7 @@ import numpy as np
 
 from privet.federated.committee.plan import CommitteePlan
 from privet.privacy import NoiseSource
+from privet.privacy.noise.k_norm import KNormLaw
 
 _HEADER = 53  # bytes of a contribution beside its share
 _KEY = 33  # bytes of a share that is expanded from a key
@@ -92,7 +93,9 @@ def _measured(plan: CommitteePlan) -> tuple[float, float, float]:
     """Return the seconds for splitting an update, for reading and adding one share, and for one noise."""
     source = NoiseSource()
     size = min(plan.sums.dimension, _MEASURED)
-    larger, small = plan.sums.dimension / size, replace(plan.sums, dimension=size)
+    law = plan.sums.law
+    small = replace(plan.sums, dimension=size, law=replace(law, dimension=size) if isinstance(law, KNormLaw) else law)
+    larger = plan.sums.dimension / size
     total, key = np.zeros(size, dtype=np.uint64), source.key()
 
     def expand() -> None:

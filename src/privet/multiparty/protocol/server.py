@@ -91,6 +91,7 @@ class ServerAggregator(CommitteeAggregator):
                     f"Server {self._session.index} has already sent its share of release {number}, which another "
                     "server does not have. A second release of the same sum is not covered by the plan."
                 )
+            self._state.forget(number)
             masked = await self._masked()
             self._state.store(number, masked)
         assert masked is not None

@@ -76,6 +76,17 @@ class ServerState:
             part.replace(path)
             _sync_folder(self._folder)
 
+    def forget(self, number: int) -> None:
+        """Delete the share of a release that is begun again, before anything else is sent.
+
+        Otherwise a server that is interrupted once more could later send it beside the shares of another attempt, whose
+        noise differs.
+        """
+        self._kept.pop(number, None)
+        if self._folder is not None:
+            self._path(number).unlink(missing_ok=True)
+            _sync_folder(self._folder)
+
     def mark_sent(self, number: int) -> None:
         """Record that the share of a release is about to be sent."""
         self._kept[number] = replace(self._kept[number], is_sent=True)
