@@ -166,3 +166,36 @@ def recording(kind):
             return self.replies[-1]
 
     return Recording
+
+
+def test_whether_a_client_answers_does_not_tell_a_dishonest_coordinator_about_its_data(softmax, local, clients):
+    """It sends a model with two of the three classes, whose training fails only if a client has the third.
+
+    No server listens, so all clients fail to hand in. What they say must be the same.
+    """
+    pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
+    sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
+    from loopback import Loopback
+    from torch import nn
+
+    from privet.federated import ClientTrainer
+    from privet.federated.flower import client_app
+    from privet.federated.flower.encoding import instruction
+    from privet.federated.flower.flwr_imports import Message
+
+    with Machine(2) as machine:
+        here = study(pairs_of_ports(machine, 2), dimension=21)
+        X, y = clients[0]
+        data = [(X, y), (X[y < 2], y[y < 2])]
+        assert y.max() == 2
+        app = client_app(
+            lambda context: ClientTrainer(softmax, nn.CrossEntropyLoss(), local, CLIP),
+            lambda context: data[context.node_config["partition-id"]],
+            committee=lambda context: CommitteeClient(
+                here, context.node_config["partition-id"], keys=None, timeout=0.1
+            ),
+            random_state=5,
+        )
+        model = {"weight": np.zeros((2, 6), np.float32), "bias": np.zeros(2, np.float32)}
+        replies = [Loopback({10: each}, app).reply(Message(instruction(model, 0), 10, "train")) for each in (0, 1)]
+    assert ["did not accept a share" in reply.error.reason for reply in replies] == [True, True]

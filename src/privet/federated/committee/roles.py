@@ -182,16 +182,24 @@ class CommitteeClient(_Caller):
         attempt = int.from_bytes(self._source.key()[:8], "little")
         await self._called(number, shares, _CLIENT, attempt, waits=False)
 
+    def check(self, update: Mapping[str, NDArray[Any]]) -> ParameterShapes:
+        """Return the shapes of an update. Raise ValueError if it is that of another model than the study's."""
+        shapes, dimension = ParameterShapes({name: np.shape(each) for name, each in update.items()}), self._dimension
+        if shapes.size != dimension:
+            raise ValueError(f"The study is about {dimension} weights, but the update has {shapes.size}.")
+        return shapes
+
+    @property
+    def _dimension(self) -> int:
+        return self.study.plan.sums.dimension
+
     def _contribution(self, update: Mapping[str, NDArray[Any]] | None) -> NDArray[np.int64]:
-        plan = self.study.plan
-        nothing = np.zeros(plan.sums.dimension, dtype=np.int64)
+        nothing = np.zeros(self._dimension, dtype=np.int64)
         if update is None:
             return nothing
-        shapes = ParameterShapes({name: np.shape(layer) for name, layer in update.items()})
-        if shapes.size != plan.sums.dimension:
-            raise ValueError(f"The study is about {plan.sums.dimension} weights, but the update has {shapes.size}.")
+        shapes = self.check(update)
         try:
-            return plan.contribution(shapes.vector(update))
+            return self.study.plan.contribution(shapes.vector(update))
         except UpdateError:
             return nothing
 
