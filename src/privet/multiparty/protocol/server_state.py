@@ -46,7 +46,11 @@ class ServerState:
             raise ValueError(
                 f"{folder} belongs to another study or server. Choose another folder for the state of this server."
             )
-        _write(about, json.dumps({"digest": digest}).encode())
+        if not about.exists():  # It is never empty, also if the process is killed or the disk is full.
+            part = about.with_suffix(".part")
+            _write(part, json.dumps({"digest": digest}).encode())
+            part.replace(about)
+            _sync_folder(folder)
         self.is_booked = (folder / "booked").exists()
 
     def masked(self, number: int) -> Masked | None:
