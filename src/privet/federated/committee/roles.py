@@ -9,6 +9,7 @@ with any.
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from privet.networks import ParameterShapes, UpdateError
 from privet.privacy import Guarantee, NoiseSource
 
 Keys = str | os.PathLike[str] | None
+_FAREWELL = 60.0  # seconds that servers wait for the coordinator after the last round
 _CLIENT = 1  # the "rows" of a client in messages that are shared with studies of tables
 
 
@@ -99,7 +101,7 @@ async def _rounds(
     plan, sharing = study.plan, _sharing(study)
     authority = None if session.identity is None else session.identity.authority
     members = plan.n_clients + 1
-    reception = Reception(bytes.fromhex(study.digest), members, authority, closed_by=study.coordinator)
+    reception = _RoundsReception(bytes.fromhex(study.digest), members, authority, closed_by=study.coordinator)
     aggregator = ServerAggregator(
         plan.sums,
         plan.committee,
@@ -121,7 +123,32 @@ async def _rounds(
             clients.append(len(aggregator.counts))
             if progress is not None:
                 progress(done, plan.steps)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reception.told(plan.steps - 1), min(patience, _FAREWELL))
     return clients
+
+
+class _RoundsReception(Reception):
+    """Also knows the newest round of which the coordinator was told the sum.
+
+    Servers that are started again after the last round repeat all rounds at once, and would be gone before the
+    coordinator calls them.
+    """
+
+    _newest_told = -1
+
+    async def receive(self, owner: int, contribution: Contribution) -> bytes:
+        opened = await super().receive(owner, contribution)
+        if owner == self._closed_by and contribution.waits:
+            async with self._changed:
+                self._newest_told = max(self._newest_told, contribution.number)
+                self._changed.notify_all()
+        return opened
+
+    async def told(self, number: int) -> None:
+        """Wait until the coordinator was told the sum of a round."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._newest_told >= number)
 
 
 def _nothing(_: object) -> NDArray[Any]:
