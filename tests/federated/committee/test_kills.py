@@ -49,7 +49,7 @@ class Killer:
             self._left -= 1
             if self._left == -1:
                 self.at = what
-            if self._server == server and self._left < 0 and self.at:
+            if self.at:
                 raise KilledError(what)
 
 
@@ -105,14 +105,14 @@ class LinkedSession:
 def watched_state(killer, folder, digest):
     """Return the state of a server that may be killed before and after each of its writes."""
     state, server = ServerState(folder, digest), int(digest[-1])
+
+    def write(name, done, *given):
+        killer.pass_by(server, f"before {name}")
+        done(*given)
+        killer.pass_by(server, f"after {name}")
+
     for name in ("store", "mark_sent", "mark_booked"):
-
-        def write(*given, name=name, done=getattr(state, name)):
-            killer.pass_by(server, f"before {name}")
-            done(*given)
-            killer.pass_by(server, f"after {name}")
-
-        setattr(state, name, write)
+        setattr(state, name, partial(write, name, getattr(state, name)))
     return state
 
 

@@ -500,3 +500,14 @@ def test_the_joint_noise_of_long_vectors_is_drawn_in_blocks(monkeypatch):
     for block in (noise[:200], noise[200:400]):
         assert np.std(block) == pytest.approx(plan.law.std, rel=0.4)
     assert (noise[:200] != noise[200:400]).any()
+
+
+def test_earlier_releases_take_no_memory_but_can_be_read_again(tmp_path):
+    state = ServerState(tmp_path, "study")
+    for number in range(4):
+        state.store(number, Masked(np.full(3, number, dtype=np.uint64), {0: 10}))
+        state.mark_sent(number)
+    assert len(state._kept) == 1
+    assert [int(state.masked(number).share[0]) for number in range(4)] == [0, 1, 2, 3]
+    assert state.masked(0).is_sent
+    assert len(state._kept) == 1

@@ -375,3 +375,18 @@ def test_an_owner_who_called_before_it_was_left_out_is_refused_in_the_next_relea
         assert list(await reception.collected(0.0)) == [1]
 
     asyncio.run(main())
+
+
+def test_answers_to_earlier_releases_are_kept_only_as_long_as_they_take_little_memory(monkeypatch):
+    monkeypatch.setattr(hand_in, "_MOST_READ", 20)
+
+    async def main():
+        reception = Reception(DIGEST, 1, None)
+        for number in range(5):
+            await reception.open(number)
+            reception.answer(number, b"opened %d" % number)
+        assert await reception.receive(0, contribution(number=3, waits=True)) == b"opened 3"
+        with pytest.raises(ValueError, match="release 2 is over"):
+            await reception.receive(0, contribution(number=2, waits=True))
+
+    asyncio.run(main())

@@ -19,7 +19,7 @@ from privet.multiparty.transport.errors import NetworkError
 from privet.multiparty.transport.network import is_loopback
 
 _METHOD = "/privet.Committee/HandIn"
-_MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time
+_MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time, and of answers that it keeps
 _MOST_CALLS = 4  # that one owner may make at the same time
 _FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
 _GREETING = 10.0  # seconds for TLS; gRPC's default of 120 lets silent strangers keep a server's file handles for long
@@ -61,8 +61,7 @@ class Reception:
     ) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
         self._names, self._closed_by = names, closed_by
-        self._number = -1  # of the newest release
-        self._is_open = False
+        self._number, self._is_open = -1, False  # of the newest release
         self._received: dict[int, Contribution] = {}  # that were not added yet
         self._settled: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -113,6 +112,7 @@ class Reception:
         answer = self._answer(number)
         if not answer.done():
             answer.set_result(opened)
+        self._answers.pop(number - max(1, _MOST_READ // len(opened)), None)
 
     def leave_out(self, owner: int, cause: str) -> None:
         """Expect nothing from an owner in later releases, and tell it the cause when it waits or calls."""
