@@ -129,7 +129,7 @@ async def _rounds(
 
 
 class _RoundsReception(Reception):
-    """Also knows the newest round of which the coordinator was told the sum.
+    """Also refuses updates of the coordinator, and knows the newest round of which it was told the sum.
 
     Servers that are started again after the last round repeat all rounds at once, and would be gone before the
     coordinator calls them.
@@ -138,6 +138,8 @@ class _RoundsReception(Reception):
     _newest_told = -1
 
     async def receive(self, owner: int, contribution: Contribution) -> bytes:
+        if owner == self._closed_by and contribution.rows:
+            raise ValueError("the coordinator is not a client, and hands in nothing.")
         opened = await super().receive(owner, contribution)
         if owner == self._closed_by and contribution.waits:
             async with self._changed:
