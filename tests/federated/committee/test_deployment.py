@@ -20,7 +20,9 @@ from rounds_process import CLIP, LAW, SCALE, client, hand_in_to_one, server, stu
 
 from privet.federated import Server
 from privet.federated.committee import CommitteeClient, Coordinator
+from privet.federated.committee.roles import _RoundsReception
 from privet.federated.updates import clipped
+from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.hand_in import HandInError
 from privet.privacy import Guarantee
 
@@ -166,3 +168,51 @@ def recording(kind):
             return self.replies[-1]
 
     return Recording
+
+
+def test_whether_a_client_answers_does_not_tell_a_dishonest_coordinator_about_its_data(softmax, local, clients):
+    """It sends a model with two of the three classes, whose training fails only if a client has the third.
+
+    No server listens, so all clients fail to hand in. What they say must be the same.
+    """
+    pytest.importorskip("flwr", reason="Flower is not installed: install the extra federated")
+    sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
+    from loopback import Loopback
+    from torch import nn
+
+    from privet.federated import ClientTrainer
+    from privet.federated.flower import client_app
+    from privet.federated.flower.encoding import instruction
+    from privet.federated.flower.flwr_imports import Message
+
+    with Machine(2) as machine:
+        here = study(pairs_of_ports(machine, 2), dimension=21)
+        X, y = clients[0]
+        data = [(X, y), (X[y < 2], y[y < 2])]
+        assert y.max() == 2
+        app = client_app(
+            lambda context: ClientTrainer(softmax, nn.CrossEntropyLoss(), local, CLIP),
+            lambda context: data[context.node_config["partition-id"]],
+            committee=lambda context: CommitteeClient(
+                here, context.node_config["partition-id"], keys=None, timeout=0.1
+            ),
+            random_state=5,
+        )
+        model = {"weight": np.zeros((2, 6), np.float32), "bias": np.zeros(2, np.float32)}
+        replies = [Loopback({10: each}, app).reply(Message(instruction(model, 0), 10, "train")) for each in (0, 1)]
+    assert ["did not accept a share" in reply.error.reason for reply in replies] == [True, True]
+
+
+def test_the_coordinator_cannot_hand_in_an_update_or_keep_a_round_open_with_one():
+    """It would count as one of the ``fewest`` clients, and servers that have added it would forget that it ended."""
+
+    async def main():
+        reception = _RoundsReception(bytes(32), 3, None, closed_by=2)
+        await reception.open(0)
+        with pytest.raises(ValueError, match="the coordinator is not a client"):
+            await reception.receive(2, Contribution(bytes(32), 0, 1, True, b"share"))
+        assert await reception.collected(0.0) == {}
+        await reception.receive(2, Contribution(bytes(32), 0, 0, False, b""))
+        assert reception.has_ended
+
+    asyncio.run(main())

@@ -113,7 +113,7 @@ def test_an_empty_folder_is_filled_and_a_failure_leaves_nothing_behind(tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
-@pytest.mark.parametrize("parties", [[], "abc", [""], ["x" * 65], [3], ["a, b"], ["a\n"]])
+@pytest.mark.parametrize("parties", [[], "abc", [""], ["x" * 65], ["ü" * 33], [3], ["a, b"], ["a\n"]])
 def test_invalid_names_are_refused(tmp_path, parties):
     with pytest.raises(ValueError, match=r"a list of names|is not a valid name of a party"):
         make_keys(tmp_path / "keys", parties)

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import resource
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 pytest.importorskip("mpyc", reason="several parties need MPyC: install the extra multiparty")
 
-from privet.multiparty.protocol import collection, roles
+from privet.multiparty.protocol import collection, roles, server
 from privet.multiparty.protocol.aggregation import JointProblem
 from privet.multiparty.protocol.committee import (
     Committee,
@@ -472,3 +474,55 @@ def test_the_limit_of_a_ledger_does_not_stop_a_server_that_recorded_the_budget_b
 def test_the_state_of_another_server_of_the_same_study_is_refused(tmp_path):
     with pytest.raises(ValueError, match="belongs to another study or server"):
         served(tmp_path, index=1)
+
+
+def test_a_server_starts_again_after_its_disk_was_full(tmp_path):
+    """What is written at each start must not be lost if there is no room for it any more."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for _ in range(2):  # in a new folder, and in one that was used before
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, unlimited[1]))  # No file can be written, as on a full disk.
+        try:
+            with suppress(OSError):
+                ServerState(tmp_path, "study")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        ServerState(tmp_path, "study")
+    with pytest.raises(ValueError, match="belongs to another study"):
+        ServerState(tmp_path, "another")
+
+
+def test_the_joint_noise_of_long_vectors_is_drawn_in_blocks(monkeypatch):
+    """The random bits of a million coordinates would exceed what servers can send in one message."""
+    plan, drawn = plan_of(dimension=500), []
+    draw = server.joint_noise
+
+    def watched(runtime, secret, block):
+        drawn.append(block.dimension)
+        return draw(runtime, secret, block)
+
+    monkeypatch.setattr(server, "joint_noise", watched)
+    monkeypatch.setattr(server, "_MOST_BITS", 200 * plan.law.recipe().bits_drawn)
+
+    async def work(session):
+        sharing = sharing_of(plan, "majority", 1, 1)
+        parts = Reception(DIGEST, 1, None), ServerState(None, "study"), NoiseSource(0)
+        aggregator = ServerAggregator(plan, Committee("majority", 1), sharing, session, *parts, rows_limit=10)
+        share = await aggregator._noisy(sharing.zero())
+        return sharing.opened([share])
+
+    noise = alone(work)
+    assert drawn == [200, 200, 100]
+    for block in (noise[:200], noise[200:400]):
+        assert np.std(block) == pytest.approx(plan.law.std, rel=0.4)
+    assert (noise[:200] != noise[200:400]).any()
+
+
+def test_earlier_releases_take_no_memory_but_can_be_read_again(tmp_path):
+    state = ServerState(tmp_path, "study")
+    for number in range(4):
+        state.store(number, Masked(np.full(3, number, dtype=np.uint64), {0: 10}))
+        state.mark_sent(number)
+    assert len(state._kept) == 1
+    assert [int(state.masked(number).share[0]) for number in range(4)] == [0, 1, 2, 3]
+    assert state.masked(0).is_sent
+    assert len(state._kept) == 1

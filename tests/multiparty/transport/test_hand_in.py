@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the
 
 from privet.multiparty import make_keys
 from privet.multiparty.identity.certificates import key_files
-from privet.multiparty.transport.contribution import Contribution
+from privet.multiparty.transport import contribution as contribution_module
+from privet.multiparty.transport import hand_in
+from privet.multiparty.transport.contribution import PART, Contribution
 from privet.multiparty.transport.hand_in import HandInError, Reception, Servers
 
 HOST = "127.0.0.1"
@@ -311,5 +314,79 @@ def test_a_port_in_use_is_named(keys):
             with pytest.raises(HandInError, match=f"cannot listen on {HOST}:{port}"):
                 async with Reception(DIGEST, 1, (keys / "ca.crt").read_bytes()).listening(HOST, port, keys, 0, LONGEST):
                     pass
+
+    asyncio.run(main())
+
+
+def test_owners_whose_long_shares_stop_arriving_do_not_keep_others_from_handing_in(keys, monkeypatch):
+    """There is room for a single long share. One owner stops in the middle, another sends empty parts without end."""
+    monkeypatch.setattr(hand_in, "_MOST_READ", 1)
+    monkeypatch.setattr(contribution_module, "_STALLED", 0.3)
+    share = bytes(3 * PART)
+    message = contribution(share).to_bytes()
+
+    async def stalled():
+        yield message[:PART]
+        await asyncio.Event().wait()
+
+    async def endless():
+        yield message[:PART]
+        while True:
+            yield b""
+            await asyncio.sleep(0.01)
+
+    async def main():
+        reception, port = Reception(DIGEST, 3, (keys / "ca.crt").read_bytes()), free_port()
+        async with reception.listening(HOST, port, keys, 0, len(share)), AsyncExitStack() as stack:
+            await reception.open(0)
+            servers = [
+                await stack.enter_async_context(Servers([(HOST, port)], owner, keys, 20.0, LONGEST))
+                for owner in range(3)
+            ]
+            (call,), (other,) = servers[0]._calls, servers[1]._calls
+            calls = [call(stalled()), call(stalled()), other(endless())]  # without a deadline
+            waiting = [asyncio.ensure_future(each.code()) for each in calls]
+            await asyncio.sleep(0.1)
+            await servers[2].hand_in([contribution(share)])
+            codes = [code.name for code in await asyncio.gather(*waiting[:2])]
+        return codes, await reception.collected(0.0)
+
+    async def timed():
+        async with asyncio.timeout(30):
+            return await main()
+
+    codes, received = asyncio.run(timed())
+    assert codes == ["UNAVAILABLE"] * 2
+    assert received[2].share == share
+    assert len(received[1].share) < PART  # No server can read it, so it is left out.
+
+
+def test_an_owner_who_called_before_it_was_left_out_is_refused_in_the_next_release():
+    async def main():
+        reception = Reception(DIGEST, 2, None)
+        await reception.open(0)
+        early = asyncio.create_task(reception.receive(0, contribution(number=1)))
+        await asyncio.sleep(0)
+        reception.leave_out(0, "too large")
+        await reception.open(1)
+        with pytest.raises(ValueError, match="too large"):
+            await early
+        await reception.receive(1, contribution(number=1))
+        assert list(await reception.collected(0.0)) == [1]
+
+    asyncio.run(main())
+
+
+def test_answers_to_earlier_releases_are_kept_only_as_long_as_they_take_little_memory(monkeypatch):
+    monkeypatch.setattr(hand_in, "_MOST_READ", 20)
+
+    async def main():
+        reception = Reception(DIGEST, 1, None)
+        for number in range(5):
+            await reception.open(number)
+            reception.answer(number, b"opened %d" % number)
+        assert await reception.receive(0, contribution(number=3, waits=True)) == b"opened 3"
+        with pytest.raises(ValueError, match="release 2 is over"):
+            await reception.receive(0, contribution(number=2, waits=True))
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ with any.
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from privet.networks import ParameterShapes, UpdateError
 from privet.privacy import Guarantee, NoiseSource
 
 Keys = str | os.PathLike[str] | None
+_FAREWELL = 60.0  # seconds that servers wait for the coordinator after the last round
 _CLIENT = 1  # the "rows" of a client in messages that are shared with studies of tables
 
 
@@ -99,7 +101,7 @@ async def _rounds(
     plan, sharing = study.plan, _sharing(study)
     authority = None if session.identity is None else session.identity.authority
     members = plan.n_clients + 1
-    reception = Reception(bytes.fromhex(study.digest), members, authority, closed_by=study.coordinator)
+    reception = _RoundsReception(bytes.fromhex(study.digest), members, authority, closed_by=study.coordinator)
     aggregator = ServerAggregator(
         plan.sums,
         plan.committee,
@@ -121,7 +123,34 @@ async def _rounds(
             clients.append(len(aggregator.counts))
             if progress is not None:
                 progress(done, plan.steps)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reception.told(plan.steps - 1), min(patience, _FAREWELL))
     return clients
+
+
+class _RoundsReception(Reception):
+    """Also refuses updates of the coordinator, and knows the newest round of which it was told the sum.
+
+    Servers that are started again after the last round repeat all rounds at once, and would be gone before the
+    coordinator calls them.
+    """
+
+    _newest_told = -1
+
+    async def receive(self, owner: int, contribution: Contribution) -> bytes:
+        if owner == self._closed_by and contribution.rows:
+            raise ValueError("the coordinator is not a client, and hands in nothing.")
+        opened = await super().receive(owner, contribution)
+        if owner == self._closed_by and contribution.waits:
+            async with self._changed:
+                self._newest_told = max(self._newest_told, contribution.number)
+                self._changed.notify_all()
+        return opened
+
+    async def told(self, number: int) -> None:
+        """Wait until the coordinator was told the sum of a round."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._newest_told >= number)
 
 
 def _nothing(_: object) -> NDArray[Any]:
@@ -182,16 +211,24 @@ class CommitteeClient(_Caller):
         attempt = int.from_bytes(self._source.key()[:8], "little")
         await self._called(number, shares, _CLIENT, attempt, waits=False)
 
+    def check(self, update: Mapping[str, NDArray[Any]]) -> ParameterShapes:
+        """Return the shapes of an update. Raise ValueError if it is that of another model than the study's."""
+        shapes, dimension = ParameterShapes({name: np.shape(each) for name, each in update.items()}), self._dimension
+        if shapes.size != dimension:
+            raise ValueError(f"The study is about {dimension} weights, but the update has {shapes.size}.")
+        return shapes
+
+    @property
+    def _dimension(self) -> int:
+        return self.study.plan.sums.dimension
+
     def _contribution(self, update: Mapping[str, NDArray[Any]] | None) -> NDArray[np.int64]:
-        plan = self.study.plan
-        nothing = np.zeros(plan.sums.dimension, dtype=np.int64)
+        nothing = np.zeros(self._dimension, dtype=np.int64)
         if update is None:
             return nothing
-        shapes = ParameterShapes({name: np.shape(layer) for name, layer in update.items()})
-        if shapes.size != plan.sums.dimension:
-            raise ValueError(f"The study is about {plan.sums.dimension} weights, but the update has {shapes.size}.")
+        shapes = self.check(update)
         try:
-            return plan.contribution(shapes.vector(update))
+            return self.study.plan.contribution(shapes.vector(update))
         except UpdateError:
             return nothing
 

@@ -19,7 +19,8 @@ _PURPOSE = b"privet: a payload signed by a party\0"
 
 # A name is printed in lists and used as a file name, so it must not contain separators or control characters.
 ROLES = ("party", "owner")
-_NAME = re.compile(r"\w(?:[\w .-]{0,62}[\w.-])?")
+_NAME = re.compile(r"\w(?:[\w .-]*[\w.-])?")
+_LONGEST_NAME = 64  # bytes, the most that a certificate holds
 
 
 class CertificateError(ValueError):
@@ -218,10 +219,11 @@ def check(
 
 def check_name(name: object) -> None:
     """Raise ValueError unless a party may have this name."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
         raise ValueError(
-            f"{name!r} is not a valid name of a party. Use up to 64 letters, digits, spaces, dots and dashes. Start "
-            "with a letter or digit, and do not end with a space."
+            f"{name!r} is not a valid name of a party. Use up to {_LONGEST_NAME} letters, digits, spaces, dots and "
+            "dashes, where letters with accents count as two and those of some scripts as three. Start with a letter "
+            "or digit, and do not end with a space."
         )
 
 

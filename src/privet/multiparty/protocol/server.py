@@ -4,7 +4,8 @@ A release has two phases. First every server stores its share of the noisy sum, 
 other. A server that restarts sends the bytes that it stored: new noise on the same sum would be a second release.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +25,7 @@ from privet.plans.committee import Committee
 from privet.privacy.noise.source import NoiseSource
 
 _STORED, _BOOKED = b"stored", b"booked"
+_MOST_BITS = 1 << 20  # that servers draw together at the same time: about 8 MB for each pair of them
 
 
 class ServerAggregator(CommitteeAggregator):
@@ -128,8 +130,11 @@ class ServerAggregator(CommitteeAggregator):
         assert isinstance(self._sharing, Shamir)
         runtime = self._session.runtime
         secret = runtime.SecFld(modulus=self._sharing.prime, signed=True)
-        noise = await self._session.wait(runtime.gather(joint_noise(runtime, secret, self.plan)))
-        shares = (whole(noise) - self.plan.law.offset) % self._sharing.prime
+        blocks = []  # The random bits of all coordinates at once could exceed the longest message, and the memory.
+        for size in _sizes(self.plan.dimension, max(1, _MOST_BITS // self.plan.law.recipe().bits_drawn)):
+            noise = joint_noise(runtime, secret, replace(self.plan, dimension=size))
+            blocks.append(whole(await self._session.wait(runtime.gather(noise))))
+        shares = (np.concatenate(blocks) - self.plan.law.offset) % self._sharing.prime
         self._sharing.add(total, shares.astype(np.uint64))
         return total
 
@@ -157,3 +162,8 @@ class ServerAggregator(CommitteeAggregator):
         """Stop all servers. The cause is public."""
         await self._session.stop(cause)
         raise StudyError(cause)
+
+
+def _sizes(total: int, most: int) -> Iterator[int]:
+    """Return the sizes of blocks of at most ``most`` that make up ``total``."""
+    return (min(most, total - start) for start in range(0, total, most))

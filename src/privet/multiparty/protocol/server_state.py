@@ -46,7 +46,11 @@ class ServerState:
             raise ValueError(
                 f"{folder} belongs to another study or server. Choose another folder for the state of this server."
             )
-        _write(about, json.dumps({"digest": digest}).encode())
+        if not about.exists():  # It is never empty, also if the process is killed or the disk is full.
+            part = about.with_suffix(".part")
+            _write(part, json.dumps({"digest": digest}).encode())
+            part.replace(about)
+            _sync_folder(folder)
         self.is_booked = (folder / "booked").exists()
 
     def masked(self, number: int) -> Masked | None:
@@ -59,12 +63,12 @@ class ServerState:
         with np.load(path, allow_pickle=False) as file:
             counts = {int(owner): int(rows) for owner, rows in file["counts"]}
             left_out = tuple(file["left_out"].tolist()) if "left_out" in file else ()
-            self._kept[number] = Masked(file["share"], counts, left_out, self._sent(number).exists())
+            self._keep(number, Masked(file["share"], counts, left_out, self._sent(number).exists()))
         return self._kept[number]
 
     def store(self, number: int, masked: Masked) -> None:
         """Keep a share before it is sent."""
-        self._kept[number] = masked
+        self._keep(number, masked)
         if self._folder is not None:
             path = self._path(number)
             part = path.with_suffix(".part.npz")
@@ -98,6 +102,11 @@ class ServerState:
         self.is_booked = True
         if self._folder is not None:
             _write(self._folder / "booked", b"")
+
+    def _keep(self, number: int, masked: Masked) -> None:
+        if self._folder is not None:
+            self._kept.clear()  # The others are on disk.
+        self._kept[number] = masked
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None

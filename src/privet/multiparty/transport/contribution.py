@@ -4,12 +4,14 @@ import asyncio
 import hashlib
 import struct
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 
 # digest of the study, number of the release, rows of the owner, whether it waits, number of the attempt
 _HEADER = struct.Struct("<32sIQ?Q")
 OVERHEAD = 1024  # bytes of a message beside the share
 PART = 1 << 20  # bytes of a message that is a part of a share
+_STALLED = 20.0  # seconds within which the next part must arrive
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,22 @@ def parts_of(message: bytes) -> Iterator[bytes]:
     return (message[start : start + PART] for start in range(0, len(message), PART))
 
 
-async def joined(parts: AsyncIterator[bytes], longest: int, reads: asyncio.Semaphore) -> bytes:
-    """Return the message of a call. Of several parts, all but the first are read only when ``reads`` allows it."""
-    message = await anext(aiter(parts), b"")
-    if len(message) < PART:
-        return message
-    async with reads:
-        joined = bytearray(message)
-        async for part in parts:
-            joined += part
-            if len(joined) > longest + OVERHEAD:
+async def joined(parts: AsyncIterator[bytes], longest: int, turn: AbstractAsyncContextManager[object]) -> bytes:
+    """Return the message of a call. Of several parts, all but the first are read during the caller's ``turn``.
+
+    Only the last part may be short, and each must arrive soon: others wait for their turns. Raise TimeoutError if a
+    part does not arrive, and ValueError if the message is too long.
+    """
+    arriving = aiter(parts)
+    part = await anext(arriving, b"")
+    if len(part) < PART:
+        return part
+    message = bytearray(part)
+    async with turn:
+        while len(part) == PART:
+            async with asyncio.timeout(_STALLED):
+                part = await anext(arriving, b"")
+            message += part
+            if len(message) > longest + OVERHEAD:
                 raise ValueError(f"a message has at most {longest + OVERHEAD} bytes.")
-        return bytes(joined)
+        return bytes(message)

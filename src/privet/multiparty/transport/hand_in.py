@@ -7,7 +7,7 @@ server reads only so many long shares at the same time: the others wait at their
 
 import asyncio
 import hmac
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ from privet.multiparty.transport.errors import NetworkError
 from privet.multiparty.transport.network import is_loopback
 
 _METHOD = "/privet.Committee/HandIn"
-_MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time
+_MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time, and of answers that it keeps
 _MOST_CALLS = 4  # that one owner may make at the same time
 _FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
 _GREETING = 10.0  # seconds for TLS; gRPC's default of 120 lets silent strangers keep a server's file handles for long
@@ -61,12 +61,12 @@ class Reception:
     ) -> None:
         self._digest, self._owners, self._authority = digest, owners, authority
         self._names, self._closed_by = names, closed_by
-        self._number = -1  # of the newest release
-        self._is_open = False
+        self._number, self._is_open = -1, False  # of the newest release
         self._received: dict[int, Contribution] = {}  # that were not added yet
         self._settled: dict[int, Contribution] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._calls = Counter[int]()  # that each owner is making
+        self._reading = defaultdict[int, asyncio.Lock](asyncio.Lock)
         self._left_out: dict[int, str] = {}
         self._changed = asyncio.Condition()
         self.bytes_received = 0
@@ -112,6 +112,7 @@ class Reception:
         answer = self._answer(number)
         if not answer.done():
             answer.set_result(opened)
+        self._answers.pop(number - max(1, _MOST_READ // len(opened)), None)
 
     def leave_out(self, owner: int, cause: str) -> None:
         """Expect nothing from an owner in later releases, and tell it the cause when it waits or calls."""
@@ -139,6 +140,7 @@ class Reception:
         async with self._changed:
             # Servers that were restarted may still repeat earlier releases.
             await self._changed.wait_for(lambda: self._number >= contribution.number)
+            self._refuse_left_out(owner)  # It may have called before it was left out.
             if self._number == contribution.number and self._is_known(owner, contribution):
                 return
             if self._number == contribution.number and (owner in self._received or owner in self._settled):
@@ -170,6 +172,12 @@ class Reception:
         finally:
             self._calls[owner] -= 1
 
+    @asynccontextmanager
+    async def _turn(self, owner: int, reads: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Wait until a long share can be read: one at a time of an owner, so that nobody takes the turns of others."""
+        async with self._reading[owner], reads:
+            yield
+
     def owner_of(self, context: Any) -> int:
         """Return the index of a caller, from its certificate. Raise CertificateError if it is not an owner."""
         if self._authority is None:
@@ -194,20 +202,20 @@ class Reception:
         _check_keys(keys, [host])
         if (keys is None) != (self._authority is None):
             raise ValueError("Give both keys and the certificate of the authority, or neither on one machine.")
-
         reads = asyncio.Semaphore(max(1, _MOST_READ // longest))
 
         async def hand_in(parts: AsyncIterator[bytes], context: Any) -> bytes:
             try:
                 owner = self.owner_of(context)
                 with self._counted(owner):
-                    return await self.receive(owner, Contribution.from_bytes(await joined(parts, longest, reads)))
+                    message = await joined(parts, longest, self._turn(owner, reads))
+                    return await self.receive(owner, Contribution.from_bytes(message))
             except CertificateError as error:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             except ValueError as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            except StoppingError as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            except (StoppingError, TimeoutError) as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error) or "the share stopped arriving.")
             raise AssertionError("abort() raises")
 
         options = [
