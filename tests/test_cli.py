@@ -1,5 +1,6 @@
 """The command line with real files, and in real processes except for the long list of bad inputs."""
 
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 import privet as package
 from privet.cli import main
+from privet.commands.options import with_extra
 from privet.linear import MODELS
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease, PureRelease
@@ -136,6 +138,17 @@ def test_a_printed_guarantee_has_at_most_12_lines_and_verbose_shows_all_details(
     assert "further detail" in short[last - 1]
     assert sum("Enforced:" in line for line in long) > sum("Enforced:" in line for line in short)
     assert not any("further detail" in line for line in long)
+
+
+@pytest.mark.parametrize(("module", "extra"), [("grpc", "multiparty"), ("torch.nn", "deep"), ("numpy", None)])
+def test_a_missing_module_is_reported_with_the_extra_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, module: str, extra: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError) as missing:
+        importlib.import_module(module)
+    said = f"The module {module.partition('.')[0]} is not installed. Install the extra {extra} of privet."
+    assert with_extra(missing.value) == (said if extra else None)
 
 
 def test_help_loads_no_heavy_library() -> None:

@@ -333,3 +333,11 @@ def main() -> None:
         message = str(error).strip() or type(error).__name__
         print(f"privet: {with_options(message.splitlines()[0])}", file=sys.stderr)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        from privet.commands.options import with_extra
+
+        remedy = with_extra(error)
+        if remedy is None:
+            raise
+        print(f"privet: {remedy}", file=sys.stderr)
+        sys.exit(2)

@@ -473,6 +473,7 @@ def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
             ("party", "local", "study.toml", *["--data", "x.csv"] * 4),
             "3 parties. Give --data at most once per party, got 4",
         ),
+        (("party", "local", "served.toml", "--data", "x.csv"), "starts studies without servers only"),
         (("party", "verify", "study.toml"), "is not a privet model"),
     ],
 )
@@ -481,11 +482,13 @@ def test_mistakes_are_reported_in_one_line(tmp_path, monkeypatch, capsys, words,
     (tmp_path / "study.toml").write_text(text)
     (tmp_path / "far.toml").write_text(text.replace(f"{HOST}:9100", "north.example:9100"))
     (tmp_path / "two.toml").write_text(re.sub(r'\[\[party\]\]\nname = "west"\n.*\n', "", text))
+    served = study_text([9100, 9110, 9120], owners=5, rows_per_owner=400).replace("[[party]]", "[[server]]")
+    (tmp_path / "served.toml").write_text(served)
     monkeypatch.chdir(tmp_path)
     code, _, err = run_privet(monkeypatch, capsys, *words)
     assert code == 2
     assert complaint in err
-    assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "far.toml", "two.toml"}
+    assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "far.toml", "two.toml", "served.toml"}
 
 
 # -------------------------------------------------------------------------------------------------------- when it fails

@@ -88,10 +88,20 @@ class Machine:
         self._stack.callback(party.kill)
         return party
 
-    def _port(self):
+    def ports_of_servers(self, number):
+        """Return ports whose successors are free as well: a server listens on two of them."""
+        found = []
+        while len(found) < number:
+            port = self._port()
+            with contextlib.suppress(OSError):
+                self._port(port + 1)
+                found.append(port)
+        return found
+
+    def _port(self, port=0):
         kept = self._stack.enter_context(socket.socket())
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # A party may bind the same port and listen.
-        kept.bind((HOST, 0))
+        kept.bind((HOST, port))
         return kept.getsockname()[1]
 
     def __enter__(self):

@@ -493,7 +493,7 @@ def test_owners_are_numbered_or_listed_without_an_address():
         ({"check_norms": True, "trust": "one"}, 'check_norms needs trust = "majority"'),
         ({"trust": "all"}, "trust must be one of majority, one"),
         ({"server": [{"name": "a"}] * 3}, r"each \[\[server\]\] must have a name and an address"),
-        ({"server": SERVERS[:2]}, "needs 3 to 7 servers, got 2"),
+        ({"server": SERVERS[:2]}, "needs 3 to 7 servers, got 2. Add a server"),
         ({"server": SERVERS[:1], "trust": "one"}, "needs 2 to 7 servers, got 1"),
         ({"server": [SERVERS[0], SERVERS[0], SERVERS[1]]}, "Two servers have the same name"),
         ({"owners": 0}, "either a number of owners or a list of parties"),

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from privet.commands.party import booked, encoded
+from privet.commands.party import booked, encoded, naming_missing
 from privet.files import check_writable, write_json
 from privet.multiparty.protocol import roles
 from privet.multiparty.protocol.results import sign, to_result, with_signatures
@@ -50,9 +49,9 @@ def serve(
     )
 
     async def run() -> None:
-        async with network.connect() as session:
-            console.print("All servers are connected", highlight=False)
-            with progress_bar("Noisy sums", console=console) if console.is_terminal else nullcontext() as progress:
+        async with network.connect(naming_missing([each.name for each in study.servers], console)) as session:
+            console.print("All servers are connected. Waiting for owners to hand in", highlight=False)
+            with progress_bar("Noisy sums", console.is_terminal, console) as progress:
                 release = await roles.serve(
                     session,
                     study,
@@ -98,19 +97,33 @@ def hand_in(
         raise StudyError("An owner brings rows. Give its table with --data.")
     table = encoded(study, data, console)  # before anything is sent
 
+    console.print(
+        f"{study.owner_names[index]}; study {study.name}, {study.digest[:16]}; handing in to "
+        f"{', '.join(server.name for server in study.servers)}, for at most {timeout:g} s per release",
+        highlight=False,
+        soft_wrap=True,
+    )
+
     async def run() -> None:
-        release = await roles.hand_in(
-            study,
-            index,
-            table,
-            keys=keys,
-            timeout=timeout,
-            check=None if ledger is None else ledger.check,
-            book=booked(study, ledger),
-        )
+        with progress_bar("Noisy sums", console.is_terminal and study.method == "gradient", console) as progress:
+            release = await roles.hand_in(
+                study,
+                index,
+                table,
+                keys=keys,
+                timeout=timeout,
+                check=None if ledger is None else ledger.check,
+                book=booked(study, ledger),
+                progress=progress,
+            )
         console.print(f"{study.owner_names[index]} has handed in its shares to all servers", highlight=False)
         if release is None:
-            console.print("If a server stops before it has stored the release, hand in again", highlight=False)
+            console.print(
+                "The servers write the model. If they have to be started again before that, hand in again with the "
+                "same command.",
+                highlight=False,
+                soft_wrap=True,
+            )
         else:
             console.print(release.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
 

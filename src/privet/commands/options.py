@@ -38,6 +38,9 @@ _HINTS = {
     "no target": "name the column to predict with --target",
 }
 
+_EXTRAS = {"torch": "deep", "flwr": "federated", "mpyc": "multiparty", "grpc": "multiparty"}
+"""Which extra of privet installs a module."""
+
 
 class DescribedCommand(TyperCommand):
     """A command whose help lists the models and methods that the library offers.
@@ -67,6 +70,15 @@ def with_options(message: str) -> str:
         hints |= {kind.__name__: f"{kind.__name__} is --model {name}" for name, kind in MODELS.items()}
     found = [hint for name, hint in hints.items() if re.search(rf"\b{name}\b", message)]
     return f"{message.rstrip('.')}. On the command line: {'; '.join(found)}." if found else message
+
+
+def with_extra(error: ModuleNotFoundError) -> str | None:
+    """Return an error message that names the extra to install, or None if no extra of privet has the missing module."""
+    if error.name is None:  # privet's own error, which names the extra
+        return str(error)
+    module = error.name.partition(".")[0]
+    extra = _EXTRAS.get(module)
+    return None if extra is None else f"The module {module} is not installed. Install the extra {extra} of privet."
 
 
 def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "privacy.Ledger | None":

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
@@ -88,6 +88,16 @@ def booked(study: Study, ledger: Ledger | None) -> Callable[[Guarantee], None] |
     return book
 
 
+def naming_missing(names: Sequence[str], console: Console) -> Callable[[list[int]], None]:
+    """Return a function that prints the names of the members that are not connected yet, given their positions."""
+
+    def waiting(missing: list[int]) -> None:
+        if missing:
+            console.print(f"Waiting for {', '.join(names[each] for each in missing)}", highlight=False)
+
+    return waiting
+
+
 async def _run(
     network: Network,
     study: Study,
@@ -99,16 +109,10 @@ async def _run(
     console: Console,
 ) -> None:
     """Connect with the other parties, train, sign the model and write it."""
-
-    def waiting(missing: list[int]) -> None:
-        if missing:
-            names = ", ".join(study.parties[each].name for each in missing)
-            console.print(f"Waiting for {names}", highlight=False)
-
-    async with network.connect(waiting) as session:
+    async with network.connect(naming_missing([party.name for party in study.parties], console)) as session:
         console.print("All parties are connected", highlight=False)
         shown = "Turns" if study.method == "relay" else "Noisy sums"
-        with progress_bar(shown, console=console) if console.is_terminal else nullcontext() as progress:
+        with progress_bar(shown, console.is_terminal, console) as progress:
             release = await take_part(
                 session,
                 study,
@@ -151,12 +155,17 @@ def keygen(study: Study, folder: Path, days: float, console: Console) -> None:
     if owners:
         console.print("  each owner, for instance 0: ca.crt, owner_0.crt, owner_0.key", highlight=False)
     console.print(
-        "Give each party its own three files over a secure channel, then delete this folder.", highlight=False
+        "Give each of them its own three files over a secure channel, then delete this folder.", highlight=False
     )
 
 
 def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeout: float, console: Console) -> None:
     """Run all parties on this machine, with one process per party and temporary keys."""
+    if study.servers:
+        raise StudyError(
+            "privet party local starts studies without servers only. Start each server with --server and each owner "
+            "with --owner. Addresses on localhost keep them on this machine."
+        )
     if not 0 < len(data) <= len(study.parties):
         raise StudyError(
             f"The study has {len(study.parties)} parties. Give --data at most once per party, got {len(data)}."

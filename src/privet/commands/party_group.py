@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from privet.commands.options import Ledger, Limit, LimitDelta, Output, Verbose, open_ledger
 
 StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party, or of owners.")]
 
 
 class _RunsByDefault(TyperGroup):
@@ -59,7 +59,10 @@ def run(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`."""
+    """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`.
+
+    In a study with servers, give --server or --owner instead of --index.
+    """
     from privet.commands import committee
     from privet.commands import party as command
     from privet.multiparty.study import Study, parse_address

@@ -82,7 +82,7 @@ def _check_committee(study: Any) -> None:
             "honest majority of them. Remove check_norms, or change trust."
         )
     _check_distinct(study.servers, "servers")
-    _check_second_ports(study.servers)
+    check_second_ports(study.servers)
     if bool(study.owners) == bool(study.parties):
         raise StudyError("A study with servers needs either a number of owners or a list of parties, not both.")
     count("owners", study.n_owners)
@@ -133,7 +133,7 @@ def _check_distinct(parties: Sequence[PartyInfo], what: str) -> None:
         raise StudyError(f"Two {what} have the same address. Give each its own address.")
 
 
-def _check_second_ports(servers: Sequence[PartyInfo]) -> None:
+def check_second_ports(servers: Sequence[PartyInfo]) -> None:
     """Raise unless each server can also listen at the port after that of its address, for the other servers."""
     addresses = {(server.host, server.port): server.name for server in servers}
     for server in servers:

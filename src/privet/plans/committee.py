@@ -36,7 +36,10 @@ class Committee:
             raise ValueError(f"trust must be one of {', '.join(TRUSTS)}, got {self.trust!r}")
         fewest = 3 if self.trust == "majority" else 2
         if not fewest <= self.servers <= MOST_SERVERS:
-            raise ValueError(f'trust = "{self.trust}" needs {fewest} to {MOST_SERVERS} servers, got {self.servers}.')
+            remedy = ' Add a server, or set trust = "one".' if (self.trust, self.servers) == ("majority", 2) else ""
+            raise ValueError(
+                f'trust = "{self.trust}" needs {fewest} to {MOST_SERVERS} servers, got {self.servers}.{remedy}'
+            )
 
     @property
     def noises(self) -> int:

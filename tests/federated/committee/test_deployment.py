@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ pytest.importorskip("grpc", reason="clients hand in shares over gRPC: install th
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "multiparty"))
 
-from parties import HOST, Machine
+from parties import Machine
 from rounds_process import CLIP, LAW, SCALE, client, hand_in_to_one, server, study, update_of
 
 from privet.federated import Server
@@ -36,23 +35,9 @@ def machine():
         yield machine
 
 
-def pairs_of_ports(machine, number):
-    """Return ports whose successors are free as well: a server listens on two of them."""
-    found = []
-    while len(found) < number:
-        port, kept = machine._port(), machine._stack.enter_context(socket.socket())
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            kept.bind((HOST, port + 1))
-        except OSError:
-            continue
-        found.append(port)
-    return found
-
-
 def started(machine, folder, **options):
     """Start the servers of a study, and return the study, its settings, its keys and the processes."""
-    settings = {"ports": pairs_of_ports(machine, 2), **options}
+    settings = {"ports": machine.ports_of_servers(2), **options}
     here = study(**settings)
     keys = str(here.make_keys(folder / "keys"))
     servers = [
@@ -104,7 +89,7 @@ def test_clients_hand_in_shares_and_only_the_noisy_sum_of_clipped_updates_is_ope
 
 
 def test_servers_of_different_studies_open_nothing(machine, tmp_path):
-    settings = {"ports": pairs_of_ports(machine, 2)}
+    settings = {"ports": machine.ports_of_servers(2)}
     keys = str(study(**settings).make_keys(tmp_path / "keys"))
     servers = [
         machine.start(tmp_path / f"server{each}", server, {**settings, "rounds": 1 + each}, each, keys, None)

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import coalition_server
 from parties import Machine
-from test_committee import spaced
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def found(tmp_path_factory):
     """Run all cases in three processes, and return what the servers found."""
     folder = tmp_path_factory.mktemp("coalition")
     with Machine() as machine:
-        orders = {"ports": spaced(machine), "bugs": coalition_server.BUGS}
+        orders = {"ports": machine.ports_of_servers(3), "bugs": coalition_server.BUGS}
         made = [machine.start(folder / str(i), coalition_server.main, {**orders, "index": i}) for i in range(3)]
         assert [server.wait() for server in made] == [0, 0, 0], [server.err for server in made]
     return [json.loads((server.folder / "found.json").read_text()) for server in made]

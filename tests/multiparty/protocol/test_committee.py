@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -93,23 +92,8 @@ def keys(tmp_path_factory):
 @pytest.fixture
 def trial(tmp_path, keys):
     with Machine() as machine:
-        machine.ports = spaced(machine)
+        machine.ports = machine.ports_of_servers(3)
         yield lambda **settings: Trial(machine, tmp_path, keys, **settings)
-
-
-def spaced(machine):
-    """Return ports whose successors are free as well: a server listens on two of them."""
-    found = []
-    while len(found) < 3:
-        port = machine._port()
-        kept = machine._stack.enter_context(socket.socket())
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            kept.bind((HOST, port + 1))
-        except OSError:
-            continue
-        found.append(port)
-    return found
 
 
 def said(process):

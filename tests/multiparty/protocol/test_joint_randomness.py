@@ -51,6 +51,23 @@ def test_bits_are_fair_and_shared_with_low_degree(parties):
     assert abs(bits.astype(float).mean() - 0.5) < 5 / np.sqrt(4 * 4000)
 
 
+@pytest.mark.parametrize("parties", SIZES)
+def test_the_bytes_sent_for_many_bits_are_those_of_the_stated_numbers(parties):
+    post = Post(parties)
+    size, t = 60_000, (parties - 1) // 2
+
+    async def main():
+        kinds = [
+            JointRandomness(post.swap(each), NoiseSource(each), each, parties, t, PRIME) for each in range(parties)
+        ]
+        await asyncio.gather(*(kind.bits(size) for kind in kinds))
+
+    asyncio.run(main())
+    width = (PRIME.bit_length() + 7) // 8
+    expected = parties**2 * size * width * JointRandomness.numbers_per_bit(parties)  # own messages included
+    assert post.sent == pytest.approx(expected, rel=1e-3)
+
+
 def test_zeros_are_drawn_again():
     """Modulo 11, one of eleven random numbers has no sign."""
     bits = values(drawn(3, lambda joint: joint.bits(4000), prime=11), 1, prime=11)

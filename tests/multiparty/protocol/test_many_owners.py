@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from parties import Machine
-from test_committee import Trial, spaced
+from test_committee import Trial
 
 from privet.multiparty import make_keys
 
@@ -27,7 +27,7 @@ OWNERS, KILLED = 50, 5
 def test_servers_agree_on_the_owners_although_some_are_killed(tmp_path, trust):
     keys = make_keys(tmp_path / "keys", ["s0", "s1", "s2"], owners=[f"owner {owner}" for owner in range(OWNERS)])
     with Machine() as machine:
-        machine.ports = spaced(machine)
+        machine.ports = machine.ports_of_servers(3)
         here = Trial(machine, tmp_path, keys, trust=trust, method="output", owners=OWNERS, fewest=OWNERS - KILLED)
         owners = [here.owners([owner], f"owner{owner}") for owner in range(OWNERS)]
         for owner in owners[:KILLED]:

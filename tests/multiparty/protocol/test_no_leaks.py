@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import verbose_party
 from owners_process import rows_of
 from parties import Machine
-from test_committee import STUDY, Trial, spaced
+from test_committee import STUDY, Trial
 
 OWNERS = 3
 SERVERS = "".join(f'[[server]]\nname = "s{each}"\naddress = "127.0.0.1:{9100 + 2 * each}"\n' for each in range(3))
@@ -86,7 +86,7 @@ def keys(tmp_path_factory):
 def ran(folder, keys, trust, fault=None, owners_fault=None, kills=False):
     """Run a study in which server 2 has a fault, and return where its secrets appear."""
     with Machine() as machine:
-        machine.ports = spaced(machine)
+        machine.ports = machine.ports_of_servers(3)
         trial = Trial(machine, folder, keys, trust=trust, method="gradient", owners=OWNERS, steps=3)
         servers = [
             machine.start(

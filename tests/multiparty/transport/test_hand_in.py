@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("grpc", reason="owners hand in shares over gRPC: install the extra multiparty")
 
 from privet.multiparty import make_keys
-from privet.multiparty.identity.certificates import key_files
+from privet.multiparty.identity.certificates import CertificateError, key_files
 from privet.multiparty.transport import contribution as contribution_module
 from privet.multiparty.transport import hand_in
 from privet.multiparty.transport.contribution import PART, Contribution
@@ -148,6 +148,17 @@ def test_a_contribution_to_a_later_release_waits_until_it_is_opened(keys):
 
 def test_a_stranger_is_refused(keys, other_keys):
     assert "did not accept a share" in refusal(keys, 0, contribution(), folder=other_keys, timeout=1.5)
+
+
+def test_missing_keys_and_servers_that_do_not_run_are_reported_with_a_remedy(keys, tmp_path):
+    async def call(folder):
+        async with Servers([("127.0.0.1", 1)], 0, folder, 0.3, 1000) as servers:
+            await servers.hand_in([contribution()])
+
+    with pytest.raises(CertificateError, match="make keys with `privet party keygen`"):
+        asyncio.run(call(tmp_path))
+    with pytest.raises(HandInError, match="compare the address"):
+        asyncio.run(call(keys))
 
 
 def test_a_server_of_another_authority_is_not_told_anything(keys, other_keys):

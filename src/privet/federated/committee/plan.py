@@ -293,7 +293,9 @@ def committee_plan(
     clip = positive("clip_norm", clip_norm)
     if count("clients_per_round", clients_per_round) > count("n_clients", n_clients):
         raise ValueError(f"clients_per_round={clients_per_round} exceeds n_clients={n_clients}.")
-    committee = committee or Committee()
+    committee = Committee() if committee is None else committee
+    if not isinstance(committee, Committee):
+        raise TypeError(f'committee must be a Committee, such as Committee(trust="one", servers=2), got {committee!r}')
     sums = AggregationPlan.for_budget(
         target,
         dimension=dimension,

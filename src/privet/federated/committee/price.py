@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from privet.federated.committee.plan import CommitteePlan
+from privet.multiparty.protocol.joint_randomness import JointRandomness
 from privet.privacy import NoiseSource
 from privet.privacy.noise.k_norm import KNormLaw
 
@@ -14,7 +15,7 @@ _HEADER = 53  # bytes of a contribution beside its share
 _KEY = 33  # bytes of a share that is expanded from a key
 _NUMBER = 8  # bytes of a number in a share, and in an answer
 _RECORD = 24  # bytes that a server tells the others about each client
-_SECONDS_PER_BIT = 1.2e-5  # three servers on one machine of two cores; see docs/federated.md
+_SECONDS_PER_BIT = 1.8e-6  # three servers on one machine of two cores; see docs/federated.md
 _MEASURED = 100_000  # weights for which computations are measured. Larger models are extrapolated.
 
 
@@ -59,7 +60,7 @@ class RoundPrice:
             per_client = servers * (_HEADER + whole)
             bits = dimension * plan.sums.law.recipe().bits_drawn
             width = -(-(2 * int(plan.sums.reach) + 1).bit_length() // 8)
-            jointly = pairs * bits * width
+            jointly = round(pairs * bits * width * JointRandomness.numbers_per_bit(servers))
         return cls(
             bytes_per_client=per_client,
             bytes_per_server=round(clients * per_client / servers),

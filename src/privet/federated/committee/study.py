@@ -8,6 +8,7 @@ from pathlib import Path
 
 from privet.checks import count
 from privet.federated.committee.plan import CommitteePlan
+from privet.multiparty.participants import PartyInfo, check_second_ports
 
 _PROTOCOL = "privet federated committee 1"
 _LONGEST = 1 << 24  # bytes that servers can send each other in one message
@@ -24,7 +25,8 @@ class FederatedStudy:
     plan : CommitteePlan
         The plan of the rounds, made by :func:`~privet.federated.committee_plan` from the same numbers everywhere.
     addresses : sequence of (host, port)
-        Where the servers listen for clients, in order. Servers reach each other at the next port.
+        Where the servers listen for clients, in order. Servers reach each other at the next port, so two servers on
+        one host must not have adjacent ports.
     fewest : int
         The servers open nothing, and stop, if fewer clients have handed in. With 0, rounds without clients open noise.
     """
@@ -39,6 +41,7 @@ class FederatedStudy:
         object.__setattr__(self, "addresses", addresses)
         if len(addresses) != self.plan.committee.servers:
             raise ValueError(f"The plan has {self.plan.committee.servers} servers, got {len(addresses)} addresses.")
+        check_second_ports([PartyInfo(f"server {index}", *each) for index, each in enumerate(addresses)])
         count("fewest", self.fewest, at_least=0, at_most=self.plan.n_clients)
         dimension = self.plan.sums.dimension
         if 1 + 8 * dimension > _LONGEST:

@@ -238,6 +238,12 @@ def key_files(folder: str | os.PathLike[str], index: int, role: str = "party") -
     return place / "ca.crt", place / f"{role}_{index}.crt", place / f"{role}_{index}.key"
 
 
+def read_keys(folder: str | os.PathLike[str], index: int, role: str = "party") -> tuple[bytes, bytes, bytes]:
+    """Return the contents of the files of :func:`key_files`. Raise, with the remedy, if one of them is missing."""
+    authority, certificate, key = key_files(folder, index, role)
+    return _read(authority), _read(certificate), _read(key)
+
+
 def tls_context(folder: str | os.PathLike[str], index: int, is_server: bool) -> ssl.SSLContext:
     """Return the TLS settings of a party: version 1.3 only, and certificates required on both ends."""
     authority_file, certificate_file, key_file = key_files(folder, index)

@@ -74,6 +74,12 @@ class JointRandomness:
             missing -= signs.size
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
+    @staticmethod
+    def numbers_per_bit(parties: int) -> float:
+        """Return how many numbers a party sends to each other party for one of many random bits."""
+        threshold = (parties - 1) // 2
+        return 2 / (parties - threshold) + 2 / parties  # a number and a zero; a share of the square, and its root
+
     async def opened(self, shares: Numbers) -> Numbers:
         """Return the numbers of which these are shares of degree at most 2 t. Zeros of this degree must be in them."""
         return await self._opened(shares, lambda opened: opened)

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from pathlib import Path
 from typing import Any
 
-from privet.multiparty.identity.certificates import CertificateError, OtherPartyError, check, host_name, key_files
+from privet.multiparty.identity.certificates import CertificateError, OtherPartyError, check, host_name, read_keys
 from privet.multiparty.transport.contribution import OVERHEAD, PART, Contribution, joined, parts_of
 from privet.multiparty.transport.errors import NetworkError
 from privet.multiparty.transport.network import is_loopback
@@ -21,7 +21,9 @@ from privet.multiparty.transport.network import is_loopback
 _METHOD = "/privet.Committee/HandIn"
 _MOST_READ = 128 << 20  # bytes of long shares that a server reads at the same time, and of answers that it keeps
 _MOST_CALLS = 4  # that one owner may make at the same time
-_FINAL = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
+_REFUSED = {"FAILED_PRECONDITION", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"}  # by a server, which states the cause
+_FINAL = _REFUSED | {"UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
+_UNREACHED = "Ask there whether the server runs or why it stopped, and compare the address with that of the study."
 _GREETING = 10.0  # seconds for TLS; gRPC's default of 120 lets silent strangers keep a server's file handles for long
 _PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
 
@@ -233,7 +235,7 @@ class Reception:
             if keys is None:
                 listener.add_insecure_port(address)
             else:
-                authority, certificate, key = (path.read_bytes() for path in key_files(keys, server))
+                authority, certificate, key = read_keys(keys, server)
                 listener.add_secure_port(
                     address, grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
                 )
@@ -290,7 +292,7 @@ class Servers:
         ]
         credentials = None
         if self._keys is not None:
-            authority, certificate, key = (path.read_bytes() for path in key_files(self._keys, self._owner, "owner"))
+            authority, certificate, key = read_keys(self._keys, self._owner, "owner")
             credentials = grpc.ssl_channel_credentials(authority, key, certificate)
         for server, (host, port) in enumerate(self._addresses):
             address = _target(host, port)
@@ -331,7 +333,8 @@ class Servers:
                 code, why = error.code(), error.details()
             if code.name in _FINAL or loop.time() + _PAUSE > end:
                 host, port = self._addresses[server]
-                raise HandInError(f"Server {server} ({host}:{port}) did not accept a share: {why}")
+                remedy = "" if code.name in _REFUSED else f". {_UNREACHED}"
+                raise HandInError(f"Server {server} ({host}:{port}) did not accept a share: {why}{remedy}")
             await asyncio.sleep(_PAUSE)
 
 
