@@ -171,7 +171,7 @@ def test_whether_a_client_answers_does_not_tell_a_dishonest_coordinator_about_it
     from privet.federated.flower.flwr_imports import Message
 
     with Machine(2) as machine:
-        here = study(pairs_of_ports(machine, 2), dimension=21)
+        here = study(machine.ports_of_servers(2), dimension=21)
         X, y = clients[0]
         data = [(X, y), (X[y < 2], y[y < 2])]
         assert y.max() == 2

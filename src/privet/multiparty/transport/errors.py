@@ -81,3 +81,7 @@ def explained(error: BaseException) -> str:
         if isinstance(error, kind):
             return words
     return str(error) or type(error).__name__
+
+
+class StoppingError(Exception):
+    """A server stops while an owner waits for it."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from privet.multiparty.identity.certificates import CertificateError, OtherPartyError, check, host_name, read_keys
 from privet.multiparty.transport.contribution import OVERHEAD, PART, Contribution, joined, parts_of
-from privet.multiparty.transport.errors import NetworkError
+from privet.multiparty.transport.errors import NetworkError, StoppingError
 from privet.multiparty.transport.network import is_loopback
 
 _METHOD = "/privet.Committee/HandIn"
@@ -30,10 +30,6 @@ _PAUSE = 0.2  # seconds until an owner calls a server again that did not answer
 
 class HandInError(NetworkError):
     """A server refused a share, or could not be reached."""
-
-
-class StoppingError(Exception):
-    """The server stops while an owner waits for it."""
 
 
 class Reception:
