@@ -65,6 +65,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/iteration_curves.py
 	$(BIN)/python experiments/methods_table.py
 	$(BIN)/python experiments/dp_lssgd_cnn.py
+	$(BIN)/python experiments/dp_lssgd_rates.py
 	$(BIN)/python experiments/dp_srm_cnn.py
 	$(BIN)/python experiments/cifar_cnn.py
 	$(BIN)/python experiments/mnist_recipe.py
