@@ -3,7 +3,7 @@
 A fair bit is the sign of a jointly random number. A bit that is 1 with probability 0.b1 b2 ... bk (in binary) takes k
 fair bits: from the last place on, a fair bit is combined with what was found so far, by "or" if the place holds a 1 and
 by "and" if it holds a 0. Each combination is one multiplication. The leading zeros of a rare bit form a product, which
-takes a number of rounds that is only logarithmic.
+takes only logarithmically many rounds.
 """
 
 from collections.abc import Sequence

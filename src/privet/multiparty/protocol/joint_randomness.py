@@ -76,7 +76,7 @@ class JointRandomness:
 
     @staticmethod
     def numbers_per_bit(parties: int) -> float:
-        """Return how many numbers a party sends to each other party for one of many random bits."""
+        """Return how many numbers a party sends to each other party per random bit, if many bits are drawn at once."""
         threshold = (parties - 1) // 2
         return 2 / (parties - threshold) + 2 / parties  # a number and a zero; a share of the square, and its root
 
