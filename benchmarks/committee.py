@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,9 @@ from privet.multiparty.study import Study
 from privet.multiparty.transport.contribution import Contribution
 from privet.multiparty.transport.hand_in import Servers
 from privet.privacy import NoiseSource
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+from support import ports_of_servers
 
 HOST = "127.0.0.1"
 AT_ONCE = 100  # owners who are connected at the same time, if they do not wait for what is opened
@@ -171,25 +173,9 @@ async def hand_in(case: Case, ports: Sequence[int], keys: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ measuring
 
 
-def free_ports(number: int) -> list[int]:
-    """Return ports whose successors are free as well, because a server listens on two."""
-    found: list[int] = []
-    while len(found) < number:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((HOST, 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind((HOST, port + 1))
-            except OSError:
-                continue
-            if not any(abs(port - other) < 2 for other in found):
-                found.append(port)
-    return found
-
-
 def measured(case: Case, keys: Path) -> dict[str, Any]:
     """Run a case in processes, and return what was measured."""
-    ports = free_ports(case.servers)
+    ports = ports_of_servers(case.servers)
 
     def process(role: str) -> subprocess.Popen[str]:
         given = json.dumps([asdict(case), ports, str(keys), role])

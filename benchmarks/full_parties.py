@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from privet.commands.party import free_ports
 from privet.multiparty import JointAggregator, Network, make_keys
 from privet.objectives import L2, BoundedRows, Logistic
 from privet.plans.aggregation import AggregationPlan
@@ -55,18 +55,6 @@ async def take_part(ports: Sequence[int], keys: Path, index: int) -> None:
             "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
     print(json.dumps(said), flush=True)
-
-
-def free_ports(number: int) -> list[int]:
-    """Return free ports of this machine."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def measured(parties: int, keys: Path) -> dict[str, Any]:

@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 from multiparty_data import FILES, NAMES, load
 from multiparty_methods import MPC_GRAD, MPC_OUT, Deal, Floats, Knobs, mpc_gradient
-from multiparty_serving import HOST, free_ports, serving
+from multiparty_serving import HOST, serving
 from numpy.typing import NDArray
-from support import Spread, data_file, print_table, resumed, write_results
+from support import Spread, data_file, ports_of_servers, print_table, resumed, write_results
 
 from multiparty import ALPHA, BUDGET, Judge
 from privet.multiparty import make_keys
@@ -175,7 +175,7 @@ async def all_owners(point: Point, deal: Deal, study: Study, keys: Path) -> tupl
 
 def through_servers(point: Point, deal: Deal, keys: Path) -> tuple[Floats, Observed, dict[str, Any]]:
     """Run a point with real servers. Return the weights, what was observed, and what it cost."""
-    study = study_of(point, deal, free_ports(SERVERS))
+    study = study_of(point, deal, ports_of_servers(SERVERS))
     with serving(study, keys, PATIENCE) as servers:
         begin = time.monotonic()
         observed, sent = asyncio.run(servers.while_alive(all_owners(point, deal, study, keys)))

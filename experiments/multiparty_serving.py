@@ -2,7 +2,6 @@
 
 import asyncio
 import multiprocessing
-import socket
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -78,19 +77,3 @@ def serve(values: dict[str, Any], keys: Path, index: int, patience: float, resul
             }
 
     results.send(asyncio.run(work()))
-
-
-def free_ports(number: int) -> list[int]:
-    """Return free ports whose successors are free as well, because a server listens on two."""
-    found: list[int] = []
-    while len(found) < number:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((HOST, 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind((HOST, port + 1))
-            except OSError:
-                continue
-            if not any(abs(port - other) < 2 for other in found):
-                found.append(port)
-    return found

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -195,3 +196,19 @@ def save_figure(figure: Any, name: str) -> Path:
     figure.savefig(target, dpi=110, bbox_inches="tight")
     console.print(f"Written: {target.relative_to(ROOT)}")
     return target
+
+
+def ports_of_servers(number: int) -> list[int]:
+    """Return free ports whose successors are free as well, because a server listens on two."""
+    found: list[int] = []
+    while len(found) < number:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            if not any(abs(port - other) < 2 for other in found):
+                found.append(port)
+    return found
