@@ -1,0 +1,24 @@
+"""The options of ``privet predict``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model saved by privet fit or privet party.")],
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet table with the same columns.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file to write. Default: print the predictions.")
+    ] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each level.")] = False,
+    score: Annotated[
+        bool, typer.Option("--score", help="Also print the accuracy or error, if the table has the target column.")
+    ] = False,
+) -> None:
+    """Predict the target of each row of a table."""
+    from privet.commands import predict as command
+
+    command.run(model, data, output=output, with_probabilities=probabilities, score=score, console=Console())
