@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from privet.cli.options import Epsilon
+from privet.cli.options import Epsilon, Json
+from privet.commands.json_output import console_for
 
 
 def audit(
@@ -34,14 +34,12 @@ def audit(
     columns: Annotated[int, typer.Option(min=1, help="Number of columns of the worst-case tables.")] = 2,
     runs: Annotated[int, typer.Option(min=100, help="Number of fits per table.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Confidence of the verdict, between 0 and 1.")] = 0.95,
-    json: Annotated[Path | None, typer.Option(help="Also write the findings to this JSON file.")] = None,
+    json: Json = None,
 ) -> None:
     """Attack a trained model, or an estimator's settings, and compare what leaks with what was promised.
 
     The exit code is 1 if the promise is refuted.
     """
-    from privet.commands import audit as command
-
     if (model is None) == (estimator is None):
         raise ValueError(
             "Give either a script for --replay, or --estimator."
@@ -50,16 +48,19 @@ def audit(
         )
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must lie in (0, 1), got {confidence:g}.")
+    console = console_for(json)
     if model is not None and replay:
         from privet.commands import replay as replays
 
-        leaks = replays.run_script(model, output=json, console=Console())
+        leaks = replays.run_script(model, output=json, console=console)
     elif model is not None:
         if train is None or holdout is None:
             raise ValueError(
                 "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
             )
-        leaks = command.run_model(model, train, holdout, confidence=confidence, output=json, console=Console())
+        from privet.commands import audit as command
+
+        leaks = command.run_model(model, train, holdout, confidence=confidence, output=json, console=console)
     else:
         from privet.linear import MODELS
 
@@ -70,10 +71,12 @@ def audit(
         if replay:
             from privet.commands import replay as replays
 
-            leaks = replays.run_estimator(subject, **sizes, output=json, console=Console())
+            leaks = replays.run_estimator(subject, **sizes, output=json, console=console)
         else:
+            from privet.commands import audit as command
+
             leaks = command.run_estimator(
-                subject, **sizes, runs=runs, confidence=confidence, output=json, console=Console()
+                subject, **sizes, runs=runs, confidence=confidence, output=json, console=console
             )
     if leaks:
         raise typer.Exit(1)

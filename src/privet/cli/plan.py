@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from privet.cli.options import Delta, Epsilon
+from privet.cli.options import Delta, Epsilon, Json
+from privet.commands.json_output import console_for
 
 
 def plan(
@@ -20,6 +20,7 @@ def plan(
     dimension: Annotated[
         int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
     ] = None,
+    json: Json = None,
 ) -> None:
     """Show how much noise training needs with each sampling scheme and each privacy analysis."""
     from privet.checks import count, positive
@@ -30,8 +31,13 @@ def plan(
     if noise_multiplier is not None:
         positive("noise multiplier", noise_multiplier)
     budget = Budget(epsilon, default_delta(count("n", n)) if delta is None else delta)
-    command.run(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier, console=Console())
-    if dimension is not None:
-        from privet.commands.plan_papers import print_advice
-
-        print_advice(n, dimension, budget, batch_size, Console())
+    command.run(
+        n,
+        budget,
+        epochs=epochs,
+        batch_size=batch_size,
+        noise_multiplier=noise_multiplier,
+        dimension=dimension,
+        output=json,
+        console=console_for(json),
+    )

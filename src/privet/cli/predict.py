@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from privet.cli.options import Json
+from privet.commands.json_output import STANDARD_OUTPUT, console_for
 
 
 def predict(
@@ -17,8 +19,14 @@ def predict(
     score: Annotated[
         bool, typer.Option("--score", help="Also print the accuracy or error, if the table has the target column.")
     ] = False,
+    json: Json = None,
 ) -> None:
     """Predict the target of each row of a table."""
+    if json is not None and not score:
+        raise ValueError("--json writes what --score finds, so it requires --score. Predictions go to --output as CSV.")
+    if json == STANDARD_OUTPUT and output is None:
+        raise ValueError("Predictions and --json - cannot both go to standard output. Give a file with --output.")
+    console = console_for(json)
     from privet.commands import predict as command
 
-    command.run(model, data, output=output, with_probabilities=probabilities, score=score, console=Console())
+    command.run(model, data, output=output, with_probabilities=probabilities, score=score, json=json, console=console)
