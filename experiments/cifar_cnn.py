@@ -1,6 +1,6 @@
 """Small CNNs on CIFAR-10: figure 6 of the DP-LSSGD paper, and CNN5 of L. Wang's dissertation (figure 4.5(e)-(j)).
 
-python experiments/cifar_cnn.py [--full | --quick] [--runs 2] [--workers 2]
+python experiments/cifar_cnn.py [--full | --quick] [--epsilon 8] [--runs 2] [--workers 2]
 
 All 50,000 training and 10,000 test images are used, which experiments/cifar10.py prepares. --quick takes the subset
 cifar10_15k_3k.npz.
@@ -13,7 +13,8 @@ cifar10_15k_3k.npz.
 - CNN5, the network of PyTorch's tutorial (62,006 weights): DP-SRM against DP-SGD at epsilon 6, 8 and 10, C1 = 2. --full
   runs the paper's search, with 100 epochs (as in its non-private run) and 30 runs of the best. The standard preset has
   ten epochs with batches of 1024, C1 = 0.2 and steps that decrease linearly to zero, at the same epsilons. Both methods
-  have two candidates, which are tried with 5,000 images held out; the better one is run with three seeds.
+  have two candidates, which are tried with 5,000 images held out; the better one is run with three seeds. --epsilon
+  runs only this part of the preset, at one epsilon, and writes results of its own.
 """
 
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deep_runs import Job, Runs, draw, grouped, options, run_all
-from dp_srm_networks import Groups, Setting, Study, beside, compared, draw_budget, grid, without_nan
+from dp_srm_networks import Groups, Setting, Study, beside, compared, draw_budget, grid, run, without_nan
 from matplotlib.figure import Figure
 from support import console, data_file, print_table, save_figure, write_results
 
@@ -148,11 +149,14 @@ def plot(runs: dict[str, Runs], groups: Groups, epsilons: Sequence[float], name:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the experiment, print and write its results, and return them."""
-    chosen = options(__doc__, arguments)
+    chosen = options(__doc__, arguments, epsilon=("all", "6", "8", "10"))
     preset = PRESETS[chosen.preset]
     preset = replace(preset, runs=chosen.runs or preset.runs)
     study = replace(preset.study, runs=chosen.runs or preset.study.runs)
     data_file(study.template.source)
+    if chosen.epsilon != "all":
+        part = replace(study, epsilons=(float(chosen.epsilon),))
+        return run(part, f"cifar_cnn_epsilon{chosen.epsilon}", chosen.preset, chosen.workers)
     console.print(
         f"Preset {chosen.preset}: figure 6 by {preset.net}, {preset.steps} steps, {preset.runs} runs; CNN5, "
         f"{study.runs} runs; {preset.n} images"

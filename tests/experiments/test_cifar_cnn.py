@@ -34,6 +34,18 @@ def test_quick_run(experiment, tmp_path, capsys):
     assert "1000 images" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(
+    not (DATA / "cifar10_15k_3k.npz").exists(),
+    reason="cifar10_15k_3k.npz is not available: set PRIVET_DATA to its folder",
+)
+def test_one_epsilon_runs_alone(experiment, tmp_path):
+    results = experiment.main(["--quick", "--epsilon", "8", "--workers", "1"])
+    written = {path.name for path in (tmp_path / "results").iterdir()}
+    assert written == {f"cifar_cnn_epsilon8_quick.{kind}" for kind in ("json", "png")}
+    assert [row["paper_error"] for row in results["rows"]] == [50.2, 48.2]
+    assert all(row["spent_epsilon"] <= 8 for row in results["rows"])
+
+
 def test_full_is_the_configuration_of_the_paper(experiment):
     preset = experiment.PRESETS["full"]
     jobs = experiment.planned(preset)
