@@ -68,6 +68,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/dp_lssgd_rates.py
 	$(BIN)/python experiments/dp_srm_cnn.py
 	$(BIN)/python experiments/cifar_cnn.py
+	$(BIN)/python experiments/dp_lssgd_rates.py --images cifar10
 	$(BIN)/python experiments/mnist_recipe.py
 	$(BIN)/python experiments/sparse_synthetic.py
 	$(BIN)/python experiments/sparse_text.py

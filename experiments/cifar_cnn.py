@@ -12,7 +12,7 @@ cifar10_15k_3k.npz.
 - CNN6 of the dissertation, whose convolutions are public and frozen, is run by dp_srm_cnn6.py.
 - CNN5, the network of PyTorch's tutorial (62,006 weights): DP-SRM against DP-SGD at epsilon 6, 8 and 10, C1 = 2. --full
   runs the paper's search, with 100 epochs (as in its non-private run) and 30 runs of the best. The standard preset has
-  ten epochs with batches of 1024, C1 = 0.2 and steps that decrease linearly to zero, at all three epsilons. Both methods
+  ten epochs with batches of 1024, C1 = 0.2 and steps that decrease linearly to zero, at the same epsilons. Both methods
   have two candidates, which are tried with 5,000 images held out; the better one is run with three seeds.
 """
 

@@ -383,9 +383,14 @@ def draw(panel: Any, runs: Runs, label: str, *, by_time: bool = False, **style: 
     panel.fill_between(where, mean - std, mean + std, alpha=0.15, color=line.get_color())
 
 
-def options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the command-line options: ``preset`` is "standard", "full" or "quick", and ``runs`` may be None."""
+def options(description: str | None, arguments: Sequence[str] | None, **choices: Sequence[str]) -> argparse.Namespace:
+    """Return the command-line options: ``preset`` is "standard", "full" or "quick", and ``runs`` may be None.
+
+    Each of ``choices`` is the name of a further option and its values, the first of which is the default.
+    """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    for name, values in choices.items():
+        parser.add_argument(f"--{name}", choices=values, default=values[0])
     parser.add_argument("--runs", type=int, help="seeds of every setting")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     size = parser.add_mutually_exclusive_group()

@@ -16,7 +16,7 @@ import pytest
 
 import privet as package
 from privet.cli import main
-from privet.commands.options import with_extra
+from privet.cli.options import with_extra
 from privet.linear import MODELS
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease, PureRelease

@@ -1,1 +1,1 @@
-"""The commands of the command line, one file per command; :mod:`privet.cli` only reads the options."""
+"""The work of the commands, one file per command; :mod:`privet.cli` reads their options."""

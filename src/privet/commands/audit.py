@@ -11,7 +11,7 @@ from privet.audit.estimators import audit_estimator
 from privet.audit.membership import Membership
 from privet.audit.one_run import OneRun, one_run
 from privet.audit.row_scores import fit_of
-from privet.files import check_writable, write_json
+from privet.commands.json_output import write_result
 from privet.linear import TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Guarantee, NoiseSource
@@ -28,8 +28,6 @@ def run_model(
     """
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")
-    if output is not None:
-        check_writable(output)
     model = TableModel.load(model_path)
     inside, outside = (_fit(model, path) for path in (train, holdout))
     attack = Membership.of(inside, outside, confidence=confidence)
@@ -42,8 +40,7 @@ def run_model(
         highlight=False,
         soft_wrap=True,
     )
-    if output is not None:
-        write_json(output, {"model": str(model_path), "membership": attack.to_dict(), "audit": proof.to_dict()})
+    write_result(output, {"model": str(model_path), "membership": attack.to_dict(), "audit": proof.to_dict()})
     return proof.is_violation
 
 
@@ -88,16 +85,13 @@ def run_estimator(
     console: Console,
 ) -> bool:
     """Fit an estimator many times on worst-case neighbouring tables and return whether its guarantee is refuted."""
-    if output is not None:
-        check_writable(output)
     with progress_bar("fits", is_shown=console.is_terminal, console=console) as progress:
         audits = audit_estimator(estimator, n=rows, d=columns, runs=runs, confidence=confidence, progress=progress)
     for audit in audits.values():
         console.print(str(audit), highlight=False, soft_wrap=True)
     worst = max(audits.values(), key=lambda audit: audit.lower_bound)
     console.print(_conclusion(list(audits.values()), worst, confidence), highlight=False, soft_wrap=True)
-    if output is not None:
-        write_json(output, {"audits": {name: audit.to_dict() for name, audit in audits.items()}})
+    write_result(output, {"audits": {name: audit.to_dict() for name, audit in audits.items()}})
     return any(audit.is_violation for audit in audits.values())
 
 

@@ -5,7 +5,7 @@ statsmodels. The task is to predict whether a person-year has more than one outp
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
+from privet.commands.json_output import write_result
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.progress import progress_bar
 from privet.tables import Numeric, TableSchema, Target
@@ -53,7 +54,9 @@ class Score:
         return cls(float(np.mean(accuracies)), float(np.std(accuracies)))
 
 
-def run(*, output: Path, seeds: int, verbose: bool = False, console: Console) -> dict[tuple[float, str], Score]:
+def run(
+    *, output: Path, seeds: int, json: Path | None = None, verbose: bool = False, console: Console
+) -> dict[tuple[float, str], Score]:
     """Train all settings, print their accuracies, then train and save one model and print its guarantee."""
     train, test = train_test_split(load_records(), test_size=0.2, random_state=0)
     truth = SCHEMA.encode_target(test)
@@ -66,7 +69,8 @@ def run(*, output: Path, seeds: int, verbose: bool = False, console: Console) ->
     baseline = LogisticRegression(C=1e6, max_iter=1000)
     baseline.fit(SCHEMA.encode(train), SCHEMA.encode_target(train))
     plain = float(np.mean(baseline.predict(SCHEMA.encode(test)) == truth))
-    console.print(_table(scores, plain, guess=float(max(np.mean(truth), 1 - np.mean(truth))), seeds=seeds))
+    guess = float(max(np.mean(truth), 1 - np.mean(truth)))
+    console.print(_table(scores, plain, guess=guess, seeds=seeds))
 
     model = TableModel(SCHEMA, PrivateLogisticRegression(epsilon=1.0)).fit(train)
     model.save(output)
@@ -78,6 +82,8 @@ def run(*, output: Path, seeds: int, verbose: bool = False, console: Console) ->
         highlight=False,
         soft_wrap=True,
     )
+    rows = [{"epsilon": epsilon, "method": name, **asdict(score)} for (epsilon, name), score in scores.items()]
+    write_result(json, {"seeds": seeds, "test_accuracy": rows, "without_privacy": plain, "guessing": guess})
     return scores
 
 

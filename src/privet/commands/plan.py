@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from privet.checks import count
+from privet.commands.json_output import write_result
+from privet.commands.plan_papers import print_advice
 from privet.plans import (
     Descent,
     FixedOrder,
@@ -56,9 +60,17 @@ class Row:
 
 
 def run(
-    n: int, budget: Budget, *, epochs: int, batch_size: int | None, noise_multiplier: float | None, console: Console
+    n: int,
+    budget: Budget,
+    *,
+    epochs: int,
+    batch_size: int | None,
+    noise_multiplier: float | None,
+    dimension: int | None = None,
+    output: Path | None = None,
+    console: Console,
 ) -> None:
-    """Print the comparison, with one table per adjacency."""
+    """Print the comparison, with one table per adjacency and, if ``dimension`` is given, what the papers would take."""
     rows = list(compare(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier))
     batches = f"batches of {batch_size}" if batch_size else "full batch"
     goal = f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
@@ -92,6 +104,11 @@ def run(
             highlight=False,
             soft_wrap=True,
         )
+    found: dict[str, Any] = {"n": n, "epochs": epochs, "batch_size": batch_size, "delta": budget.delta}
+    found["rows"] = [asdict(row) for row in rows]
+    if dimension is not None:
+        found["papers"] = [asdict(each) for each in print_advice(n, dimension, budget, batch_size, console)]
+    write_result(output, found)
 
 
 def _table(adjacency: Adjacency, rows: list[Row]) -> Table:

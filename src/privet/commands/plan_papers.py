@@ -26,12 +26,13 @@ class Advice:
     promise: str = "-"
 
 
-def print_advice(n: int, dimension: int, budget: Budget, batch_size: int | None, console: Console) -> None:
-    """Print one row per theorem."""
+def print_advice(n: int, dimension: int, budget: Budget, batch_size: int | None, console: Console) -> list[Advice]:
+    """Print one row per theorem, and return these rows."""
+    rows = list(advice(n, count("dimension", dimension), budget, batch_size))
     table = Table(title="What the papers would take", title_justify="left")
     for name in ("paper", "theorem", "steps", "step size", "it promises"):
         table.add_column(name, justify="right" if name == "step size" else "left")
-    for row in advice(n, count("dimension", dimension), budget, batch_size):
+    for row in rows:
         table.add_row(row.paper, row.theorem, row.steps, row.step_size, row.promise)
     console.print(table)
     console.print(
@@ -42,6 +43,7 @@ def print_advice(n: int, dimension: int, budget: Budget, batch_size: int | None,
         highlight=False,
         soft_wrap=True,
     )
+    return rows
 
 
 def advice(n: int, dimension: int, budget: Budget, batch_size: int | None) -> Iterator[Advice]:

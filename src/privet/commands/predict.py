@@ -1,5 +1,6 @@
 """``privet predict``: predict the target of each row of a table."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from privet.commands.json_output import write_result
 from privet.files import check_writable
 from privet.linear import TableModel
 from privet.tables import NumericTarget, read_table
 
 
 def run(
-    model_path: Path, data: Path, *, output: Path | None, with_probabilities: bool, score: bool, console: Console
+    model_path: Path,
+    data: Path,
+    *,
+    output: Path | None,
+    with_probabilities: bool,
+    score: bool,
+    json: Path | None = None,
+    console: Console,
 ) -> None:
-    """Write one line per row: the predicted number or level and, on request, the probability of each level."""
+    """Write one line per row: the predicted number or level and, on request, the probability of each level.
+
+    ``json`` is where ``--json`` writes what ``score`` finds.
+    """
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")
     if output is not None:
@@ -35,20 +47,31 @@ def run(
     _write(columns, output, console)
     if score:
         truths = np.atleast_2d(model.schema.true_target(frame).T)
+        scores = {}
         for target, predicted, truth in zip(targets, np.atleast_2d(predictions.T), truths, strict=True):
             is_number = isinstance(target, NumericTarget)
-            found = _errors(predicted, truth) if is_number else f"accuracy {np.mean(predicted == truth):.4f}"
+            found = _errors(predicted, truth) if is_number else {"accuracy": float(np.mean(predicted == truth))}
+            scores[target.name] = found
             name = "" if len(targets) == 1 else f"{target.name}: "
             Console(stderr=True).print(
-                f"{name}{found} on {len(truth):,} rows (this number is not private: it describes this table)",
+                f"{name}{_in_words(found)} on {len(truth):,} rows (this number is not private: it describes this "
+                "table)",
                 highlight=False,
                 soft_wrap=True,
             )
+        write_result(json, {"rows": len(frame), "is_private": False, "scores": scores})
 
 
-def _errors(predictions: NDArray[Any], truth: NDArray[Any]) -> str:
-    """Return the mean absolute error, compared with that of predicting the median for all rows."""
+def _errors(predictions: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
+    """Return the mean absolute error, and that of predicting the median for all rows."""
     error, constant = np.mean(np.abs(predictions - truth)), np.mean(np.abs(np.median(truth) - truth))
+    return {"mean_absolute_error": float(error), "error_of_median": float(constant)}
+
+
+def _in_words(score: Mapping[str, float]) -> str:
+    if "accuracy" in score:
+        return f"accuracy {score['accuracy']:.4f}"
+    error, constant = score["mean_absolute_error"], score["error_of_median"]
     return f"mean absolute error {error:.6g} (always predicting the median: {constant:.6g})"
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from privet.audit.estimators import replay_estimator
 from privet.audit.pairs import Pair, neighbours
-from privet.files import check_writable, write_json
+from privet.commands.json_output import write_result
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Adjacency
 from privet.privacy.guarantees.guarantee import check_composable
@@ -29,8 +29,6 @@ def run_estimator(
     estimator: PrivateLinearModel, *, rows: int, columns: int, output: Path | None, console: Console
 ) -> bool:
     """Replay the fits of an estimator on neighbouring tables, and return whether its guarantee is refuted."""
-    if output is not None:
-        check_writable(output)
     with progress_bar("replays", is_shown=console.is_terminal, console=console) as progress:
         found = replay_estimator(estimator, n=rows, d=columns, progress=progress)
     return _report(found, output, console)
@@ -43,8 +41,6 @@ def run_script(path: Path, *, output: Path | None, console: Console) -> bool:
     define ``neighbour``, or ``neighbours`` as a list or a dictionary by name; ``guarantee``, if ``train`` does not
     return it; and ``folder``, into which ``train`` writes. The code under ``if __name__ == "__main__"`` does not run.
     """
-    if output is not None:
-        check_writable(output)
     with _imported(path) as script:
         for name in ("train", "data"):
             if not hasattr(script, name):
@@ -147,8 +143,7 @@ def _report(found: Mapping[str, Replayed], output: Path | None, console: Console
                 highlight=False,
                 soft_wrap=True,
             )
-    if output is not None:
-        write_json(output, {"replays": {name: each.to_dict() for name, each in found.items()}})
+    write_result(output, {"replays": {name: each.to_dict() for name, each in found.items()}})
     if ended and not refuted:
         name, error = next(iter(ended.items()))
         raise ValueError(

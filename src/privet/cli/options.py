@@ -21,6 +21,14 @@ Limit = Annotated[
 LimitDelta = Annotated[
     float, typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta.")
 ]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also write the result as JSON to this file. With - it is printed instead of the text.",
+    ),
+]
+"""For every command that prints a table, with ``console_for`` and ``write_result`` of privet.commands.json_output."""
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
 
 _HINTS = {

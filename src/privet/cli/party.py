@@ -1,6 +1,6 @@
 """The options of ``privet party run | keygen | local | verify``, which call :mod:`privet.commands.party`.
 
-As in :mod:`privet.cli`, the libraries that do the work are imported inside the commands.
+The libraries that do the work are imported inside the commands.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from privet.commands.options import Ledger, Limit, LimitDelta, Output, Verbose, open_ledger
+from privet.cli.options import Ledger, Limit, LimitDelta, Output, Verbose, open_ledger
 
 StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party, or of owners.")]

@@ -1,0 +1,43 @@
+"""The options of ``privet plan``."""
+
+from typing import Annotated
+
+import typer
+
+from privet.cli.options import Delta, Epsilon, Json
+from privet.commands.json_output import console_for
+
+
+def plan(
+    n: Annotated[int, typer.Option(help="Number of records.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = None,
+    epochs: Annotated[int, typer.Option(help="Number of passes over the data.")] = 10,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size. Without it, every step uses all records.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Fix the noise instead of epsilon, and show the epsilon of each analysis.")
+    ] = None,
+    dimension: Annotated[
+        int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Show how much noise training needs with each sampling scheme and each privacy analysis."""
+    from privet.checks import count, positive
+    from privet.commands import plan as command
+    from privet.privacy import Budget
+    from privet.privacy.budget import default_delta
+
+    if noise_multiplier is not None:
+        positive("noise multiplier", noise_multiplier)
+    budget = Budget(epsilon, default_delta(count("n", n)) if delta is None else delta)
+    command.run(
+        n,
+        budget,
+        epochs=epochs,
+        batch_size=batch_size,
+        noise_multiplier=noise_multiplier,
+        dimension=dimension,
+        output=json,
+        console=console_for(json),
+    )
