@@ -470,7 +470,7 @@ def test_a_bad_cell_is_named(refusal: Refusal, folder: Path, column: str, value:
 
 @pytest.mark.parametrize(
     ("value", "cause"),
-    [(float("nan"), "missing or infinite"), ("inf", "missing or infinite"), ("much", "not a number")],
+    [(float("nan"), "missing value"), ("inf", "infinite value"), ("much", "not a number")],
 )
 def test_a_bad_number_to_predict_is_named(refusal: Refusal, folder: Path, value: object, cause: str) -> None:
     frame = bills().astype(object)

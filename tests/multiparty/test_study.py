@@ -451,7 +451,7 @@ def test_targets_beyond_the_bounds_are_clipped():
         ({"sex": ["male", "other"]}, "'other' is not declared"),
         ({"stroke": ["no", "maybe"]}, "'maybe' is not declared"),
         ({"age": ["30", "old"]}, "'old' is not a number"),
-        ({"age": [30, np.nan]}, "1 missing or infinite"),
+        ({"age": [30, np.nan]}, "1 missing value"),
     ],
 )
 def test_cells_that_do_not_match_the_schema_are_refused(changed, match):

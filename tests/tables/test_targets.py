@@ -84,7 +84,11 @@ class TestEncode:
     def test_a_missing_or_infinite_target_is_refused(self, bad):
         frame = costs(pd.Series([1, bad, bad], dtype=object))
         for read in (SCHEMA.encode_target, SCHEMA.true_target):
-            fails(["'cost'", "2 missing or infinite values", "public constant"], read, frame)
+            fails(
+                ["'cost'", "2 ", "missing value" if str(bad).strip("-") not in ("inf", "1e999") else "infinite value"],
+                read,
+                frame,
+            )
 
     @pytest.mark.parametrize("bad", ["much", [1], 1j, pd.Timestamp("2020-01-01"), 10**400])
     def test_a_cell_that_is_not_a_number_is_named_with_its_row(self, bad):

@@ -1,11 +1,17 @@
 """Tables: their public description, reading them from files, and encoding them as bounded matrices."""
 
-from privet.tables.columns import Categorical, Numeric, NumericTarget, Target
+from privet.tables.categories import Categorical
+from privet.tables.dates import Date
+from privet.tables.declarations import parse_bounds, parse_levels
 from privet.tables.errors import TableError
-from privet.tables.schema import TableSchema, parse_bounds, parse_levels, read_table
+from privet.tables.numbers import Numeric
+from privet.tables.reading import read_table
+from privet.tables.schema import TableSchema
+from privet.tables.targets import NumericTarget, Target
 
 __all__ = [
     "Categorical",
+    "Date",
     "Numeric",
     "NumericTarget",
     "TableError",

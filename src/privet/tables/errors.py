@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class TableError(ValueError):
     """A table, or the description of a table, that cannot be used. The message names the cause and the remedy."""
@@ -15,6 +18,11 @@ def cut(text: str, width: int = 60) -> str:
 def show(value: object) -> str:
     """Return the representation of a value for a message, shortened."""
     return cut(repr(value))
+
+
+def marked(rows: NDArray[np.bool_], kind: str) -> str:
+    """Return how many rows are marked and which is the first, as in "2 missing values, the first in row 7"."""
+    return f"{rows.sum():,} {kind} value{'' if rows.sum() == 1 else 's'}, the first in row {rows.argmax() + 1}"
 
 
 def listing(names: Sequence[str], glue: str = ", ") -> str:

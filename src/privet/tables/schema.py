@@ -6,37 +6,32 @@ default is estimated from the rows. Encoding therefore costs no privacy, and no 
 
 from __future__ import annotations
 
-import csv
-import difflib
 import math
-import tomllib
-import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.columns import BoundedNumber, Categorical, Numeric, Target, by_name, level_codes
-from privet.tables.errors import TableError, cut, listing, show
-from privet.tables.targets import KINDS, AnyTarget, check_targets, described, pair, to_fields, toml_targets
+from privet.tables.bounds import BoundedColumn
+from privet.tables.cells import check_name, column_of
+from privet.tables.declarations import Declarations, parse_toml, read_toml
+from privet.tables.errors import TableError
+from privet.tables.features import FEATURES, Feature, by_name, feature_fields, with_rules
+from privet.tables.targets import KINDS, AnyTarget, check_targets, to_fields
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FEATURES: dict[str, type[Numeric | Categorical]] = {"numeric": Numeric, "categorical": Categorical}
-_TOML_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical")
-_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
 class TableSchema:
     """What is public about a private table: its features with bounds or levels, and its target.
 
-    A table with several targets has the further ones as `others`. All of them are classes, or all are numbers.
+    A table with several targets has the further ones as `others`. All of them are classes, or all are numbers. The
+    columns `ids` are never used: `privet predict` copies them to its output.
 
     Formal guarantees
     -----------------
@@ -44,9 +39,10 @@ class TableSchema:
     Both use declared constants only and treat each row independently of the others.
     """
 
-    features: tuple[Numeric | Categorical, ...]
+    features: tuple[Feature, ...]
     target: AnyTarget | None = None
     others: tuple[AnyTarget, ...] = ()
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
@@ -59,6 +55,20 @@ class TableSchema:
         if self.others and self.target is None:
             raise TableError("others are further targets, but the first one is missing. Declare it as the target.")
         check_targets(self.targets, by_name(self.features))
+        object.__setattr__(self, "ids", self._checked_ids())
+
+    def _checked_ids(self) -> tuple[str, ...]:
+        """Return the columns of IDs, which must be different, and neither features nor targets."""
+        for name in self.ids:
+            check_name(name)
+        names = [column.name for column in (*self.features, *self.targets)]
+        for name in self.ids:
+            if name in names:
+                raise TableError(
+                    f"The column {name!r} is declared both as an ID and as a feature or target. Keep one of the two "
+                    "declarations: an ID is not used for predictions."
+                )
+        return tuple(dict.fromkeys(self.ids))
 
     @property
     def targets(self) -> tuple[AnyTarget, ...]:
@@ -85,19 +95,12 @@ class TableSchema:
         """
         # A few units in the last place below 1 / row_norm, so that no rounding makes a norm exceed 1.
         scale = (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
-        width = 0
-        for feature in self.features:
-            width += len(feature.levels) if isinstance(feature, Categorical) else 1
-        matrix = np.zeros((len(frame), width))
+        matrix = np.zeros((len(frame), len(self.columns)))
         start = 0
         for feature in self.features:
-            column = column_of(frame, feature.name)
-            if isinstance(feature, Categorical):
-                matrix[np.arange(len(frame)), start + level_codes(column, feature.name, feature.levels)] = scale
-                start += len(feature.levels)
-            else:
-                matrix[:, start] = scale * feature.encode(column)
-                start += 1
+            end = start + len(feature.columns)
+            matrix[:, start:end] = scale * feature.encode(column_of(frame, feature.name))
+            start = end
         return matrix
 
     def encode_target(self, frame: pd.DataFrame) -> NDArray[Any]:
@@ -135,24 +138,23 @@ class TableSchema:
 
         These numbers are not private. They are for the owner of the table.
         """
-        declared = [column for column in (*self.features, *self.targets) if isinstance(column, BoundedNumber)]
+        declared = [column for column in (*self.features, *self.targets) if isinstance(column, BoundedColumn)]
         clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
         return {name: number for name, number in clipped.items() if number}
 
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Return the names of the columns that are neither a feature nor the target, and are therefore ignored."""
+        """Return the names of the columns that are neither a feature, a target nor an ID, and are therefore ignored."""
         names = dict.fromkeys(map(str, frame.columns))
-        for column in (*self.features, *self.targets):
-            names.pop(column.name, None)
+        for name in (*(column.name for column in (*self.features, *self.targets)), *self.ids):
+            names.pop(name, None)
         return tuple(names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values that JSON can hold."""
-        features = []
-        for feature in self.features:
-            features.append({"kind": type(feature).__name__.lower(), **asdict(feature)})
         others = {"others": [to_fields(each) for each in self.others]} if self.others else {}
-        return {"features": features, "target": self.target and to_fields(self.target), **others}
+        ids = {"ids": list(self.ids)} if self.ids else {}
+        features = list(map(feature_fields, self.features))
+        return {"features": features, "target": self.target and to_fields(self.target), **others, **ids}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
@@ -162,22 +164,28 @@ class TableSchema:
             return kinds[part["kind"]](**{key: value for key, value in part.items() if key != "kind"})
 
         try:
-            features = tuple(build(_FEATURES, feature) for feature in values["features"])
+            features = tuple(build(FEATURES, feature) for feature in values["features"])
             others = tuple(build(KINDS, other) for other in values.get("others", ()))
-            return cls(features, values["target"] and build(KINDS, values["target"]), others)
+            return cls(features, values["target"] and build(KINDS, values["target"]), others, values.get("ids", ()))
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"These values are not a table schema: {type(error).__name__} {error}") from error
 
     @classmethod
     def from_toml(cls, path: str | Path) -> TableSchema:
-        """Read a schema from a TOML file with `target`, its levels or bounds, `[numeric]` and `[categorical]`."""
+        """Read a schema from a TOML file. docs/tables.md describes its keys."""
         return cls.from_options(toml=path)
 
     @classmethod
     def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
         """Read a schema from a section of a TOML file. ``where`` names the section in errors."""
-        features, targets = _parse_toml(values, where)
-        return cls(tuple(features.values()), targets[0] if targets else None, targets[1:])
+        return cls._of(parse_toml(values, where))
+
+    @classmethod
+    def _of(cls, declared: Declarations) -> TableSchema:
+        targets = declared.targets
+        names = [target.name for target in targets]
+        features = with_rules(tuple(declared.features.values()), names, declared.missing)
+        return cls(features, targets[0] if targets else None, targets[1:], declared.ids)
 
     @classmethod
     def from_options(
@@ -188,131 +196,15 @@ class TableSchema:
         levels: Iterable[str] = (),
         target: str | Iterable[str] | None = None,
         target_bounds: str | None = None,
+        missing: Iterable[str] = (),
+        ids: Iterable[str] = (),
     ) -> TableSchema:
         """Combine a TOML file, if given, with texts such as ``age=0:120`` and ``sex=female,male``.
 
         A text overrides what the file declares for the same column. Bounds or levels of the target column describe the
         target; ``target_bounds`` are its bounds without its name, as in ``0:5000``. ``target`` can name several
-        columns.
+        columns. ``missing`` has texts such as ``level``, for all columns, and ``age=40``; ``ids`` are names of columns.
         """
-        declared, chosen = ({}, ()) if toml is None else _read_toml(Path(toml))
-        if target is not None:
-            known = {each.name: each for each in chosen}
-            names = [target] if isinstance(target, str) else list(target)
-            chosen = tuple(known.get(name) or Target(name) for name in names)
-        columns: list[Numeric | Categorical] = [*map(parse_bounds, bounds), *map(parse_levels, levels)]
-        if target_bounds is not None:
-            if not chosen:
-                raise TableError("target_bounds are given, but no target. Name the column to predict as the target.")
-            if len(chosen) > 1:
-                raise TableError(
-                    f"target_bounds = {target_bounds} has no name, but there are {len(chosen)} targets. Declare the "
-                    f"bounds of each column by name, as in {chosen[0].name}={target_bounds}."
-                )
-            columns.append(
-                Numeric(chosen[0].name, *_low_and_high(target_bounds, target_bounds, "low:high, as in 0:5000"))
-            )
-        options = by_name(columns)
-        targets = [described(each, options.pop(each.name)) if each.name in options else each for each in chosen]
-        features = tuple((declared | options).values())
-        return cls(features, targets[0] if targets else None, tuple(targets[1:]))
-
-
-def parse_bounds(text: str) -> Numeric:
-    """Read a text such as ``age=0:120``. The name ends at the last ``=``."""
-    name, _, bounds = text.rpartition("=")
-    return Numeric(name.strip(), *_low_and_high(bounds, text, "column=low:high, as in age=0:120"))
-
-
-def parse_levels(text: str) -> Categorical:
-    """Read a text such as ``sex=female,male``. The name ends at the first ``=``; a level with a comma needs quotes."""
-    name, equals, levels = text.partition("=")
-    if not equals:
-        raise TableError(f"The levels {show(text)} cannot be read. Write column=level,level as in sex=female,male.")
-    return Categorical(name.strip(), tuple(next(csv.reader([levels], skipinitialspace=True), [])))
-
-
-def _low_and_high(bounds: str, text: str, form: str) -> tuple[float, float]:
-    """Read bounds such as ``0:120``, which are a part of ``text``."""
-    low, _, high = bounds.partition(":")
-    try:
-        return float(low), float(high)
-    except ValueError:
-        raise TableError(f"The bounds {show(text)} cannot be read. Write {form}.") from None
-
-
-def _read_toml(path: Path) -> tuple[dict[str, Numeric | Categorical], tuple[AnyTarget, ...]]:
-    """Read the features, by name, and the targets, if any, from a TOML file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TableError(f"privet cannot read the schema {path}: {error.strerror}") from error
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-        raise TableError(f"The schema {path} is not valid TOML: {error}") from error
-    return _parse_toml(values, f"The schema {path}")
-
-
-def _parse_toml(values: dict[str, Any], where: str) -> tuple[dict[str, Numeric | Categorical], tuple[AnyTarget, ...]]:
-    """Read the features, by name, and the targets, if any, from the values of a TOML file or of a section of one."""
-    for key in values:
-        if key not in _TOML_KEYS:
-            raise TableError(f"{where} has an unknown key {key!r}. The keys are {', '.join(_TOML_KEYS)}.")
-    numeric, categorical = values.get("numeric", {}), values.get("categorical", {})
-    if not isinstance(numeric, dict) or not isinstance(categorical, dict):
-        raise TableError(f"{where}: write numeric and categorical as tables, [numeric] and [categorical].")
-    numbers = [Numeric(name, *pair(name, name, bounds)) for name, bounds in numeric.items()]
-    columns = by_name([*numbers, *(Categorical(name, levels) for name, levels in categorical.items())])
-    return columns, toml_targets(values, where)
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a CSV file (.csv or .tsv, optionally followed by .gz) or a Parquet file (.parquet or .pq).
-
-    The columns of a CSV file stay text, so that a level "01" is not read as 1 and a level "None" not as missing.
-    `TableSchema.encode` converts the columns that are declared numeric.
-    """
-    import pandas as pd
-
-    path = Path(path)
-    separator = None
-    for ending, mark in _SEPARATORS.items():
-        if path.name.lower().endswith(ending):
-            separator = mark
-    if separator is None and not path.name.lower().endswith(_PARQUET):
-        endings = ", ".join((*_SEPARATORS, *_PARQUET))
-        raise TableError(f"The ending of {path} is not that of a known format. Rename it to end in one of {endings}.")
-    if not path.exists():
-        raise TableError(f"There is no file {path}. Check the path.")
-    try:
-        if separator is None:
-            frame = pd.read_parquet(path)
-        else:
-            # The header is read as a row. Otherwise pandas would rename repeated names, and would take the first column
-            # for an index if the rows are longer than the header, so that every name moves by one column.
-            as_text = {"header": None, "dtype": str, "na_filter": False, "skipinitialspace": True}
-            frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **as_text)
-            header = list(map(str.strip, map(str, frame.iloc[0])))
-            frame = frame.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
-    except pd.errors.EmptyDataError:
-        raise TableError(f"The file {path} is empty. It needs a header and rows.") from None
-    except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
-        reason = " ".join(str(error).split())
-        raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error
-    if frame.empty:
-        raise TableError(f"The table {path} is empty: it has no rows.")
-    return frame
-
-
-def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the column of that name, which must exist exactly once."""
-    if len(frame) == 0:
-        raise TableError("The table is empty: it has no rows.")
-    names = list(map(str, frame.columns))
-    if names.count(name) > 1:
-        raise TableError(f"The table has {names.count(name)} columns named {name!r}. Rename all but one.")
-    if name in names:
-        return frame.iloc[:, names.index(name)]
-    folded = {column.lower(): column for column in names}
-    close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded)]
-    hint = f"did you mean {listing(close, ' or ')}?" if close else f"it has {listing(names)}"
-    raise TableError(f"The table has no column {name!r}: {hint}")
+        declared = Declarations() if toml is None else read_toml(Path(toml))
+        texts = {"bounds": bounds, "levels": levels, "missing": missing, "ids": ids}
+        return cls._of(declared.with_options(**texts, target=target, target_bounds=target_bounds))

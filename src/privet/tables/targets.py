@@ -1,13 +1,114 @@
-"""The targets of a table: one column to predict, or several that are all classes or all numbers."""
+"""The targets of a table: one column to predict, or several that are all classes or all numbers.
+
+Targets encode cells, and decode predictions. A target has no missing cells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from privet.tables.columns import Categorical, Numeric, NumericTarget, Target
-from privet.tables.errors import TableError, show
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.tables.categories import Categorical, check_levels, distinct_levels, level_codes
+from privet.tables.cells import check_name
+from privet.tables.dates import Date
+from privet.tables.errors import TableError, marked, show
+from privet.tables.numbers import BoundedNumber, Numeric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Target:
+    """The class to predict, with its declared public levels, or with None to read the levels from the data.
+
+    `levels_from_data` is True unless the levels were declared. A guarantee must then list them as assumed public.
+    """
+
+    kind: ClassVar[str] = "classes"
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    levels_from_data: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.levels is None:
+            object.__setattr__(self, "levels_from_data", True)
+        else:
+            object.__setattr__(self, "levels", check_levels(self.name, self.levels))
+
+    def completed(self, column: pd.Series) -> Target:
+        """Return this target if its levels are declared, else a target with the levels read from the column."""
+        if self.levels is not None:
+            return self
+        codes, texts = distinct_levels(column)
+        _refuse_missing(self.name, codes < 0)
+        if len(texts) < 2:
+            raise TableError(f"The target {self.name!r} has only one class, {show(texts[0])}. It needs at least two.")
+        return replace(self, levels=tuple(sorted(texts)), levels_from_data=True)
+
+    def encode(self, column: pd.Series) -> NDArray[np.int64]:
+        """Return the position of each cell among the levels."""
+        levels = self.completed(column).levels
+        assert levels is not None
+        codes = level_codes(column, self.name, levels)
+        _refuse_missing(self.name, codes < 0)
+        return codes
+
+    def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
+        """Return the levels at the predicted positions."""
+        return np.asarray(np.asarray(self.levels, dtype=object)[predictions])
+
+    def truth(self, column: pd.Series) -> NDArray[Any]:
+        """Return the cells as `decode` spells them, to compare predictions with."""
+        complete = self.completed(column)
+        return complete.decode(complete.encode(column))
+
+
+@dataclass(frozen=True)
+class NumericTarget(BoundedNumber):
+    """The number to predict, clipped to the public bounds [low, high] and mapped linearly to [-1, 1]."""
+
+    kind: ClassVar[str] = "number"
+    levels: ClassVar[None] = None  # so that all targets have the attribute
+
+    def encode_distance(self, distance: float) -> float:
+        """Convert a distance between two values of the target to encoded units."""
+        return distance / self.half_width
+
+    def completed(self, column: pd.Series) -> NumericTarget:
+        """Return this target: bounds are declared, never read from the data."""
+        return self
+
+    def encode(self, column: pd.Series) -> NDArray[np.float64]:
+        """Return each cell, clipped to the bounds and mapped to [-1, 1]."""
+        return self.scaled(self.truth(column))
+
+    def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
+        """Map predictions from [-1, 1] back to [low, high]."""
+        middle = self.low / 2 + self.high / 2
+        with np.errstate(over="ignore"):  # near the largest float, the sum may overflow before it is clipped
+            restored: NDArray[np.float64] = np.clip(middle + self.half_width * predictions, self.low, self.high)
+        return restored
+
+    def truth(self, column: pd.Series) -> NDArray[np.float64]:
+        """Return the numbers in the cells, without clipping, to compare predictions with."""
+        values = self.values(column)
+        _refuse_missing(self.name, np.isnan(values))
+        return values
+
+
+def _refuse_missing(name: str, absent: NDArray[np.bool_]) -> None:
+    if absent.any():
+        raise TableError(
+            f"The target {name!r} has {marked(absent, 'missing')}. Drop those rows: each row needs a target."
+        )
+
 
 AnyTarget: TypeAlias = Target | NumericTarget
 
@@ -34,8 +135,13 @@ def check_targets(targets: tuple[AnyTarget, ...], features: Iterable[str]) -> No
             )
 
 
-def described(target: AnyTarget, column: Numeric | Categorical) -> AnyTarget:
+def described(target: AnyTarget, column: Numeric | Categorical | Date) -> AnyTarget:
     """Return the target with the bounds or levels that are declared for its column."""
+    if isinstance(column, Date):
+        raise TableError(
+            f"The target {target.name!r} is declared as a date, but only numbers and categories can be predicted. "
+            "Replace the dates in the table by numbers of days, and declare their bounds."
+        )
     if isinstance(column, Numeric):
         return NumericTarget(target.name, column.low, column.high)
     return Target(target.name, column.levels)
@@ -44,48 +150,3 @@ def described(target: AnyTarget, column: Numeric | Categorical) -> AnyTarget:
 def to_fields(target: AnyTarget) -> dict[str, Any]:
     """Return a target as plain values that JSON can hold."""
     return {"kind": target.kind, **asdict(target)}
-
-
-def toml_targets(values: Mapping[str, Any], where: str) -> tuple[AnyTarget, ...]:
-    """Read the targets, if any, from the values of a TOML file.
-
-    For one target, ``target_levels`` or ``target_bounds`` is a list. For several, it is a table with one list per name.
-    """
-    given = [key for key in ("target_levels", "target_bounds") if key in values]
-    if "target" not in values:
-        if given:
-            raise TableError(f'{where} has {given[0]} but no target. Add target = "column".')
-        return ()
-    if len(given) > 1:
-        raise TableError(
-            f"{where} has both target_levels and target_bounds. Keep the levels for a category, or the bounds for a "
-            "number."
-        )
-    name = values["target"]
-    if not isinstance(name, list):
-        return (_toml_target(name, {key: values[key] for key in given}),)
-    if not name:
-        raise TableError(f'{where} has an empty list of targets. Write target = "column", or name several.')
-    tables: dict[str, Any] = {key: values[key] for key in given}
-    for key, table in tables.items():
-        if not isinstance(table, dict) or not set(table) <= set(name):
-            raise TableError(
-                f"{where} has several targets, but {key} = {show(table)} is not a table of their names. Write "
-                f"{key} = {{ {name[0]} = [...] }}."
-            )
-    return tuple(
-        _toml_target(each, {key: table[each] for key, table in tables.items() if each in table}) for each in name
-    )
-
-
-def _toml_target(name: Any, given: Mapping[str, Any]) -> AnyTarget:
-    if "target_bounds" in given:
-        return NumericTarget(name, *pair(name, "target_bounds", given["target_bounds"]))
-    return Target(name, given.get("target_levels"))
-
-
-def pair(name: object, key: str, bounds: object) -> tuple[Any, Any]:
-    """Return the bounds of a column, which must be a list of two."""
-    if not isinstance(bounds, list) or len(bounds) != 2:
-        raise TableError(f"Column {name!r}: the bounds {show(bounds)} are not a pair. Write {key} = [low, high].")
-    return bounds[0], bounds[1]

@@ -1,0 +1,94 @@
+"""What columns with public bounds have in common, be they numbers or dates: clipping, and the map to [-1, 1]."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.tables.cells import LEVEL, MISSING, REFUSE
+from privet.tables.errors import TableError, marked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class BoundedColumn(ABC):
+    """A column whose cells are numbers, or are counted as numbers, between two public bounds.
+
+    Each cell is clipped to the bounds and mapped linearly to [-1, 1]. The map is computed from halves, because
+    high - low can overflow where high / 2 - low / 2 cannot.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def interval(self) -> tuple[float, float]:
+        """The bounds as numbers."""
+
+    @abstractmethod
+    def values(self, column: pd.Series) -> NDArray[np.float64]:
+        """Return the cells as finite numbers, with NaN for those that are missing."""
+
+    @property
+    def half_width(self) -> float:
+        """Half the distance between the bounds: the length that encodes to 1."""
+        low, high = self.interval
+        return high / 2 - low / 2
+
+    def scaled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return numbers, clipped to the bounds and mapped to [-1, 1]."""
+        low, high = self.interval
+        share: NDArray[np.float64] = (np.clip(values, low, high) / 2 - low / 2) / self.half_width
+        return 2 * share - 1  # share is never outside [0, 1], because each rounding above preserves order
+
+    def n_clipped(self, column: pd.Series) -> int:
+        """Return the number of cells that are beyond the bounds. Not private: for the owner of the table."""
+        values, (low, high) = self.values(column), self.interval
+        return int(((values < low) | (values > high)).sum())
+
+
+class BoundedFeature(BoundedColumn):
+    """A feature with public bounds. Its missing cells are refused, have an indicator column, or count as a constant.
+
+    With the indicator, a missing cell is encoded as the number 0 (the middle of the bounds) with indicator 1, and any
+    other cell with indicator 0. Both contribute at most 1 to the squared norm of a row.
+    """
+
+    missing: Any
+
+    @property
+    @abstractmethod
+    def constant(self) -> float | None:
+        """The number that stands for missing cells, if they count as a constant."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name of the encoded column, and of the indicator of missing cells if there is one."""
+        return (self.name, f"{self.name}={MISSING}") if self.missing == LEVEL else (self.name,)
+
+    def encode(self, column: pd.Series) -> NDArray[np.float64]:
+        """Return the encoded cells, with one column per name in :attr:`columns`."""
+        values = self.values(column)
+        absent = np.isnan(values)
+        if self.missing == REFUSE:
+            refuse_missing(self.name, absent)
+        elif self.constant is not None:
+            values = np.where(absent, self.constant, values)
+        encoded = np.zeros((len(values), len(self.columns)))
+        encoded[:, 0] = self.scaled(values)
+        if self.missing == LEVEL:
+            encoded[absent, 0], encoded[absent, 1] = 0.0, 1.0
+        return encoded
+
+
+def refuse_missing(name: str, absent: NDArray[np.bool_]) -> None:
+    """Raise TableError if there are missing cells."""
+    if absent.any():
+        raise TableError(
+            f"Column {name!r} has {marked(absent, 'missing')}. Drop those rows, or declare what missing cells of this "
+            f'column count as: missing = "{LEVEL}", a level of their own, or a public constant.'
+        )
