@@ -4,14 +4,16 @@ from privet.tables.categories import Categorical
 from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
 from privet.tables.errors import TableError
+from privet.tables.form import FileForm
 from privet.tables.numbers import Numeric
-from privet.tables.reading import read_table
+from privet.tables.reading import read_header, read_table
 from privet.tables.schema import TableSchema
 from privet.tables.targets import NumericTarget, Target
 
 __all__ = [
     "Categorical",
     "Date",
+    "FileForm",
     "Numeric",
     "NumericTarget",
     "TableError",
@@ -19,5 +21,6 @@ __all__ = [
     "Target",
     "parse_bounds",
     "parse_levels",
+    "read_header",
     "read_table",
 ]
