@@ -1,7 +1,8 @@
 """A text file as blocks of whole lines, and what is wrong with lines that are not rows.
 
 Each line is a row: a line break ends a row even between quotes. Otherwise, a quotation mark that is forgotten in one
-row would swallow the rows after it. A line break is LF, CR or both. Lines without any character but spaces are not rows.
+row would swallow the rows after it. A line break is LF, CR or both. Lines that are empty or have only spaces are not
+rows.
 """
 
 from __future__ import annotations
