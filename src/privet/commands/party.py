@@ -173,9 +173,8 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         )
     for party, table in zip(study.parties, data, strict=False):
         try:
-            study.encode(
-                read_table(table, study.table)
-            )  # The other processes would wait in vain for a party that cannot start.
+            # The other processes would wait in vain for a party that cannot start.
+            study.encode(read_table(table, study.table))
         except TableError as error:
             raise TableError(f"{party.name}: {error}") from error
     output.mkdir(parents=True, exist_ok=True)

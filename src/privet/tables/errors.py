@@ -10,6 +10,10 @@ class TableError(ValueError):
     """A table, or the description of a table, that cannot be used. The message names the cause and the remedy."""
 
 
+class FileError(TableError):
+    """A file that cannot be read. The message is completed with the path by the function that opened the file."""
+
+
 def cut(text: str, width: int = 60) -> str:
     """Return the text, shortened to at most ``width`` characters."""
     return text if len(text) <= width else text[: width - 3] + "..."

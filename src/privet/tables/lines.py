@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from privet.tables.errors import TableError, cut
+from privet.tables.errors import FileError, cut
 
 BLOCK = 1 << 22
 """How many bytes are read at once."""
@@ -57,7 +57,7 @@ def blocks(file: BinaryIO, encoding: str | None) -> Iterator[bytes]:
         if end == 0:
             parts.append(piece)
             if sum(map(len, parts)) > LONGEST_LINE:
-                raise TableError(
+                raise FileError(
                     f"it has a line of more than {LONGEST_LINE >> 20} MiB. Check that it is a table with one row per "
                     "line."
                 )

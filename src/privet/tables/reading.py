@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from privet.tables.cells import positions_of
 from privet.tables.delimited import TextFile, gather
-from privet.tables.errors import TableError, cut
+from privet.tables.errors import FileError, TableError, cut
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.gathering import Gathering, Levels, Numbers, Texts
 from privet.tables.numbers import BoundedNumber
@@ -74,8 +74,10 @@ def _readable(path: Path) -> Iterator[str | None]:
         if not path.exists():
             raise TableError(f"There is no file {path}. Check the path.")
         yield usual
-    except TableError as error:
-        raise TableError(str(error) if str(path) in str(error) else f"privet cannot read {path}: {error}") from error
+    except FileError as error:
+        raise TableError(f"privet cannot read {path}: {error}") from error
+    except TableError:
+        raise
     except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -12,18 +12,15 @@ _AT_ONCE = 1 << 17
 _SPECIAL = r'[",\r\n]|^ | $'
 
 
-def write_csv(columns: Mapping[str, Any], file: TextIO) -> None:
-    """Write columns of equal lengths with a header. Texts are quoted where they must be; numbers are written exactly."""
+def write_csv(columns: Mapping[str, Any], file: IO[str]) -> None:
+    """Write columns of equal lengths with a header. Texts are quoted where they must be."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     file.write(",".join(_quoted(pa.array(list(columns))).to_pylist()) + "\n")
-    cells = [
-        pa.chunked_array(each) if isinstance(each, list) else pa.chunked_array([_array(each)])
-        for each in columns.values()
-    ]
+    cells = [_array(values) for values in columns.values()]
     for start in range(0, len(cells[0]), _AT_ONCE):
-        texts = [_texts(each.slice(start, _AT_ONCE).combine_chunks()) for each in cells]
+        texts = [_texts(each.slice(start, _AT_ONCE)) for each in cells]
         lines = pc.binary_join_element_wise(*texts, ",")
         file.write("\n".join(lines.to_pylist()) + "\n")
 
@@ -31,7 +28,8 @@ def write_csv(columns: Mapping[str, Any], file: TextIO) -> None:
 def _array(values: Any) -> pa.Array:
     import pyarrow as pa
 
-    return pa.Array.from_pandas(values)
+    array = pa.Array.from_pandas(values)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _texts(values: pa.Array) -> pa.Array:
@@ -41,15 +39,12 @@ def _texts(values: pa.Array) -> pa.Array:
 
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     texts = pc.fill_null(pc.cast(values, pa.string()), "")
-    return _quoted(texts) if is_text else texts
+    return texts if pa.types.is_floating(values.type) or pa.types.is_integer(values.type) else _quoted(texts)
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
-    inside = pc.replace_substring(texts, '"', '""')
-    return pc.if_else(
-        pc.match_substring_regex(texts, _SPECIAL), pc.binary_join_element_wise('"', inside, '"', ""), texts
-    )
+    in_quotes = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
+    return pc.if_else(pc.match_substring_regex(texts, _SPECIAL), in_quotes, texts)
