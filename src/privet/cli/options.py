@@ -65,7 +65,7 @@ _HINTS = {
     "target_bounds": "target_bounds is --target-bounds LOW:HIGH",
     "target_levels": "target_levels is --levels COLUMN=FIRST,SECOND with the name of the target column",
     "above the limit of": "the limit is --limit, and its delta is --limit-delta",
-    "decimal": "decimal is --decimal",
+    "decimal": "decimal is --decimal, as in --decimal ','",
     "encoding": "encoding is --encoding",
     "separator": "separator is --sep",
     "missing cells of this column": "missing is --missing RULE or --missing COLUMN=CONSTANT",

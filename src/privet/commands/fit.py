@@ -103,5 +103,8 @@ def run(
 
 def _read_public(path: Path, schema: TableSchema) -> "pd.DataFrame":
     """Read public records. Some methods do not use their targets, so these are read only if they are there."""
-    names = read_header(path, schema)
-    return read_table(path, schema, with_targets=all(target.name in names for target in schema.targets))
+    try:
+        names = read_header(path, schema)
+        return read_table(path, schema, with_targets=all(target.name in names for target in schema.targets))
+    except TableError as error:
+        raise TableError(f"The table of public records does not fit: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -126,5 +127,12 @@ def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> tuple[NDArray[
         except (TypeError, ValueError, OverflowError):
             if not is_mark(cell):
                 bad.setdefault(show(cell), []).append(row)
-    remedy = "Correct it, or declare the column's levels instead of bounds."
-    return values, tuple([Fault(name, f"{text} is not a number", remedy, np.array(rows)) for text, rows in bad.items()])
+    return values, tuple(
+        [Fault(name, f"{text} is not a number", _remedy(text), np.array(rows)) for text, rows in bad.items()]
+    )
+
+
+def _remedy(text: str) -> str:
+    if re.fullmatch(r"'[+-]?[0-9.]*,[0-9.,]*'", text):
+        return 'Correct it, or say what the decimal mark of all numbers of the file is: decimal = "," or "."'
+    return "Correct it, or declare the column's levels instead of bounds."
