@@ -6,13 +6,12 @@ guarantee, so they must not be published. Rows are counted from 1, without the h
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privet.tables.errors import TableError, listing, show
+from privet.tables.errors import TableError, did_you_mean, listing, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +56,5 @@ def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
         raise TableError(f"The table has {names.count(name)} columns named {name!r}. Rename all but one.")
     if name in names:
         return frame.iloc[:, names.index(name)]
-    folded = {column.lower(): column for column in names}
-    close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded)]
-    hint = f"did you mean {listing(close, ' or ')}?" if close else f"it has {listing(names)}"
-    raise TableError(f"The table has no column {name!r}: {hint}")
+    hint = did_you_mean(name, names) or f"It has {listing(names)}."
+    raise TableError(f"The table has no column {name!r}. {hint}")

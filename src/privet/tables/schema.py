@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privet.tables.bounds import BoundedColumn
 from privet.tables.cells import check_name, column_of
 from privet.tables.declarations import Declarations, parse_toml, read_toml
-from privet.tables.errors import TableError
+from privet.tables.errors import SchemaError, SchemaErrors, TableError
 from privet.tables.features import FEATURES, Feature, by_name, feature_fields, with_rules
 from privet.tables.targets import KINDS, AnyTarget, check_targets, to_fields
 
@@ -178,14 +178,34 @@ class TableSchema:
     @classmethod
     def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
         """Read a schema from a section of a TOML file. ``where`` names the section in errors."""
-        return cls._of(parse_toml(values, where))
+        errors = SchemaErrors()
+        return cls._of(parse_toml(values, where, errors), errors)
 
     @classmethod
-    def _of(cls, declared: Declarations) -> TableSchema:
+    def _of(cls, declared: Declarations, errors: SchemaErrors) -> TableSchema:
+        """Return the schema of the declarations, or raise SchemaError with these errors and all further ones."""
         targets = declared.targets
         names = [target.name for target in targets]
-        features = with_rules(tuple(declared.features.values()), names, declared.missing)
-        return cls(features, targets[0] if targets else None, targets[1:], declared.ids)
+        features = with_rules(tuple(declared.features.values()), names, declared.missing, errors)
+        schema = None
+        if features or not errors.found:
+            free = tuple(feature for feature in features if feature.name not in names)
+            used = {*names, *(feature.name for feature in features)}
+            ids = tuple(name for name in declared.ids if name not in used)
+            # If not all fits together, leave out what the errors are about: features that are targets, IDs, targets.
+            for parts in (
+                (features, targets, declared.ids),
+                (free, targets, declared.ids),
+                (free, targets, ids),
+                (free, (), ids),
+            ):
+                with errors.catch():
+                    schema = cls(parts[0], *(parts[1][:1] or (None,)), parts[1][1:], parts[2])
+                    break
+        if errors.found:
+            raise SchemaError(errors, schema)
+        assert schema is not None
+        return schema
 
     @classmethod
     def from_options(
@@ -205,6 +225,7 @@ class TableSchema:
         target; ``target_bounds`` are its bounds without its name, as in ``0:5000``. ``target`` can name several
         columns. ``missing`` has texts such as ``level``, for all columns, and ``age=40``; ``ids`` are names of columns.
         """
-        declared = Declarations() if toml is None else read_toml(Path(toml))
+        errors = SchemaErrors()
+        declared = Declarations() if toml is None else read_toml(Path(toml), errors)
         texts = {"bounds": bounds, "levels": levels, "missing": missing, "ids": ids}
-        return cls._of(declared.with_options(**texts, target=target, target_bounds=target_bounds))
+        return cls._of(declared.with_options(**texts, target=target, target_bounds=target_bounds), errors)
