@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.tables.cells import LEVEL, MISSING, REFUSE
-from privet.tables.errors import TableError, marked
+from privet.tables.faults import Cells, Fault, kind_of_cells, raise_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,12 @@ class BoundedColumn(ABC):
         """The bounds as numbers."""
 
     @abstractmethod
+    def read(self, column: pd.Series) -> Cells[NDArray[np.float64]]:
+        """Return the cells as finite numbers, with NaN for those that are missing or at fault."""
+
     def values(self, column: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as finite numbers, with NaN for those that are missing."""
+        """Return the cells as finite numbers, with NaN for those that are missing, and raise for one at fault."""
+        return self.read(column).sound()
 
     @property
     def half_width(self) -> float:
@@ -47,7 +51,7 @@ class BoundedColumn(ABC):
 
     def n_clipped(self, column: pd.Series) -> int:
         """Return the number of cells that are beyond the bounds. Not private: for the owner of the table."""
-        values, (low, high) = self.values(column), self.interval
+        values, (low, high) = self.read(column).values, self.interval
         return int(((values < low) | (values > high)).sum())
 
 
@@ -70,13 +74,19 @@ class BoundedFeature(BoundedColumn):
         """Name of the encoded column, and of the indicator of missing cells if there is one."""
         return (self.name, f"{self.name}={MISSING}") if self.missing == LEVEL else (self.name,)
 
+    def faults(self, column: pd.Series) -> tuple[Fault, ...]:
+        """Return everything that keeps the column from being encoded."""
+        return self._faults(self.read(column))
+
+    def _faults(self, cells: Cells[NDArray[np.float64]]) -> tuple[Fault, ...]:
+        return (*cells.faults, *missing_faults(self.name, self.missing, cells.absent))
+
     def encode(self, column: pd.Series) -> NDArray[np.float64]:
         """Return the encoded cells, with one column per name in :attr:`columns`."""
-        values = self.values(column)
-        absent = np.isnan(values)
-        if self.missing == REFUSE:
-            refuse_missing(self.name, absent)
-        elif self.constant is not None:
+        cells = self.read(column)
+        raise_first(self._faults(cells))
+        values, absent = cells.values, cells.absent
+        if self.constant is not None:
             values = np.where(absent, self.constant, values)
         encoded = np.zeros((len(values), len(self.columns)))
         encoded[:, 0] = self.scaled(values)
@@ -85,10 +95,12 @@ class BoundedFeature(BoundedColumn):
         return encoded
 
 
-def refuse_missing(name: str, absent: NDArray[np.bool_]) -> None:
-    """Raise TableError if there are missing cells."""
-    if absent.any():
-        raise TableError(
-            f"Column {name!r} has {marked(absent, 'missing')}. Drop those rows, or declare what missing cells of this "
-            f'column count as: missing = "{LEVEL}", a level of their own, or a public constant.'
-        )
+def missing_faults(name: str, rule: object, absent: NDArray[np.bool_]) -> tuple[Fault, ...]:
+    """Return the fault of missing cells, if the rule refuses them and there are any."""
+    if rule != REFUSE:
+        return ()
+    remedy = (
+        "Drop those rows, or declare what missing cells of this column count as: missing = "
+        f'"{LEVEL}", a level of their own, or a public constant.'
+    )
+    return kind_of_cells(name, "missing", absent, remedy)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.bounds import refuse_missing
+from privet.tables.bounds import missing_faults
 from privet.tables.cells import LEVEL, MISSING, REFUSE, check_name, is_mark, spelling
 from privet.tables.errors import TableError, listing, show
+from privet.tables.faults import Cells, Fault, by_value, raise_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,15 +62,24 @@ class Categorical:
         """Names of the encoded columns, one per level."""
         return tuple([f"{self.name}={level}" for level in self.encoded_levels])
 
+    def read(self, column: pd.Series) -> Cells[NDArray[np.int64]]:
+        """Return the position of each cell among the levels, with -1 for cells that are missing or at fault."""
+        return level_codes(column, self.name, self.levels)
+
+    def faults(self, column: pd.Series) -> tuple[Fault, ...]:
+        """Return everything that keeps the column from being encoded."""
+        return self._faults(self.read(column))
+
+    def _faults(self, cells: Cells[NDArray[np.int64]]) -> tuple[Fault, ...]:
+        return (*cells.faults, *missing_faults(self.name, self.missing, cells.absent))
+
     def encode(self, column: pd.Series) -> NDArray[np.float64]:
         """Return the encoded cells, with one column per level."""
-        codes = level_codes(column, self.name, self.levels)
-        if self.missing == REFUSE:
-            refuse_missing(self.name, codes < 0)
-        elif self.missing == LEVEL:
-            codes[codes < 0] = len(self.levels)
-        else:
-            codes[codes < 0] = self.levels.index(self.missing)
+        cells = self.read(column)
+        raise_first(self._faults(cells))
+        codes = cells.values
+        if self.missing != REFUSE:
+            codes[codes < 0] = self.encoded_levels.index(MISSING if self.missing == LEVEL else self.missing)
         encoded = np.zeros((len(codes), len(self.encoded_levels)))
         encoded[np.arange(len(codes)), codes] = 1.0
         return encoded
@@ -99,17 +109,19 @@ def check_levels(name: str, levels: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def level_codes(column: pd.Series, name: str, levels: Sequence[str]) -> NDArray[np.int64]:
-    """Return the position of each cell among the declared levels, and -1 for missing cells."""
+def level_codes(column: pd.Series, name: str, levels: Sequence[str]) -> Cells[NDArray[np.int64]]:
+    """Return the position of each cell among the declared levels, and -1 for cells that are missing or at fault."""
     position = dict(zip(map(spelling, levels), range(len(levels)), strict=True))
     codes, texts = distinct_levels(column, known=position)
-    for code, text in enumerate(texts):
-        if text not in position:
-            raise TableError(
-                f"Column {name!r}, row {(codes == code).argmax() + 1}: level {show(text)} is not declared (declared: "
-                f"{listing(levels)}). Declare it or correct the table."
-            )
-    return np.array([*map(position.__getitem__, texts), -1], dtype=np.int64)[codes]
+    absent = codes < 0
+    faults: list[Fault] = []
+    if not position.keys() >= set(texts):
+        for code, rows in by_value(codes):
+            if code >= 0 and texts[code] not in position:
+                cause = f"level {show(texts[code])} is not declared (declared: {listing(levels)})"
+                faults.append(Fault(name, cause, "Declare it or correct the table.", rows))
+    places = np.array([*(position.get(text, -1) for text in texts), -1], dtype=np.int64)
+    return Cells(places[codes], absent, tuple(faults))
 
 
 def distinct_levels(column: pd.Series, known: Collection[str] = ()) -> tuple[NDArray[np.int64], list[str]]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privet.tables.bounds import BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
 from privet.tables.errors import TableError, show
+from privet.tables.faults import Cells, Fault, by_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +107,8 @@ class Date(BoundedFeature):
         """The number of days that stands for missing cells, if they count as a constant."""
         return None if isinstance(self.missing, str) else days(self.missing)
 
-    def values(self, column: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as numbers of days since 1970, with NaN for those that are missing."""
+    def read(self, column: pd.Series) -> Cells[NDArray[np.float64]]:
+        """Return the cells as numbers of days since 1970, with NaN for those that are missing or at fault."""
         import pandas as pd
 
         if isinstance(column.dtype, pd.ArrowDtype):
@@ -115,16 +116,18 @@ class Date(BoundedFeature):
         if pd.api.types.is_datetime64_any_dtype(column.dtype):
             stamps = column.dt.tz_localize(None).to_numpy("datetime64[D]")
             counts: NDArray[np.float64] = np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64).astype(np.float64))
-            return counts
-        codes, cells = pd.factorize(column)  # a date is read once, however often it occurs
-        read = np.empty(len(cells) + 1)
-        read[-1] = np.nan  # the code of a missing cell is -1
-        for code, cell in enumerate(cells):
-            day = np.nan if is_mark(cell) else self._read(cell)
-            if day is None:
-                raise self._unreadable(cell, int((codes == code).argmax()) + 1)
-            read[code] = day
-        return np.asarray(read[codes])
+            return Cells(counts, np.isnan(counts))
+        codes, distinct = pd.factorize(column)  # a date is read once, however often it occurs
+        cells = list(distinct)
+        found = [np.nan if is_mark(cell) else self._read(cell) for cell in cells]
+        places = np.array([*(np.nan if day is None else day for day in found), np.nan])
+        bad = np.array([*(day is None for day in found), False])
+        values = places[codes]
+        faults: tuple[Fault, ...] = ()
+        if bad.any():
+            unreadable = [(code, rows) for code, rows in by_value(codes) if bad[code]]
+            faults = tuple([self._unreadable(cells[code], rows) for code, rows in unreadable])
+        return Cells(values, np.isnan(values) & ~bad[codes], faults)
 
     def _read(self, cell: object) -> float | None:
         """Return a cell as a number of days, or None if it is not a date in the declared format."""
@@ -137,14 +140,16 @@ class Date(BoundedFeature):
                 day = None
         return None if day is None else days(day)
 
-    def _unreadable(self, cell: object, row: int) -> TableError:
-        wrong = f"Column {self.name!r}, row {row}: {show(cell)} is not a date"
+    def _unreadable(self, cell: object, rows: NDArray[np.int64]) -> Fault:
         if self.format is not None:
-            return TableError(f"{wrong} in the declared format {self.format}. Correct it, or change the format.")
-        return TableError(
-            f"{wrong} that can be read without a format. Declare how dates are written, as in "
+            cause = f"{show(cell)} is not a date in the declared format {self.format}"
+            return Fault(self.name, cause, "Correct it, or change the format.", rows)
+        cause = f"{show(cell)} is not a date that can be read without a format"
+        remedy = (
+            "Declare how dates are written, as in "
             f'{{ bounds = [{self.low}, {self.high}], format = "%d/%m/%Y" }}, or write dates as 2019-01-31.'
         )
+        return Fault(self.name, cause, remedy, rows)
 
 
 def to_date(value: Any) -> datetime.date | None:

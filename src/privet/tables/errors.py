@@ -79,9 +79,9 @@ def show(value: object) -> str:
     return cut(repr(value))
 
 
-def marked(rows: NDArray[np.bool_], kind: str) -> str:
-    """Return how many rows are marked and which is the first, as in "2 missing values, the first in row 7"."""
-    return f"{rows.sum():,} {kind} value{'' if rows.sum() == 1 else 's'}, the first in row {rows.argmax() + 1}"
+def marked(rows: NDArray[np.int64], kind: str) -> str:
+    """Return how many rows there are and which is the first, as in "2 missing values, the first in row 7"."""
+    return f"{len(rows):,} {kind} value{'' if len(rows) == 1 else 's'}, the first in row {rows[0] + 1}"
 
 
 def listing(names: Sequence[str], glue: str = ", ") -> str:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from privet.tables.bounds import BoundedColumn, BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
-from privet.tables.errors import TableError, marked, show
+from privet.tables.errors import TableError, show
+from privet.tables.faults import Cells, Fault, kind_of_cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +43,8 @@ class BoundedNumber(BoundedColumn):
         """The bounds."""
         return self.low, self.high
 
-    def values(self, column: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as finite numbers, with NaN for those that are missing."""
+    def read(self, column: pd.Series) -> Cells[NDArray[np.float64]]:
+        """Return the cells as finite numbers, with NaN for those that are missing or at fault."""
         return numbers(column, self.name)
 
 
@@ -90,10 +91,11 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def numbers(column: pd.Series, name: str) -> NDArray[np.float64]:
-    """Return the cells as finite numbers, with NaN for those that are missing."""
+def numbers(column: pd.Series, name: str) -> Cells[NDArray[np.float64]]:
+    """Return the cells as finite numbers, with NaN for those that are missing or at fault."""
     from pandas.api.types import is_complex_dtype, is_numeric_dtype
 
+    faults: tuple[Fault, ...] = ()
     if is_numeric_dtype(column) and not is_complex_dtype(column):
         values: NDArray[np.float64] = column.to_numpy(np.float64, na_value=np.nan)
     else:
@@ -102,26 +104,27 @@ def numbers(column: pd.Series, name: str) -> NDArray[np.float64]:
             # This calls float() for each cell. The parser of pandas rounds differently depending on other cells.
             values = cells.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
-            values = _numbers_one_by_one(name, cells)
+            values, faults = _numbers_one_by_one(name, cells)
+    absent = np.isnan(values)
+    for fault in faults:
+        absent[fault.rows] = False
     infinite = np.isinf(values)
     if infinite.any():
-        raise TableError(
-            f"Column {name!r} has {marked(infinite, 'infinite')}. Correct them, or replace "
-            "them by a bound of the column."
-        )
-    return values
+        remedy = "Correct them, or replace them by a bound of the column."
+        faults = (*faults, *kind_of_cells(name, "infinite", infinite, remedy))
+        values = np.where(infinite, np.nan, values)
+    return Cells(values, absent, faults)
 
 
-def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Convert cell by cell, with NaN for missing cells, and raise for the first cell that is not a number."""
+def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> tuple[NDArray[np.float64], tuple[Fault, ...]]:
+    """Convert cell by cell, with NaN for missing cells and for those that are not numbers."""
     values = np.full(len(cells), np.nan)
+    bad: dict[str, list[int]] = {}
     for row, cell in enumerate(cells):
         try:
             values[row] = float(cell)
         except (TypeError, ValueError, OverflowError):
             if not is_mark(cell):
-                raise TableError(
-                    f"Column {name!r}, row {row + 1}: {show(cell)} is not a number. Correct it, or declare the "
-                    "column's levels instead of bounds."
-                ) from None
-    return values
+                bad.setdefault(show(cell), []).append(row)
+    remedy = "Correct it, or declare the column's levels instead of bounds."
+    return values, tuple([Fault(name, f"{text} is not a number", remedy, np.array(rows)) for text, rows in bad.items()])

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from privet.tables.categories import Categorical, check_levels, distinct_levels, level_codes
 from privet.tables.cells import check_name
 from privet.tables.dates import Date
-from privet.tables.errors import TableError, marked, show
+from privet.tables.errors import TableError, show
+from privet.tables.faults import Cells, Fault, kind_of_cells, raise_first
 from privet.tables.numbers import BoundedNumber, Numeric
 
 if TYPE_CHECKING:
@@ -47,18 +48,28 @@ class Target:
         if self.levels is not None:
             return self
         codes, texts = distinct_levels(column)
-        _refuse_missing(self.name, codes < 0)
+        raise_first(_missing_faults(self.name, codes < 0))
         if len(texts) < 2:
             raise TableError(f"The target {self.name!r} has only one class, {show(texts[0])}. It needs at least two.")
         return replace(self, levels=tuple(sorted(texts)), levels_from_data=True)
+
+    def faults(self, column: pd.Series) -> tuple[Fault, ...]:
+        """Return everything that keeps the column from being encoded."""
+        if self.levels is None:
+            codes, _ = distinct_levels(column)
+            return _missing_faults(self.name, codes < 0)
+        return self._faults(level_codes(column, self.name, self.levels))
+
+    def _faults(self, cells: Cells[Any]) -> tuple[Fault, ...]:
+        return (*cells.faults, *_missing_faults(self.name, cells.absent))
 
     def encode(self, column: pd.Series) -> NDArray[np.int64]:
         """Return the position of each cell among the levels."""
         levels = self.completed(column).levels
         assert levels is not None
-        codes = level_codes(column, self.name, levels)
-        _refuse_missing(self.name, codes < 0)
-        return codes
+        cells = level_codes(column, self.name, levels)
+        raise_first(self._faults(cells))
+        return cells.values
 
     def decode(self, predictions: NDArray[Any]) -> NDArray[Any]:
         """Return the levels at the predicted positions."""
@@ -98,16 +109,21 @@ class NumericTarget(BoundedNumber):
 
     def truth(self, column: pd.Series) -> NDArray[np.float64]:
         """Return the numbers in the cells, without clipping, to compare predictions with."""
-        values = self.values(column)
-        _refuse_missing(self.name, np.isnan(values))
-        return values
+        cells = self.read(column)
+        raise_first(self._faults(cells))
+        return cells.values
+
+    def faults(self, column: pd.Series) -> tuple[Fault, ...]:
+        """Return everything that keeps the column from being encoded."""
+        return self._faults(self.read(column))
+
+    def _faults(self, cells: Cells[Any]) -> tuple[Fault, ...]:
+        return (*cells.faults, *_missing_faults(self.name, cells.absent))
 
 
-def _refuse_missing(name: str, absent: NDArray[np.bool_]) -> None:
-    if absent.any():
-        raise TableError(
-            f"The target {name!r} has {marked(absent, 'missing')}. Drop those rows: each row needs a target."
-        )
+def _missing_faults(name: str, absent: NDArray[np.bool_]) -> tuple[Fault, ...]:
+    remedy = "Drop those rows: each row needs a target."
+    return kind_of_cells(name, "missing", absent, remedy, of="The target")
 
 
 AnyTarget: TypeAlias = Target | NumericTarget
