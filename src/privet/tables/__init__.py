@@ -1,9 +1,11 @@
 """Tables: their public description, reading them from files, and encoding them as bounded matrices."""
 
 from privet.tables.categories import Categorical
+from privet.tables.check import Report, check_table
 from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
-from privet.tables.errors import TableError
+from privet.tables.errors import SchemaError, TableError
+from privet.tables.findings import Finding
 from privet.tables.numbers import Numeric
 from privet.tables.reading import read_table
 from privet.tables.schema import TableSchema
@@ -12,11 +14,15 @@ from privet.tables.targets import NumericTarget, Target
 __all__ = [
     "Categorical",
     "Date",
+    "Finding",
     "Numeric",
     "NumericTarget",
+    "Report",
+    "SchemaError",
     "TableError",
     "TableSchema",
     "Target",
+    "check_table",
     "parse_bounds",
     "parse_levels",
     "read_table",

@@ -23,6 +23,8 @@ class BoundedColumn(ABC):
     """
 
     name: str
+    low: Any
+    high: Any
 
     @property
     @abstractmethod
@@ -49,10 +51,14 @@ class BoundedColumn(ABC):
         share: NDArray[np.float64] = (np.clip(values, low, high) / 2 - low / 2) / self.half_width
         return 2 * share - 1  # share is never outside [0, 1], because each rounding above preserves order
 
+    def n_beyond(self, column: pd.Series) -> tuple[int, int]:
+        """Return how many cells are below the low bound and above the high one. For the owner of the table only."""
+        values, (low, high) = self.read(column).values, self.interval
+        return int((values < low).sum()), int((values > high).sum())
+
     def n_clipped(self, column: pd.Series) -> int:
         """Return the number of cells that are beyond the bounds. Not private: for the owner of the table."""
-        values, (low, high) = self.read(column).values, self.interval
-        return int(((values < low) | (values > high)).sum())
+        return sum(self.n_beyond(column))
 
 
 class BoundedFeature(BoundedColumn):

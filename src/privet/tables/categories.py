@@ -119,7 +119,7 @@ def level_codes(column: pd.Series, name: str, levels: Sequence[str]) -> Cells[ND
         for code, rows in by_value(codes):
             if code >= 0 and texts[code] not in position:
                 cause = f"level {show(texts[code])} is not declared (declared: {listing(levels)})"
-                faults.append(Fault(name, cause, "Declare it or correct the table.", rows))
+                faults.append(Fault(name, cause, "Declare it or correct the table.", rows, value=texts[code]))
     places = np.array([*(position.get(text, -1) for text in texts), -1], dtype=np.int64)
     return Cells(places[codes], absent, tuple(faults))
 

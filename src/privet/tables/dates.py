@@ -143,13 +143,13 @@ class Date(BoundedFeature):
     def _unreadable(self, cell: object, rows: NDArray[np.int64]) -> Fault:
         if self.format is not None:
             cause = f"{show(cell)} is not a date in the declared format {self.format}"
-            return Fault(self.name, cause, "Correct it, or change the format.", rows)
+            return Fault(self.name, cause, "Correct it, or change the format.", rows, value=cell)
         cause = f"{show(cell)} is not a date that can be read without a format"
         remedy = (
             "Declare how dates are written, as in "
             f'{{ bounds = [{self.low}, {self.high}], format = "%d/%m/%Y" }}, or write dates as 2019-01-31.'
         )
-        return Fault(self.name, cause, remedy, rows)
+        return Fault(self.name, cause, remedy, rows, value=cell)
 
 
 def to_date(value: Any) -> datetime.date | None:

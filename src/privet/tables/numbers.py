@@ -119,12 +119,16 @@ def numbers(column: pd.Series, name: str) -> Cells[NDArray[np.float64]]:
 def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> tuple[NDArray[np.float64], tuple[Fault, ...]]:
     """Convert cell by cell, with NaN for missing cells and for those that are not numbers."""
     values = np.full(len(cells), np.nan)
-    bad: dict[str, list[int]] = {}
+    bad: dict[str, tuple[object, list[int]]] = {}
     for row, cell in enumerate(cells):
         try:
             values[row] = float(cell)
         except (TypeError, ValueError, OverflowError):
             if not is_mark(cell):
-                bad.setdefault(show(cell), []).append(row)
+                bad.setdefault(show(cell), (cell, []))[1].append(row)
+    return values, tuple([_not_a_number(name, cell, np.array(rows)) for cell, rows in bad.values()])
+
+
+def _not_a_number(name: str, cell: object, rows: NDArray[np.int64]) -> Fault:
     remedy = "Correct it, or declare the column's levels instead of bounds."
-    return values, tuple([Fault(name, f"{text} is not a number", remedy, np.array(rows)) for text, rows in bad.items()])
+    return Fault(name, f"{show(cell)} is not a number", remedy, rows, value=cell)

@@ -20,6 +20,7 @@ from privet.tables.cells import check_name, column_of
 from privet.tables.declarations import Declarations, parse_toml, read_toml
 from privet.tables.errors import SchemaError, SchemaErrors, TableError
 from privet.tables.features import FEATURES, Feature, by_name, feature_fields, with_rules
+from privet.tables.findings import Finding
 from privet.tables.targets import KINDS, AnyTarget, check_targets, to_fields
 
 if TYPE_CHECKING:
@@ -142,6 +143,16 @@ class TableSchema:
         clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
         return {name: number for name, number in clipped.items() if number}
 
+    def findings(self, frame: pd.DataFrame) -> list[Finding]:
+        """Return everything that there is to say of a table: problems, notes, and how many cells are clipped.
+
+        The table can be encoded, and a model trained on it, if and only if none of the findings is a problem. They
+        describe rows and are not private. They are for the owner of the table.
+        """
+        from privet.tables.check import table_findings
+
+        return table_findings(self, frame)
+
     def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
         """Return the names of the columns that are neither a feature, a target nor an ID, and are therefore ignored."""
         names = dict.fromkeys(map(str, frame.columns))
@@ -193,15 +204,16 @@ class TableSchema:
             used = {*names, *(feature.name for feature in features)}
             ids = tuple(name for name in declared.ids if name not in used)
             # If not all fits together, leave out what the errors are about: features that are targets, IDs, targets.
-            for parts in (
+            attempts = (
                 (features, targets, declared.ids),
                 (free, targets, declared.ids),
                 (free, targets, ids),
                 (free, (), ids),
-            ):
-                with errors.catch():
-                    schema = cls(parts[0], *(parts[1][:1] or (None,)), parts[1][1:], parts[2])
-                    break
+            )
+            for some, predicted, kept in attempts:
+                if schema is None:
+                    with errors.catch():
+                        schema = cls(some, predicted[0] if predicted else None, predicted[1:], kept)
         if errors.found:
             raise SchemaError(errors, schema)
         assert schema is not None

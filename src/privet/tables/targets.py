@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MOST_UNDECLARED_LEVELS = 50
+"""A target with more values and without declared levels is probably a number or a name."""
+
+
 @dataclass(frozen=True)
 class Target:
     """The class to predict, with its declared public levels, or with None to read the levels from the data.
@@ -51,6 +55,11 @@ class Target:
         raise_first(_missing_faults(self.name, codes < 0))
         if len(texts) < 2:
             raise TableError(f"The target {self.name!r} has only one class, {show(texts[0])}. It needs at least two.")
+        if len(texts) > MOST_UNDECLARED_LEVELS:
+            raise TableError(
+                f"The target {self.name!r} has {len(texts)} different values. Declare target_levels if it is a "
+                "category, or target_bounds if it is a number."
+            )
         return replace(self, levels=tuple(sorted(texts)), levels_from_data=True)
 
     def faults(self, column: pd.Series) -> tuple[Fault, ...]:
