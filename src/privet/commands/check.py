@@ -5,12 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from privet.commands.json_output import write_result
-from privet.tables import Finding, Report, SchemaError, TableSchema, check_table
+from privet.tables import Finding, Report, SchemaError, Severity, TableSchema, check_table
 
 NOTICE = "These findings describe the rows and are not private. Do not publish them."
 
@@ -29,6 +30,9 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
     report = check_table(data, schema, errors)
     if report.findings:
         console.print(_table(report))
+        console.print("Rows are counted from 1, without the header.", highlight=False)
+    if any(finding.severity is Severity.CLIPPED for finding in report.findings):
+        console.print("Bounds are public facts: do not adapt them to the number of clipped cells.", highlight=False)
     console.print(_summary(data, report), highlight=False, markup=False, soft_wrap=True)
     console.print(NOTICE, highlight=False, soft_wrap=True)
     write_result(json, _fields(report))
@@ -36,12 +40,9 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
 
 
 def _table(report: Report) -> Table:
-    table = Table(show_lines=True)
-    table.add_column("column", overflow="fold")
-    table.add_column("problem", overflow="fold")
-    table.add_column("cells", justify="right", no_wrap=True)
-    table.add_column("rows", overflow="fold")
-    table.add_column("examples", overflow="fold")
+    table = Table(show_lines=True, box=box.HORIZONTALS)
+    for name, width in (("column", 20), ("problem", 30), ("cells", 9), ("rows", 18), ("examples", 26)):
+        table.add_column(name, overflow="fold", max_width=width, justify="right" if name == "cells" else "left")
     table.add_column("remedy", overflow="fold", ratio=1)
     for finding in report.findings:
         what = finding.what if finding.is_problem else f"{finding.severity.value}: {finding.what}"

@@ -5,7 +5,7 @@ from privet.tables.check import Report, check_table
 from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
 from privet.tables.errors import SchemaError, TableError
-from privet.tables.findings import Finding
+from privet.tables.findings import Finding, Severity
 from privet.tables.numbers import Numeric
 from privet.tables.reading import read_table
 from privet.tables.schema import TableSchema
@@ -19,6 +19,7 @@ __all__ = [
     "NumericTarget",
     "Report",
     "SchemaError",
+    "Severity",
     "TableError",
     "TableSchema",
     "Target",

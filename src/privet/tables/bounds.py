@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +107,9 @@ def missing_faults(name: str, rule: object, absent: NDArray[np.bool_]) -> tuple[
     """Return the fault of missing cells, if the rule refuses them and there are any."""
     if rule != REFUSE:
         return ()
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)  # as TOML writes keys
     remedy = (
-        "Drop those rows, or declare what missing cells of this column count as: missing = "
-        f'"{LEVEL}", a level of their own, or a public constant.'
+        "Drop those rows, or declare what missing cells of this column count as, in the section [missing]: "
+        f'{key} = "{LEVEL}", a level of their own, or {key} = a public constant.'
     )
     return kind_of_cells(name, "missing", absent, remedy)

@@ -13,6 +13,7 @@ from privet.tables.bounds import missing_faults
 from privet.tables.cells import LEVEL, MISSING, REFUSE, check_name, is_mark, spelling
 from privet.tables.errors import TableError, listing, show
 from privet.tables.faults import Cells, Fault, by_value, raise_first
+from privet.tables.hints import level_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +73,10 @@ class Categorical:
 
     def _faults(self, cells: Cells[NDArray[np.int64]]) -> tuple[Fault, ...]:
         return (*cells.faults, *missing_faults(self.name, self.missing, cells.absent))
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a declared level."""
+        return level_hint(cell, self.levels)
 
     def encode(self, column: pd.Series) -> NDArray[np.float64]:
         """Return the encoded cells, with one column per level."""

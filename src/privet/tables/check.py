@@ -133,7 +133,7 @@ def _not_once(name: str, names: Sequence[str], declared: Sequence[str], severity
 
 def _cells(column: Any, cells: pd.Series) -> Iterator[Finding]:
     """Yield what there is to say of the cells of a declared column."""
-    problems = list(grouped(column.faults(cells)))
+    problems = list(grouped(column.faults(cells), column.hint))
     yield from problems
     if isinstance(column, Target):
         yield from _classes(column, cells, bool(problems))
@@ -170,7 +170,7 @@ def _clipped(column: BoundedColumn, cells: pd.Series) -> Iterator[Finding]:
             yield Finding(
                 column.name,
                 f"{side} the bound {bound}",
-                f"They count as {bound}. Bounds are public facts: do not adapt them to these rows.",
+                f"They count as {bound}.",
                 n_cells=count,
                 severity=Severity.CLIPPED,
             )

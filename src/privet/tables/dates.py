@@ -17,6 +17,7 @@ from privet.tables.bounds import BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, by_value
+from privet.tables.hints import date_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,6 +129,10 @@ class Date(BoundedFeature):
             unreadable = [(code, rows) for code, rows in by_value(codes) if bad[code]]
             faults = tuple([self._unreadable(cells[code], rows) for code, rows in unreadable])
         return Cells(values, np.isnan(values) & ~bad[codes], faults)
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a date."""
+        return date_hint(cell)
 
     def _read(self, cell: object) -> float | None:
         """Return a cell as a number of days, or None if it is not a date in the declared format."""

@@ -7,7 +7,7 @@ of them suggests a bound: they count the cells beyond a bound, and never say how
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privet.tables.errors import SchemaError, TableError, show
 from privet.tables.faults import Fault
 
-N_ROWS, N_EXAMPLES = 5, 3
+N_ROWS, N_EXAMPLES = 5, 8
 """How many rows and example values a finding names."""
 
 
@@ -86,7 +86,7 @@ class Finding:
     def of_error(cls, column: str | None, error: TableError) -> Finding:
         """Return the problem that an error describes. The cause is its first sentence, and the remedy is the rest."""
         cause, _, remedy = re.sub(r"(?<=[^ .]{2}[.?]) (?=[A-Z])", "\n", str(error), count=1).partition("\n")
-        return cls(column, cause.removeprefix(f"Column {column!r}: ").rstrip("."), remedy)
+        return cls(column, cause.removeprefix(f"Column {column!r}: ").rstrip("."), remedy or "Correct the schema.")
 
 
 def schema_findings(error: SchemaError) -> list[Finding]:
@@ -94,15 +94,17 @@ def schema_findings(error: SchemaError) -> list[Finding]:
     return [Finding.of_error(column, each) for column, each in error.errors.found]
 
 
-def grouped(faults: Iterable[Fault]) -> Iterator[Finding]:
-    """Yield one finding for all values that are wrong in the same way."""
+def grouped(faults: Iterable[Fault], hint: Callable[[object], str]) -> Iterator[Finding]:
+    """Yield one finding for all values that are wrong in the same way. ``hint`` says what a value may have meant."""
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
         groups.setdefault((fault.column, fault.claim), []).append(fault)
     for (column, claim), group in groups.items():
         rows = np.sort(np.concatenate([fault.rows for fault in group]))
-        values = [] if group[0].is_kind else [show(fault.value) for fault in group[:N_EXAMPLES]]
-        remedies = dict.fromkeys(fault.remedy for fault in group[:N_EXAMPLES])
-        what = f"{claim} value{'' if len(rows) == 1 else 's'}" if group[0].is_kind else claim
-        details = {"examples": tuple(values), "n_examples": len(group) if values else 0}
-        yield Finding.of_rows(column, what, " ".join(remedies), rows, **details)
+        if group[0].is_kind:
+            yield Finding.of_rows(column, f"{claim} value{'' if len(rows) == 1 else 's'}", group[0].remedy, rows)
+            continue
+        shown = [fault.value for fault in group[:N_EXAMPLES]]
+        remedies = dict.fromkeys([*filter(None, map(hint, shown)), *(fault.remedy for fault in group[:N_EXAMPLES])])
+        details = {"examples": tuple(map(show, shown)), "n_examples": len(group)}
+        yield Finding.of_rows(column, claim.removeprefix("is "), " ".join(remedies), rows, **details)

@@ -13,6 +13,7 @@ from privet.tables.bounds import BoundedColumn, BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, kind_of_cells
+from privet.tables.hints import number_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,10 @@ class BoundedNumber(BoundedColumn):
     def read(self, column: pd.Series) -> Cells[NDArray[np.float64]]:
         """Return the cells as finite numbers, with NaN for those that are missing or at fault."""
         return numbers(column, self.name)
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a number."""
+        return number_hint(cell)
 
 
 @dataclass(frozen=True)

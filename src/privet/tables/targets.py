@@ -17,6 +17,7 @@ from privet.tables.cells import check_name
 from privet.tables.dates import Date
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, kind_of_cells, raise_first
+from privet.tables.hints import level_hint
 from privet.tables.numbers import BoundedNumber, Numeric
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Target:
 
     def _faults(self, cells: Cells[Any]) -> tuple[Fault, ...]:
         return (*cells.faults, *_missing_faults(self.name, cells.absent))
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a declared level."""
+        return level_hint(cell, self.levels or ())
 
     def encode(self, column: pd.Series) -> NDArray[np.int64]:
         """Return the position of each cell among the levels."""
