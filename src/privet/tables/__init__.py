@@ -6,14 +6,16 @@ from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
 from privet.tables.errors import SchemaError, TableError
 from privet.tables.findings import Finding, Severity
+from privet.tables.form import FileForm
 from privet.tables.numbers import Numeric
-from privet.tables.reading import read_table
+from privet.tables.reading import read_header, read_table
 from privet.tables.schema import TableSchema
 from privet.tables.targets import NumericTarget, Target
 
 __all__ = [
     "Categorical",
     "Date",
+    "FileForm",
     "Finding",
     "Numeric",
     "NumericTarget",
@@ -26,5 +28,6 @@ __all__ = [
     "check_table",
     "parse_bounds",
     "parse_levels",
+    "read_header",
     "read_table",
 ]

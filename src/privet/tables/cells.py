@@ -7,6 +7,8 @@ guarantee, so they must not be published. Rows are counted from 1, without the h
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,14 +49,31 @@ def is_mark(cell: object) -> bool:
     return str(cell).strip().lower() in MARKS
 
 
-def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the column of that name, which must exist exactly once."""
+def columns_of(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.Series]:
+    """Yield the columns of these names. Each must exist exactly once."""
     if len(frame) == 0:
         raise TableError("The table is empty: it has no rows.")
-    names = list(map(str, frame.columns))
-    if names.count(name) > 1:
-        raise TableError(f"The table has {names.count(name)} columns named {name!r}. Rename all but one.")
-    if name in names:
-        return frame.iloc[:, names.index(name)]
+    positions = positions_of(list(map(str, frame.columns)), names)
+    return (frame.iloc[:, positions[name]] for name in names)
+
+
+def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Return the column of that name, which must exist exactly once."""
+    return next(columns_of(frame, [name]))
+
+
+def positions_of(names: Sequence[str], wanted: Iterable[str]) -> dict[str, int]:
+    """Return the positions of the wanted names, each of which must occur exactly once among the names of a table."""
+    counts = Counter(names)
+    positions = {name: position for position, name in enumerate(names)}
+    for name in wanted:
+        if counts[name] > 1:
+            raise TableError(f"The table has {counts[name]} columns named {name!r}. Rename all but one.")
+        if name not in positions:
+            raise _no_column(name, names)
+    return positions
+
+
+def _no_column(name: str, names: Sequence[str]) -> TableError:
     hint = did_you_mean(name, names) or f"It has {listing(names)}."
-    raise TableError(f"The table has no column {name!r}. {hint}")
+    return TableError(f"The table has no column {name!r}. {hint}")

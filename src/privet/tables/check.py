@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ import numpy as np
 from privet.tables.bounds import BoundedColumn
 from privet.tables.categories import distinct_levels
 from privet.tables.cells import is_mark, spelling
+from privet.tables.delimited import Remarks
 from privet.tables.errors import SchemaError, TableError, did_you_mean, show
-from privet.tables.findings import Finding, Severity, grouped, schema_findings
-from privet.tables.reading import read_table
+from privet.tables.findings import N_ROWS, Finding, Severity, grouped, schema_findings
+from privet.tables.lines import WrongLine
+from privet.tables.reading import read_header, read_sound_rows
 from privet.tables.targets import Target
 
 if TYPE_CHECKING:
@@ -38,16 +40,63 @@ class Report:
 
 
 def check_table(path: str | Path, schema: TableSchema | None, error: SchemaError | None = None) -> Report:
-    """Return the findings on a table file. Raise TableError if it cannot be read at all.
+    """Return the findings on a table file. Raise TableError if there is no such file.
 
     ``schema`` and ``error`` are the schema and what is wrong with it. The table is checked by the rest of the schema.
     """
-    frame = read_table(path)
+    path = Path(path)
+    if not path.is_file():
+        read_header(path)  # names the mistake
     found = [] if error is None else schema_findings(error)
     wrong = set() if error is None else error.errors.columns
-    if schema is not None:
-        found.extend(table_findings(schema, frame, wrong))
-    return Report(tuple(_in_order(found, list(map(str, frame.columns)))), len(frame))
+    names: Sequence[str] = ()
+    n_rows = 0
+    try:
+        names = read_header(path, schema)
+        declared = () if schema is None else _declared(schema)
+        if schema is not None:
+            found.extend(_names(schema, names, wrong, Severity.PROBLEM))
+        wanted = [name for name in declared if names.count(name) == 1 and name not in wrong]
+        frame, n_rows, remarks = read_sound_rows(path, schema, wanted)
+        found.extend(_lines(remarks))
+        if schema is not None and len(frame) > 0:
+            left_out = [line.row - 1 for line in remarks.wrong]
+            numbers = np.delete(np.arange(1, n_rows + 1), left_out)
+            cells = _columns(schema, frame, wanted, wrong)
+            found.extend(replace(each, rows=tuple(int(numbers[row - 1]) for row in each.rows)) for each in cells)
+    except TableError as unreadable:
+        found.append(Finding.of_error(None, unreadable))
+    return Report(tuple(_in_order(found, names)), n_rows)
+
+
+def _declared(schema: TableSchema) -> tuple[str, ...]:
+    """Return the names of all declared columns, IDs included."""
+    return (*(column.name for column in (*schema.features, *schema.targets)), *schema.ids)
+
+
+def _lines(remarks: Remarks) -> Iterator[Finding]:
+    """Yield what is wrong with lines of the file, and a note on their encoding."""
+    kinds: dict[tuple[str, str], list[WrongLine]] = {}
+    for line in remarks.wrong:
+        kinds.setdefault((line.cause, line.remedy), []).append(line)
+    for (cause, remedy), group in kinds.items():
+        yield Finding(
+            None,
+            f"rows with {cause}",
+            f"{remedy}." if remedy else "Correct these rows. A cell that contains the separator needs quotation marks.",
+            n_cells=len(group),
+            rows=tuple(line.row for line in group[:N_ROWS]),
+            examples=tuple(line.text for line in group[:2]),
+            n_examples=len(group),
+        )
+    if remarks.not_utf8:
+        yield Finding.of_rows(
+            None,
+            "rows with bytes that are not UTF-8",
+            "Their cells are read as Windows-1252. If the file is in another encoding, declare it: --encoding.",
+            np.array(remarks.not_utf8) - 1,
+            severity=Severity.NOTE,
+        )
 
 
 def table_findings(schema: TableSchema, frame: pd.DataFrame, wrong: Collection[str | None] = ()) -> list[Finding]:
@@ -58,7 +107,7 @@ def table_findings(schema: TableSchema, frame: pd.DataFrame, wrong: Collection[s
     if len(frame) == 0:
         return [Finding(None, "the table is empty: it has no rows", "Use a file with rows.")]
     names = list(map(str, frame.columns))
-    return _in_order([*_names(schema, names, wrong), *_columns(schema, frame, names, wrong)], names)
+    return _in_order([*_names(schema, names, wrong, Severity.NOTE), *_columns(schema, frame, names, wrong)], names)
 
 
 def _in_order(findings: Sequence[Finding], names: Sequence[str]) -> list[Finding]:
@@ -66,16 +115,18 @@ def _in_order(findings: Sequence[Finding], names: Sequence[str]) -> list[Finding
     return sorted(findings, key=lambda finding: place.get(finding.column or "", -1))
 
 
-def _names(schema: TableSchema, names: Sequence[str], wrong: Collection[str | None]) -> Iterator[Finding]:
+def _names(
+    schema: TableSchema, names: Sequence[str], wrong: Collection[str | None], of_missing_ids: Severity
+) -> Iterator[Finding]:
     """Yield what there is to say of the names in the header."""
-    declared = [column.name for column in (*schema.features, *schema.targets)]
+    declared = _declared(schema)
     yield from _ignored(schema, names, wrong)
     if schema.target is None and not wrong:
         remedy = 'Name the column to predict: target = "column" in the schema file, or --target column.'
         yield Finding(None, "no target is declared", remedy)
-    for name in (*declared, *schema.ids):
+    for name in declared:
         if names.count(name) != 1 and name not in wrong:
-            severity = Severity.NOTE if name in schema.ids else Severity.PROBLEM
+            severity = of_missing_ids if name in schema.ids else Severity.PROBLEM
             yield _not_once(name, names, declared, severity)
 
 
@@ -93,7 +144,7 @@ def _columns(
 
 def _ignored(schema: TableSchema, names: Sequence[str], wrong: Collection[str | None]) -> Iterator[Finding]:
     """Yield notes on the names of columns that are not declared."""
-    used = {column.name for column in (*schema.features, *schema.targets)} | set(schema.ids)
+    used = set(_declared(schema))
     free = [name for name in dict.fromkeys(names) if name not in used and name not in wrong]
     alike = [name for name in free if _folded(name) in set(map(_folded, used & set(names)))]
     if alike:

@@ -13,20 +13,22 @@ from privet.tables.categories import Categorical
 from privet.tables.dates import Date, to_date
 from privet.tables.errors import SchemaErrors, TableError, did_you_mean, show
 from privet.tables.features import Feature, by_name, option_rules, toml_rules
+from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
 from privet.tables.targets import AnyTarget, NumericTarget, Target, described
 
-_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical", "dates", "missing", "ids")
+_KEYS = ("target", "target_levels", "target_bounds", "numeric", "categorical", "dates", "missing", "ids", "file")
 
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a file declares: features by name, targets, rules for missing cells by name, and columns of IDs."""
+    """What a file declares: features by name, targets, rules for missing cells by name, IDs, and the form of files."""
 
     features: dict[str, Feature] = field(default_factory=dict)
     targets: tuple[AnyTarget, ...] = ()
     missing: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
+    form: FileForm = RECOGNISED
 
     def with_options(
         self,
@@ -37,6 +39,7 @@ class Declarations:
         ids: Iterable[str],
         target: str | Iterable[str] | None,
         target_bounds: str | None,
+        form: FileForm,
     ) -> Declarations:
         """Return these declarations, overridden by options in the form of texts."""
         chosen = self.targets
@@ -51,7 +54,8 @@ class Declarations:
         targets = [described(each, options.pop(each.name)) if each.name in options else each for each in chosen]
         features = self.features | options
         rules = self.missing | option_rules(missing, features)
-        return Declarations(features, tuple(targets), rules, tuple(dict.fromkeys((*self.ids, *ids))))
+        every_id = tuple(dict.fromkeys((*self.ids, *ids)))
+        return Declarations(features, tuple(targets), rules, every_id, self.form.overridden_by(form))
 
 
 def _of_one_target(targets: tuple[AnyTarget, ...], bounds: str) -> Numeric:
@@ -96,9 +100,11 @@ def parse_toml(values: Mapping[str, Any], where: str, errors: SchemaErrors) -> D
             with errors.catch(name):
                 column = make(name, given)
                 declared.features.update(by_name([*declared.features.values(), column]))
-    return replace(
-        declared, targets=toml_targets(values, where, errors), ids=_toml_ids(values.get("ids", []), where, errors)
-    )
+    form = FileForm()
+    with errors.catch():
+        form = FileForm.from_dict(values.get("file", {}), where)
+    targets, ids = toml_targets(values, where, errors), _toml_ids(values.get("ids", []), where, errors)
+    return replace(declared, targets=targets, ids=ids, form=form)
 
 
 def _toml_number(name: str, given: Any) -> Numeric:

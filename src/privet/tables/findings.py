@@ -71,7 +71,7 @@ class Finding:
         return self.severity is Severity.PROBLEM
 
     @classmethod
-    def of_rows(cls, column: str, what: str, remedy: str, rows: NDArray[Any], **details: Any) -> Finding:
+    def of_rows(cls, column: str | None, what: str, remedy: str, rows: NDArray[Any], **details: Any) -> Finding:
         """Return a finding about cells in these rows, counted from 0 and in ascending order."""
         first = tuple(int(row) + 1 for row in rows[:N_ROWS])
         return cls(column, what, remedy, n_cells=len(rows), rows=first, **details)

@@ -1,53 +1,151 @@
-"""Reading tables from files."""
+"""Reading tables from files: only the declared columns, in a compact form."""
 
 from __future__ import annotations
 
+import contextlib
 import zlib
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privet.tables.cells import positions_of
+from privet.tables.delimited import Header, Remarks, TextFile, gather
 from privet.tables.errors import TableError, cut
+from privet.tables.form import FileForm
+from privet.tables.gathering import Gathering, Levels, Numbers, Texts
+from privet.tables.numbers import BoundedNumber
+from privet.tables.parquet import parquet_names, read_parquet, to_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+    from privet.tables.schema import TableSchema
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ","}
+_ENDINGS = {f"{ending}{packed}": mark for ending, mark in _SEPARATORS.items() for packed in ("", ".gz")}
 _PARQUET = (".parquet", ".pq")
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a CSV file (.csv or .tsv, optionally followed by .gz) or a Parquet file (.parquet or .pq).
+def read_table(
+    path: str | Path, schema: TableSchema | None = None, *, form: FileForm | None = None, with_targets: bool = True
+) -> pd.DataFrame:
+    """Read a text file (.csv, .tsv, .tab or .txt, optionally followed by .gz) or a Parquet file (.parquet or .pq).
 
-    The columns of a CSV file stay text, so that a level "01" is not read as 1 and a level "None" not as missing.
-    `TableSchema.encode` converts the columns that are declared numeric.
+    Nothing about the form of a text file is concluded from its rows, and each line is read independently of the others.
+
+    Parameters
+    ----------
+    path : str or Path
+    schema : TableSchema or None
+        The columns to read. Numbers are then read as floats, and a cell that is not a number stays text. Without a
+        schema, all columns are read, and those of a text file stay text, so that a level "01" is not read as 1.
+    form : FileForm or None
+        What is known about the form of a text file. By default that of the schema.
+    with_targets : bool
+        Whether to read the targets of the schema too.
     """
-    import pandas as pd
-
     path = Path(path)
-    separator = None
-    for ending, mark in _SEPARATORS.items():
-        if path.name.lower().endswith(ending):
-            separator = mark
-    if separator is None and not path.name.lower().endswith(_PARQUET):
-        endings = ", ".join((*_SEPARATORS, *_PARQUET))
+    if form is None:
+        form = FileForm() if schema is None else schema.form
+    with _readable(path) as usual:
+        if usual is None:
+            return read_parquet(path, None if schema is None else _names(schema, with_targets))
+        return _read_text(_text_file(path, schema, form, usual), schema, with_targets)
+
+
+def read_header(
+    path: str | Path, schema: TableSchema | None = None, *, form: FileForm | None = None
+) -> tuple[str, ...]:
+    """Return the names of all columns of a file, whose separator is recognised by the columns of the schema."""
+    path = Path(path)
+    if form is None:
+        form = FileForm() if schema is None else schema.form
+    with _readable(path) as usual:
+        if usual is not None:
+            return _text_file(path, schema, form, usual).header().names
+        return parquet_names(path)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[str | None]:
+    """Raise TableError for everything that fails, and give the usual separator, or None for a Parquet file."""
+    name = path.name.lower()
+    usual = next((mark for ending, mark in _ENDINGS.items() if name.endswith(ending)), None)
+    if usual is None and not name.endswith(_PARQUET):
+        endings = ", ".join((*_ENDINGS, *_PARQUET))
         raise TableError(f"The ending of {path} is not that of a known format. Rename it to end in one of {endings}.")
-    if not path.exists():
-        raise TableError(f"There is no file {path}. Check the path.")
+    if path.is_dir():
+        raise TableError(f"{path} is a folder. Give the path of a file in it.")
     try:
-        if separator is None:
-            frame = pd.read_parquet(path)
-        else:
-            # The header is read as a row. Otherwise pandas would rename repeated names, and would take the first column
-            # for an index if the rows are longer than the header, so that every name moves by one column.
-            as_text = {"header": None, "dtype": str, "na_filter": False, "skipinitialspace": True}
-            frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **as_text)
-            header = list(map(str.strip, map(str, frame.iloc[0])))
-            frame = frame.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
-    except pd.errors.EmptyDataError:
-        raise TableError(f"The file {path} is empty. It needs a header and rows.") from None
+        if not path.exists():
+            raise TableError(f"There is no file {path}. Check the path.")
+        yield usual
+    except TableError as error:
+        raise TableError(str(error) if str(path) in str(error) else f"privet cannot read {path}: {error}") from error
     except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error
-    if frame.empty:
-        raise TableError(f"The table {path} is empty: it has no rows.")
+
+
+def _text_file(path: Path, schema: TableSchema | None, form: FileForm, usual: str) -> TextFile:
+    return TextFile(path, form, usual, () if schema is None else _names(schema))
+
+
+def _names(schema: TableSchema, with_targets: bool = True) -> tuple[str, ...]:
+    """Return the names of the columns to read: IDs, features and targets."""
+    targets = schema.targets if with_targets else ()
+    return (*schema.ids, *(column.name for column in (*schema.features, *targets)))
+
+
+def _read_text(file: TextFile, schema: TableSchema | None, with_targets: bool) -> pd.DataFrame:
+    header = file.header()
+    wanted = header.names if schema is None else _names(schema, with_targets)
+    frame, _ = _gathered(file, header, schema, wanted, None)
     return frame
+
+
+def read_sound_rows(
+    path: str | Path, schema: TableSchema | None, wanted: Collection[str]
+) -> tuple[pd.DataFrame, int, Remarks]:
+    """Read the columns of these names, for a check of the table. Lines that are not rows are left out.
+
+    Returns
+    -------
+    frame : DataFrame
+    n_rows : int
+        The number of rows, with those that are left out.
+    remarks : Remarks
+    """
+    path, remarks = Path(path), Remarks()
+    form = FileForm() if schema is None else schema.form
+    with _readable(path) as usual:
+        if usual is None:
+            frame = read_parquet(path, list(wanted))
+            return frame, len(frame), remarks
+        file = _text_file(path, schema, form, usual)
+        return *_gathered(file, file.header(), schema, wanted, remarks), remarks
+
+
+def _gathered(
+    file: TextFile, header: Header, schema: TableSchema | None, wanted: Iterable[str], remarks: Remarks | None
+) -> tuple[pd.DataFrame, int]:
+    """Return the wanted columns, and the number of rows."""
+    names = header.names
+    columns: dict[int, Gathering]
+    if schema is None:
+        columns = {position: Texts() for position in range(len(names))}
+    else:
+        positions = positions_of(names, wanted := tuple(wanted))
+        declared = {column.name: column for column in (*schema.features, *schema.targets)}
+        columns = {}
+        for name in wanted:
+            if name not in declared:
+                columns[positions[name]] = Texts()
+            elif isinstance(declared[name], BoundedNumber):
+                columns[positions[name]] = Numbers(file.form.decimal, header.separator)
+            else:
+                columns[positions[name]] = Levels()
+    n_rows = gather(file, columns, remarks)
+    if n_rows == 0:
+        raise TableError(f"The table {file.path} is empty: it has no rows.")
+    return to_frame([(names[position], column.column()) for position, column in columns.items()]), n_rows

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.tables.bounds import BoundedColumn
-from privet.tables.cells import check_name, column_of
+from privet.tables.cells import check_name, column_of, columns_of
 from privet.tables.declarations import Declarations, parse_toml, read_toml
 from privet.tables.errors import SchemaError, SchemaErrors, TableError
 from privet.tables.features import FEATURES, Feature, by_name, feature_fields, with_rules
 from privet.tables.findings import Finding
+from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.targets import KINDS, AnyTarget, check_targets, to_fields
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class TableSchema:
     """What is public about a private table: its features with bounds or levels, and its target.
 
     A table with several targets has the further ones as `others`. All of them are classes, or all are numbers. The
-    columns `ids` are never used: `privet predict` copies them to its output.
+    columns `ids` are never used: `privet predict` copies them to its output. `form` is what was declared about the form
+    of its files.
 
     Formal guarantees
     -----------------
@@ -44,6 +46,7 @@ class TableSchema:
     target: AnyTarget | None = None
     others: tuple[AnyTarget, ...] = ()
     ids: tuple[str, ...] = ()
+    form: FileForm = RECOGNISED
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
@@ -98,9 +101,9 @@ class TableSchema:
         scale = (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
         matrix = np.zeros((len(frame), len(self.columns)))
         start = 0
-        for feature in self.features:
+        for feature, column in zip(self.features, columns_of(frame, list(by_name(self.features))), strict=True):
             end = start + len(feature.columns)
-            matrix[:, start:end] = scale * feature.encode(column_of(frame, feature.name))
+            matrix[:, start:end] = scale * feature.encode(column)
             start = end
         return matrix
 
@@ -165,7 +168,8 @@ class TableSchema:
         others = {"others": [to_fields(each) for each in self.others]} if self.others else {}
         ids = {"ids": list(self.ids)} if self.ids else {}
         features = list(map(feature_fields, self.features))
-        return {"features": features, "target": self.target and to_fields(self.target), **others, **ids}
+        form = {"file": given} if (given := self.form.to_dict()) else {}
+        return {"features": features, "target": self.target and to_fields(self.target), **others, **ids, **form}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
@@ -177,7 +181,9 @@ class TableSchema:
         try:
             features = tuple(build(FEATURES, feature) for feature in values["features"])
             others = tuple(build(KINDS, other) for other in values.get("others", ()))
-            return cls(features, values["target"] and build(KINDS, values["target"]), others, values.get("ids", ()))
+            target = values["target"] and build(KINDS, values["target"])
+            form = FileForm.from_dict(values.get("file", {}), "The schema")
+            return cls(features, target, others, values.get("ids", ()), form)
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"These values are not a table schema: {type(error).__name__} {error}") from error
 
@@ -213,7 +219,7 @@ class TableSchema:
             for some, predicted, kept in attempts:
                 if schema is None:
                     with errors.catch():
-                        schema = cls(some, predicted[0] if predicted else None, predicted[1:], kept)
+                        schema = cls(some, predicted[0] if predicted else None, predicted[1:], kept, declared.form)
         if errors.found:
             raise SchemaError(errors, schema)
         assert schema is not None
@@ -230,14 +236,17 @@ class TableSchema:
         target_bounds: str | None = None,
         missing: Iterable[str] = (),
         ids: Iterable[str] = (),
+        form: FileForm = RECOGNISED,
     ) -> TableSchema:
         """Combine a TOML file, if given, with texts such as ``age=0:120`` and ``sex=female,male``.
 
         A text overrides what the file declares for the same column. Bounds or levels of the target column describe the
         target; ``target_bounds`` are its bounds without its name, as in ``0:5000``. ``target`` can name several
-        columns. ``missing`` has texts such as ``level``, for all columns, and ``age=40``; ``ids`` are names of columns.
+        columns. ``missing`` has texts such as ``level``, for all columns, and ``age=40``; ``ids`` are names of
+        columns; ``form`` is the form of files.
         """
         errors = SchemaErrors()
         declared = Declarations() if toml is None else read_toml(Path(toml), errors)
         texts = {"bounds": bounds, "levels": levels, "missing": missing, "ids": ids}
-        return cls._of(declared.with_options(**texts, target=target, target_bounds=target_bounds), errors)
+        options = declared.with_options(**texts, target=target, target_bounds=target_bounds, form=form)
+        return cls._of(options, errors)
