@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.options import Epsilon, Json
+from privet.cli.options import Decimal, Encoding, Epsilon, Json, Sep
 from privet.commands.json_output import console_for
 
 
@@ -34,6 +34,9 @@ def audit(
     columns: Annotated[int, typer.Option(min=1, help="Number of columns of the worst-case tables.")] = 2,
     runs: Annotated[int, typer.Option(min=100, help="Number of fits per table.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Confidence of the verdict, between 0 and 1.")] = 0.95,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     json: Json = None,
 ) -> None:
     """Attack a trained model, or an estimator's settings, and compare what leaks with what was promised.
@@ -59,8 +62,10 @@ def audit(
                 "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
             )
         from privet.commands import audit as command
+        from privet.tables import FileForm
 
-        leaks = command.run_model(model, train, holdout, confidence=confidence, output=json, console=console)
+        form = FileForm(sep, decimal, encoding)
+        leaks = command.run_model(model, train, holdout, form=form, confidence=confidence, output=json, console=console)
     else:
         from privet.linear import MODELS
 

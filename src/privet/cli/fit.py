@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from privet.cli.options import Delta, Ledger, Limit, LimitDelta, OptionalEpsilon, Output, Verbose, open_ledger
+from privet.cli.options import (
+    Decimal,
+    Delta,
+    Encoding,
+    Ledger,
+    Limit,
+    LimitDelta,
+    OptionalEpsilon,
+    Output,
+    Sep,
+    Verbose,
+    open_ledger,
+)
 
 
 def fit(
@@ -44,6 +56,21 @@ def fit(
         ),
     ] = None,
     target_bounds: Annotated[str | None, typer.Option(help="Public bounds of a numeric target: 0:5000.")] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What missing cells are: refuse, level (a level of their own), or a public constant for one column, "
+            "as in age=40. Can be repeated.",
+            show_default="refuse",
+        ),
+    ] = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(help="Column that is never used, and copied to the predictions. Can be repeated."),
+    ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     smoothing: Annotated[float, typer.Option(help="Strength of the Laplacian smoothing of noisy gradients.")] = 0.0,
@@ -97,10 +124,17 @@ def fit(
 ) -> None:
     """Train a private classifier or regression model on a table and save it to a file."""
     from privet.commands import fit as command
-    from privet.tables import TableSchema
+    from privet.tables import FileForm, TableSchema
 
     described = TableSchema.from_options(
-        toml=schema, bounds=bounds or (), levels=levels or (), target=target, target_bounds=target_bounds
+        toml=schema,
+        bounds=bounds or (),
+        levels=levels or (),
+        target=target,
+        target_bounds=target_bounds,
+        missing=missing or (),
+        ids=id or (),
+        form=FileForm(sep, decimal, encoding),
     )
     estimator = command.make_estimator(
         model,

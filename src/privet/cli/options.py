@@ -14,6 +14,28 @@ Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.
 OptionalEpsilon = Annotated[float | None, typer.Option(help="Privacy budget, a positive number.", show_default="1.0")]
 Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="min(1e-6, 0.01/n)")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
+Sep = Annotated[
+    str | None,
+    typer.Option(
+        help="Separator of a CSV file: comma, semicolon, tab or pipe.",
+        show_default="the one with which the declared columns are in the header",
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        help='Decimal mark of all numbers, "," or ".". The other one then separates thousands.',
+        show_default="decided for each cell",
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoding of a CSV file, such as latin-1.",
+        show_default="by the byte-order mark, or UTF-8, and Windows-1252 for a cell that is not UTF-8",
+    ),
+]
+"""For every command that reads tables, with ``FileForm`` of privet.tables."""
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
 Limit = Annotated[
     float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
@@ -43,6 +65,10 @@ _HINTS = {
     "target_bounds": "target_bounds is --target-bounds LOW:HIGH",
     "target_levels": "target_levels is --levels COLUMN=FIRST,SECOND with the name of the target column",
     "above the limit of": "the limit is --limit, and its delta is --limit-delta",
+    "decimal": "decimal is --decimal",
+    "encoding": "encoding is --encoding",
+    "separator": "separator is --sep",
+    "missing cells of this column": "missing is --missing RULE or --missing COLUMN=CONSTANT",
     "no target": "name the column to predict with --target",
 }
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from privet.cli.options import Ledger, Limit, LimitDelta, Output, Verbose, open_ledger
+from privet.cli.options import Decimal, Encoding, Ledger, Limit, LimitDelta, Output, Sep, Verbose, open_ledger
 
 StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party, or of owners.")]
@@ -43,6 +43,9 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="This party's CSV or Parquet table. Leave it out if the party has no data.")
     ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with this party's key and certificate.")] = None,
     state: Annotated[
         Path | None,
@@ -66,12 +69,14 @@ def run(
     from privet.commands import committee
     from privet.commands import party as command
     from privet.multiparty.study import Study, parse_address
+    from privet.tables import FileForm
 
     if [index, server, owner].count(None) != 2:
         raise typer.BadParameter("Give exactly one of --index, --server and --owner.")
     agreed = Study.read(study)
     if at:
         agreed = agreed.moved([parse_address(each) for each in at])
+    form = FileForm(sep, decimal, encoding)
     common: dict[str, Any] = {
         "keys": keys,
         "ledger": open_ledger(ledger, limit, limit_delta),
@@ -80,12 +85,12 @@ def run(
         "console": Console(),
     }
     if owner is not None:
-        committee.hand_in(agreed, owner, data, **common)
+        committee.hand_in(agreed, owner, data, form=form, **common)
     elif server is not None:
         committee.serve(agreed, server, state=state, output=output, connect_timeout=connect_timeout, **common)
     else:
         assert index is not None
-        command.run(agreed, index, data, output=output, connect_timeout=connect_timeout, **common)
+        command.run(agreed, index, data, form=form, output=output, connect_timeout=connect_timeout, **common)
 
 
 @party.command("keygen")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.options import Json
+from privet.cli.options import Decimal, Encoding, Json, Sep
 from privet.commands.json_output import STANDARD_OUTPUT, console_for
 
 
@@ -19,6 +19,15 @@ def predict(
     score: Annotated[
         bool, typer.Option("--score", help="Also print the accuracy or error, if the table has the target column.")
     ] = False,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column to copy to the predictions. Can be repeated.", show_default="those declared for privet fit"
+        ),
+    ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     json: Json = None,
 ) -> None:
     """Predict the target of each row of a table."""
@@ -28,5 +37,16 @@ def predict(
         raise ValueError("Predictions and --json - cannot both go to standard output. Give a file with --output.")
     console = console_for(json)
     from privet.commands import predict as command
+    from privet.tables import FileForm
 
-    command.run(model, data, output=output, with_probabilities=probabilities, score=score, json=json, console=console)
+    command.run(
+        model,
+        data,
+        output=output,
+        with_probabilities=probabilities,
+        score=score,
+        json=json,
+        ids=id,
+        form=FileForm(sep, decimal, encoding),
+        console=console,
+    )

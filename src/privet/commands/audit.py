@@ -16,11 +16,18 @@ from privet.linear import TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Guarantee, NoiseSource
 from privet.progress import progress_bar
-from privet.tables import read_table
+from privet.tables import RECOGNISED, FileForm, read_table
 
 
 def run_model(
-    model_path: Path, train: Path, holdout: Path, *, confidence: float, output: Path | None, console: Console
+    model_path: Path,
+    train: Path,
+    holdout: Path,
+    *,
+    form: FileForm = RECOGNISED,
+    confidence: float,
+    output: Path | None,
+    console: Console,
 ) -> bool:
     """Attack a saved model and return whether its guarantee is refuted.
 
@@ -29,7 +36,7 @@ def run_model(
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")
     model = TableModel.load(model_path)
-    inside, outside = (_fit(model, path) for path in (train, holdout))
+    inside, outside = (_fit(model, path, form) for path in (train, holdout))
     attack = Membership.of(inside, outside, confidence=confidence)
     proof = paired(inside, outside, model.guarantee, confidence=confidence)
     console.print(str(attack), highlight=False, soft_wrap=True)
@@ -105,6 +112,6 @@ def _conclusion(audits: list[Distinguished], worst: Distinguished, confidence: f
     )
 
 
-def _fit(model: TableModel, path: Path) -> NDArray[np.float64]:
-    frame = read_table(path)
+def _fit(model: TableModel, path: Path, form: FileForm) -> NDArray[np.float64]:
+    frame = read_table(path, model.schema, form=form)
     return fit_of(model.estimator, model.schema.encode(frame), model.schema.encode_target(frame))

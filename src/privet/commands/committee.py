@@ -15,6 +15,7 @@ from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.errors import NetworkError
 from privet.privacy import Ledger
 from privet.progress import progress_bar
+from privet.tables import RECOGNISED, FileForm
 
 
 def serve(
@@ -85,6 +86,7 @@ def hand_in(
     index: int,
     data: Path | None,
     *,
+    form: FileForm = RECOGNISED,
     keys: Path | None,
     ledger: Ledger | None,
     timeout: float,
@@ -95,7 +97,7 @@ def hand_in(
     _check_index(study, index, study.n_owners, "--owner")
     if data is None:
         raise StudyError("An owner brings rows. Give its table with --data.")
-    table = encoded(study, data, console)  # before anything is sent
+    table = encoded(study, data, form, console)  # before anything is sent
 
     console.print(
         f"{study.owner_names[index]}; study {study.name}, {study.digest[:16]}; handing in to "

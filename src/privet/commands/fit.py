@@ -1,7 +1,7 @@
 """``privet fit``: train a private model on a table and save it."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -10,7 +10,10 @@ from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import Ledger
-from privet.tables import NumericTarget, TableError, TableSchema, read_table
+from privet.tables import NumericTarget, TableError, TableSchema, read_header, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DISTANCES = ("threshold", "corner_width")
 """Settings that are errors of a prediction, in units of the target."""
@@ -78,9 +81,9 @@ def run(
         raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
     check_writable(output)
-    frame, known = read_table(data), None if public is None else read_table(public)
+    frame, known = read_table(data, schema), None if public is None else _read_public(public, schema)
     model.fit(frame, before_training=None if ledger is None else ledger.check, public=known)
-    if ignored := schema.undeclared(frame):
+    if ignored := schema.undeclared(read_header(data, schema)):
         console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False, markup=False)
     if ledger is not None:
         # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
@@ -96,3 +99,9 @@ def run(
         soft_wrap=True,
     )
     return model
+
+
+def _read_public(path: Path, schema: TableSchema) -> "pd.DataFrame":
+    """Read public records. Some methods do not use their targets, so these are read only if they are there."""
+    names = read_header(path, schema)
+    return read_table(path, schema, with_targets=all(target.name in names for target in schema.targets))

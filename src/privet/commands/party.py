@@ -22,7 +22,7 @@ from privet.multiparty.protocol.results import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
 from privet.progress import progress_bar
-from privet.tables import TableError, read_table
+from privet.tables import RECOGNISED, FileForm, TableError, read_table
 
 
 def run(
@@ -30,6 +30,7 @@ def run(
     index: int,
     data: Path | None,
     *,
+    form: FileForm = RECOGNISED,
     keys: Path | None,
     output: Path,
     ledger: Ledger | None,
@@ -49,7 +50,7 @@ def run(
     addresses = tuple((party.host, party.port) for party in study.parties)
     network = Network(addresses, index, keys, connect_timeout=connect_timeout, timeout=timeout)
     # Before connecting: a table that does not match the study is refused without the other parties noticing.
-    table = None if data is None else encoded(study, data, console)
+    table = None if data is None else encoded(study, data, form, console)
     console.print(
         f"{study.parties[index].name}, party {index} of {len(study.parties)}; study {study.name}, {study.digest[:16]}",
         highlight=False,
@@ -60,9 +61,9 @@ def run(
         raise StudyError(str(error)) from error
 
 
-def encoded(study: Study, data: Path, console: Console) -> Table:
+def encoded(study: Study, data: Path, form: FileForm, console: Console) -> Table:
     """Return the encoded table of this party, and tell its owner how many values were clipped."""
-    frame = read_table(data)
+    frame = read_table(data, study.table, form=form)
     rows = study.encode(frame)
     clipped = [f"{number} of {name!r}" for name, number in study.table.n_clipped(frame).items()]
     if clipped:
@@ -172,7 +173,8 @@ def local(path: Path, study: Study, data: Sequence[Path], *, output: Path, timeo
         )
     for party, table in zip(study.parties, data, strict=False):
         try:
-            study.encode(read_table(table))  # The other processes would wait in vain for a party that cannot start.
+            # The other processes would wait in vain for a party that cannot start.
+            study.encode(read_table(table, study.table))
         except TableError as error:
             raise TableError(f"{party.name}: {error}") from error
     output.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """``privet predict``: predict the target of each row of a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from privet.commands.json_output import write_result
 from privet.files import check_writable
 from privet.linear import TableModel
-from privet.tables import NumericTarget, read_table
+from privet.tables import RECOGNISED, FileForm, NumericTarget, read_table, write_csv
 
 
 def run(
@@ -22,31 +23,40 @@ def run(
     with_probabilities: bool,
     score: bool,
     json: Path | None = None,
+    ids: Sequence[str] | None = None,
+    form: FileForm = RECOGNISED,
     console: Console,
 ) -> None:
-    """Write one line per row: the predicted number or level and, on request, the probability of each level.
+    """Write one line per row: its IDs, the predicted number or level and, on request, the probability of each level.
 
-    ``json`` is where ``--json`` writes what ``score`` finds.
+    ``json`` is where ``--json`` writes what ``score`` finds. ``ids`` and ``form``, if given, replace
+    the columns of IDs that the model copies, and what it says about the form of its files.
     """
     if not model_path.is_file():
         raise ValueError(f"The model file {model_path} does not exist.")
     if output is not None:
         check_writable(output)
     model = TableModel.load(model_path)
-    frame = read_table(data)
-    targets, predictions = model.schema.targets, model.predict(frame)
-    columns: dict[str, Any] = {}
+    schema = model.schema if ids is None else replace(model.schema, ids=tuple(ids))
+    frame = read_table(data, schema, form=form, with_targets=score)
+    rows = schema.encode(frame)
+    targets, predictions = schema.targets, model.predict_encoded(rows)
+    columns: dict[str, Any] = {name: frame[name] for name in schema.ids}
     for target, predicted in zip(targets, np.atleast_2d(predictions.T), strict=True):
         is_only_number = len(targets) == 1 and isinstance(target, NumericTarget)
         columns["prediction" if is_only_number else target.name] = predicted
     if with_probabilities:
-        probabilities = model.predict_proba(frame)
+        probabilities = model.predict_proba_encoded(rows)
         for target, chances in zip(targets, [probabilities] if len(targets) == 1 else probabilities, strict=True):
             of = "" if len(targets) == 1 else f" of {target.name}"
             columns |= {f"probability{of}={level}": chances[:, k] for k, level in enumerate(target.levels or ())}
-    _write(columns, output, console)
+    if output is None:
+        write_csv(columns, console.file)
+    else:
+        with output.open("w", encoding="utf-8", newline="") as file:
+            write_csv(columns, file)
     if score:
-        truths = np.atleast_2d(model.schema.true_target(frame).T)
+        truths = np.atleast_2d(schema.true_target(frame).T)
         scores = {}
         for target, predicted, truth in zip(targets, np.atleast_2d(predictions.T), truths, strict=True):
             is_number = isinstance(target, NumericTarget)
@@ -73,13 +83,3 @@ def _in_words(score: Mapping[str, float]) -> str:
         return f"accuracy {score['accuracy']:.4f}"
     error, constant = score["mean_absolute_error"], score["error_of_median"]
     return f"mean absolute error {error:.6g} (always predicting the median: {constant:.6g})"
-
-
-def _write(columns: dict[str, Any], output: Path | None, console: Console) -> None:
-    import pandas as pd
-
-    text = pd.DataFrame(columns).to_csv(index=False)
-    if output is None:
-        console.file.write(text)
-        return
-    output.write_text(text, encoding="utf-8")

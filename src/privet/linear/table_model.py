@@ -180,14 +180,22 @@ class TableModel:
 
         Several targets are columns, in the order of the schema.
         """
+        return self.predict_encoded(self.schema.encode(frame))
+
+    def predict_encoded(self, rows: NDArray[np.float64]) -> NDArray[Any]:
+        """Do the same for rows that the schema has encoded."""
         check_is_fitted(self.estimator)
-        found = self.estimator.predict(self.schema.encode(frame))
+        found = self.estimator.predict(rows)
         if not self.schema.others:
             return self.target.decode(found)
         return np.column_stack([each.decode(found[:, k]) for k, each in enumerate(self.schema.targets)])
 
     def predict_proba(self, frame: Any) -> Any:
         """Return the probabilities of the target's levels, in their order, or a list with those of each target."""
+        return self.predict_proba_encoded(self.schema.encode(frame))
+
+    def predict_proba_encoded(self, rows: NDArray[np.float64]) -> Any:
+        """Do the same for rows that the schema has encoded."""
         if isinstance(self.target, NumericTarget):
             raise ValueError(f"The target {self.target.name!r} is a number, which is predicted without probabilities.")
         if not hasattr(self.estimator, "predict_proba"):
@@ -195,7 +203,7 @@ class TableModel:
                 f"{type(self.estimator).__name__} predicts no probabilities, because its loss does not estimate them. "
                 "Use PrivateLogisticRegression."
             )
-        return self.estimator.predict_proba(self.schema.encode(frame))
+        return self.estimator.predict_proba(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write schema, weights and guarantee to one JSON file, completely or not at all."""

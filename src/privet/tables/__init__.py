@@ -6,13 +6,15 @@ from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
 from privet.tables.errors import SchemaError, TableError
 from privet.tables.findings import Finding, Severity
-from privet.tables.form import FileForm
+from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
 from privet.tables.reading import read_header, read_table
 from privet.tables.schema import TableSchema
 from privet.tables.targets import NumericTarget, Target
+from privet.tables.writing import write_csv
 
 __all__ = [
+    "RECOGNISED",
     "Categorical",
     "Date",
     "FileForm",
@@ -30,4 +32,5 @@ __all__ = [
     "parse_levels",
     "read_header",
     "read_table",
+    "write_csv",
 ]

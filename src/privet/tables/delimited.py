@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privet.tables import lines
-from privet.tables.errors import TableError
+from privet.tables.errors import FileError, TableError
 from privet.tables.form import SEPARATORS, FileForm
 from privet.tables.gathering import Gathering, Numbers, decoded
 from privet.tables.numerals import NULLS
@@ -71,14 +71,14 @@ class TextFile:
 
     def _header(self, line: bytes) -> Header:
         if b"\0" in line:
-            raise TableError(
+            raise FileError(
                 "its header has NUL bytes, so it is not a text file, or one in an encoding such as UTF-16 without a "
                 "byte-order mark. Check that it is a CSV file, and give its encoding."
             )
         by_separator = [tuple(map(decoded, lines.header_cells(line, separator))) for separator in SEPARATORS]
         separator = self.form.separator_of(by_separator, self.declared, self.usual)
         if lines.is_open(line, separator):
-            raise TableError("its header has a quotation mark that is not closed in the same line. Correct the header.")
+            raise FileError("its header has a quotation mark that is not closed in the same line. Correct the header.")
         return Header(by_separator[SEPARATORS.index(separator)], separator)
 
 
@@ -162,7 +162,7 @@ class _Block:
                 at = re.match(r"In CSV column #(\d+):", str(error))
                 if at is None:
                     raise
-                refused = [list(columns)[int(at[1])]] if attempt < 2 else list(numbers)
+                refused = [int(at[1])] if attempt < 2 else list(numbers)
             else:
                 refused = [at for at, each in numbers.items() if not each.accepts(_chunk(table, str(at)))]
                 if not refused:
@@ -191,11 +191,11 @@ class _Block:
         )
 
 
-def _line_error(wrong: Sequence[lines.WrongLine], reason: str) -> TableError:
+def _line_error(wrong: Sequence[lines.WrongLine], reason: str) -> FileError:
     if not wrong:
-        return TableError(reason)
+        return FileError(reason)
     more = f"; and {len(wrong) - _MOST_PROBLEMS:,} more rows like these" if len(wrong) > _MOST_PROBLEMS else ""
-    return TableError(f"{'; '.join(map(str, wrong[:_MOST_PROBLEMS]))}{more}. Correct these rows.")
+    return FileError(f"{'; '.join(map(str, wrong[:_MOST_PROBLEMS]))}{more}. Correct these rows.")
 
 
 def _chunk(table: pa.Table, name: str) -> pa.Array:

@@ -13,6 +13,10 @@ class TableError(ValueError):
     """A table, or the description of a table, that cannot be used. The message names the cause and the remedy."""
 
 
+class FileError(TableError):
+    """A file that cannot be read. The message is completed with the path by the function that opened the file."""
+
+
 class SchemaError(TableError):
     """Everything that is wrong with the description of a table.
 

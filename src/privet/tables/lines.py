@@ -1,7 +1,8 @@
 """A text file as blocks of whole lines, and what is wrong with lines that are not rows.
 
 Each line is a row: a line break ends a row even between quotes. Otherwise, a quotation mark that is forgotten in one
-row would swallow the rows after it. A line break is LF, CR or both. Lines of spaces are not rows.
+row would swallow the rows after it. A line break is LF, CR or both. Lines that are empty or have only spaces are not
+rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from privet.tables.errors import TableError, cut
+from privet.tables.errors import FileError, cut
 
 BLOCK = 1 << 22
 """How many bytes are read at once."""
@@ -57,7 +58,7 @@ def blocks(file: BinaryIO, encoding: str | None) -> Iterator[bytes]:
         if end == 0:
             parts.append(piece)
             if sum(map(len, parts)) > LONGEST_LINE:
-                raise TableError(
+                raise FileError(
                     f"it has a line of more than {LONGEST_LINE >> 20} MiB. Check that it is a table with one row per "
                     "line."
                 )

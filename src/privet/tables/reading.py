@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from privet.tables.cells import positions_of
 from privet.tables.delimited import Header, Remarks, TextFile, gather
-from privet.tables.errors import TableError, cut
-from privet.tables.form import FileForm
+from privet.tables.errors import FileError, TableError, cut
+from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.gathering import Gathering, Levels, Numbers, Texts
 from privet.tables.numbers import BoundedNumber
 from privet.tables.parquet import parquet_names, read_parquet, to_frame
@@ -27,7 +27,7 @@ _PARQUET = (".parquet", ".pq")
 
 
 def read_table(
-    path: str | Path, schema: TableSchema | None = None, *, form: FileForm | None = None, with_targets: bool = True
+    path: str | Path, schema: TableSchema | None = None, *, form: FileForm = RECOGNISED, with_targets: bool = True
 ) -> pd.DataFrame:
     """Read a text file (.csv, .tsv, .tab or .txt, optionally followed by .gz) or a Parquet file (.parquet or .pq).
 
@@ -39,27 +39,21 @@ def read_table(
     schema : TableSchema or None
         The columns to read. Numbers are then read as floats, and a cell that is not a number stays text. Without a
         schema, all columns are read, and those of a text file stay text, so that a level "01" is not read as 1.
-    form : FileForm or None
-        What is known about the form of a text file. By default that of the schema.
+    form : FileForm
+        What is known about the form of a text file. It overrides the form in the schema.
     with_targets : bool
         Whether to read the targets of the schema too.
     """
     path = Path(path)
-    if form is None:
-        form = FileForm() if schema is None else schema.form
     with _readable(path) as usual:
         if usual is None:
             return read_parquet(path, None if schema is None else _names(schema, with_targets))
         return _read_text(_text_file(path, schema, form, usual), schema, with_targets)
 
 
-def read_header(
-    path: str | Path, schema: TableSchema | None = None, *, form: FileForm | None = None
-) -> tuple[str, ...]:
+def read_header(path: str | Path, schema: TableSchema | None = None, *, form: FileForm = RECOGNISED) -> tuple[str, ...]:
     """Return the names of all columns of a file, whose separator is recognised by the columns of the schema."""
     path = Path(path)
-    if form is None:
-        form = FileForm() if schema is None else schema.form
     with _readable(path) as usual:
         if usual is not None:
             return _text_file(path, schema, form, usual).header().names
@@ -80,15 +74,19 @@ def _readable(path: Path) -> Iterator[str | None]:
         if not path.exists():
             raise TableError(f"There is no file {path}. Check the path.")
         yield usual
-    except TableError as error:
-        raise TableError(str(error) if str(path) in str(error) else f"privet cannot read {path}: {error}") from error
+    except FileError as error:
+        raise TableError(f"privet cannot read {path}: {error}") from error
+    except TableError:
+        raise
     except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"privet cannot read {path}: {cut(reason, 200)}") from error
 
 
 def _text_file(path: Path, schema: TableSchema | None, form: FileForm, usual: str) -> TextFile:
-    return TextFile(path, form, usual, () if schema is None else _names(schema))
+    if schema is None:
+        return TextFile(path, form, usual)
+    return TextFile(path, schema.form.overridden_by(form), usual, _names(schema))
 
 
 def _names(schema: TableSchema, with_targets: bool = True) -> tuple[str, ...]:
@@ -117,12 +115,11 @@ def read_sound_rows(
     remarks : Remarks
     """
     path, remarks = Path(path), Remarks()
-    form = FileForm() if schema is None else schema.form
     with _readable(path) as usual:
         if usual is None:
             frame = read_parquet(path, list(wanted))
             return frame, len(frame), remarks
-        file = _text_file(path, schema, form, usual)
+        file = _text_file(path, schema, RECOGNISED, usual)
         return *_gathered(file, file.header(), schema, wanted, remarks), remarks
 
 

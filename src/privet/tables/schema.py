@@ -156,9 +156,12 @@ class TableSchema:
 
         return table_findings(self, frame)
 
-    def undeclared(self, frame: pd.DataFrame) -> tuple[str, ...]:
-        """Return the names of the columns that are neither a feature, a target nor an ID, and are therefore ignored."""
-        names = dict.fromkeys(map(str, frame.columns))
+    def undeclared(self, columns: Iterable[object]) -> tuple[str, ...]:
+        """Return which of a table's columns are neither a feature, a target nor an ID, and are therefore ignored.
+
+        ``columns`` are their names, or a DataFrame.
+        """
+        names = dict.fromkeys(map(str, columns))
         for name in (*(column.name for column in (*self.features, *self.targets)), *self.ids):
             names.pop(name, None)
         return tuple(names)
