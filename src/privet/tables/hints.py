@@ -29,10 +29,14 @@ def number_hint(cell: object) -> str:
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text):
         return (
             f"The comma in {show(text)} may separate thousands or decimals. Say which mark separates decimals: "
-            '--decimal "." or --decimal ",".'
+            '--decimal "." or --decimal ",", or decimal = "." in the section [file].'
         )
     if re.fullmatch(r"[+-]?[\d.]*,\d*", text):
-        return 'If the comma separates decimals, declare it: --decimal ",".'
+        return 'If the comma separates decimals, declare it: --decimal ",", or decimal = "," in the section [file].'
+    if re.fullmatch(r"[+-]?[\d.,]+", text):
+        return (
+            "Check the marks of decimals and thousands: --decimal, or decimal = in the section [file], declares them."
+        )
     if re.fullmatch(r"[+-]?\d+([ '_]\d{3})+([.,]\d*)?", text):
         return "Write numbers without separators of thousands."
     if re.search(r"\d", text):
