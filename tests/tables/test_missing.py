@@ -61,7 +61,7 @@ def test_missing_cells_count_as_a_public_constant():
 
 
 def test_missing_cells_are_refused_by_default():
-    fails(["'age'", "1 missing value", "row 2", 'missing = "level"'], schema_of().encode, FRAME)
+    fails(["'age'", "1 missing value", "row 2", '[missing]: age = "level"'], schema_of().encode, FRAME)
     fails(["'sex'", "1 missing value", "row 3"], schema_of(age=60).encode, FRAME)
     fails(["'admitted'", "1 missing value", "row 1"], schema_of(age="level", sex="male").encode, FRAME)
 

@@ -345,7 +345,7 @@ class TestBadTables:
         return SCHEMA.encode(pd.DataFrame({"age": [1, 2], "sex": ["male", "female"]} | columns))
 
     def test_a_missing_column_is_named_with_similar_names(self):
-        fails(["no column 'age'", "did you mean 'Age'?"], SCHEMA.encode, FRAME.rename(columns={"age": "Age"}))
+        fails(["no column 'age'", "Did you mean 'Age'?"], SCHEMA.encode, FRAME.rename(columns={"age": "Age"}))
         fails(["no column 'sex'", "'age', 'visited'"], SCHEMA.encode, FRAME.drop(columns="sex"))
         fails("no column 'visited'", SCHEMA.encode_target, FRAME.drop(columns="visited"))
         fails("no column 'visited'", TableSchema((AGE,), Target("visited")).encode_target, FRAME[["age"]])

@@ -19,8 +19,6 @@ from privet.privacy import Guarantee, enforced
 from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
-MOST_UNDECLARED_LEVELS = 50  # a column with more values is probably a number or a name
-
 
 class TableModel:
     """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded together.
@@ -246,11 +244,6 @@ def _declared_classes(target: Target, encoded: NDArray[Any]) -> range | None:
     assert levels is not None
     if not target.levels_from_data:
         return range(len(levels))
-    if len(levels) > MOST_UNDECLARED_LEVELS:
-        raise TableError(
-            f"The target {target.name!r} has {len(levels)} different values. Declare target_levels if it is a "
-            "category, or target_bounds if it is a number."
-        )
     if len(np.unique(encoded)) < 2:
         raise TableError(f"The target {target.name!r} has only one class, but a classifier needs at least two.")
     return None

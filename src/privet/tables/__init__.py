@@ -1,9 +1,11 @@
 """Tables: their public description, reading them from files, and encoding them as bounded matrices."""
 
 from privet.tables.categories import Categorical
+from privet.tables.check import Report, check_table
 from privet.tables.dates import Date
 from privet.tables.declarations import parse_bounds, parse_levels
-from privet.tables.errors import TableError
+from privet.tables.errors import SchemaError, TableError
+from privet.tables.findings import Finding, Severity
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
 from privet.tables.reading import read_header, read_table
@@ -16,11 +18,16 @@ __all__ = [
     "Categorical",
     "Date",
     "FileForm",
+    "Finding",
     "Numeric",
     "NumericTarget",
+    "Report",
+    "SchemaError",
+    "Severity",
     "TableError",
     "TableSchema",
     "Target",
+    "check_table",
     "parse_bounds",
     "parse_levels",
     "read_header",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,8 @@ class BoundedColumn(ABC):
     """
 
     name: str
+    low: Any
+    high: Any
 
     @property
     @abstractmethod
@@ -49,10 +53,14 @@ class BoundedColumn(ABC):
         share: NDArray[np.float64] = (np.clip(values, low, high) / 2 - low / 2) / self.half_width
         return 2 * share - 1  # share is never outside [0, 1], because each rounding above preserves order
 
+    def n_beyond(self, column: pd.Series) -> tuple[int, int]:
+        """Return how many cells are below the low bound and above the high one. For the owner of the table only."""
+        values, (low, high) = self.read(column).values, self.interval
+        return int((values < low).sum()), int((values > high).sum())
+
     def n_clipped(self, column: pd.Series) -> int:
         """Return the number of cells that are beyond the bounds. Not private: for the owner of the table."""
-        values, (low, high) = self.read(column).values, self.interval
-        return int(((values < low) | (values > high)).sum())
+        return sum(self.n_beyond(column))
 
 
 class BoundedFeature(BoundedColumn):
@@ -99,8 +107,9 @@ def missing_faults(name: str, rule: object, absent: NDArray[np.bool_]) -> tuple[
     """Return the fault of missing cells, if the rule refuses them and there are any."""
     if rule != REFUSE:
         return ()
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)  # as TOML writes keys
     remedy = (
-        "Drop those rows, or declare what missing cells of this column count as: missing = "
-        f'"{LEVEL}", a level of their own, or a public constant.'
+        "Drop those rows, or declare what missing cells of this column count as, in the section [missing]: "
+        f'{key} = "{LEVEL}", a level of their own, or {key} = a public constant.'
     )
     return kind_of_cells(name, "missing", absent, remedy)

@@ -13,6 +13,7 @@ from privet.tables.bounds import missing_faults
 from privet.tables.cells import LEVEL, MISSING, REFUSE, check_name, is_mark, spelling
 from privet.tables.errors import TableError, listing, show
 from privet.tables.faults import Cells, Fault, by_value, raise_first
+from privet.tables.hints import level_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,10 @@ class Categorical:
     def _faults(self, cells: Cells[NDArray[np.int64]]) -> tuple[Fault, ...]:
         return (*cells.faults, *missing_faults(self.name, self.missing, cells.absent))
 
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a declared level."""
+        return level_hint(cell, self.levels)
+
     def encode(self, column: pd.Series) -> NDArray[np.float64]:
         """Return the encoded cells, with one column per level."""
         cells = self.read(column)
@@ -119,7 +124,7 @@ def level_codes(column: pd.Series, name: str, levels: Sequence[str]) -> Cells[ND
         for code, rows in by_value(codes):
             if code >= 0 and texts[code] not in position:
                 cause = f"level {show(texts[code])} is not declared (declared: {listing(levels)})"
-                faults.append(Fault(name, cause, "Declare it or correct the table.", rows))
+                faults.append(Fault(name, cause, "Declare it or correct the table.", rows, value=texts[code]))
     places = np.array([*(position.get(text, -1) for text in texts), -1], dtype=np.int64)
     return Cells(places[codes], absent, tuple(faults))
 

@@ -6,7 +6,6 @@ guarantee, so they must not be published. Rows are counted from 1, without the h
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privet.tables.errors import TableError, listing, show
+from privet.tables.errors import TableError, did_you_mean, listing, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +75,5 @@ def positions_of(names: Sequence[str], wanted: Iterable[str]) -> dict[str, int]:
 
 
 def _no_column(name: str, names: Sequence[str]) -> TableError:
-    folded = {column.lower(): column for column in names}
-    close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded)]
-    hint = f"did you mean {listing(close, ' or ')}?" if close else f"it has {listing(names)}"
-    return TableError(f"The table has no column {name!r}: {hint}")
+    hint = did_you_mean(name, names) or f"It has {listing(names)}."
+    return TableError(f"The table has no column {name!r}. {hint}")

@@ -17,6 +17,7 @@ from privet.tables.bounds import BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, by_value
+from privet.tables.hints import date_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,6 +130,10 @@ class Date(BoundedFeature):
             faults = tuple([self._unreadable(cells[code], rows) for code, rows in unreadable])
         return Cells(values, np.isnan(values) & ~bad[codes], faults)
 
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a date."""
+        return date_hint(cell)
+
     def _read(self, cell: object) -> float | None:
         """Return a cell as a number of days, or None if it is not a date in the declared format."""
         if not isinstance(cell, str) or self.format is None:
@@ -143,13 +148,13 @@ class Date(BoundedFeature):
     def _unreadable(self, cell: object, rows: NDArray[np.int64]) -> Fault:
         if self.format is not None:
             cause = f"{show(cell)} is not a date in the declared format {self.format}"
-            return Fault(self.name, cause, "Correct it, or change the format.", rows)
+            return Fault(self.name, cause, "Correct it, or change the format.", rows, value=cell)
         cause = f"{show(cell)} is not a date that can be read without a format"
         remedy = (
             "Declare how dates are written, as in "
             f'{{ bounds = [{self.low}, {self.high}], format = "%d/%m/%Y" }}, or write dates as 2019-01-31.'
         )
-        return Fault(self.name, cause, remedy, rows)
+        return Fault(self.name, cause, remedy, rows, value=cell)
 
 
 def to_date(value: Any) -> datetime.date | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from privet.tables.categories import Categorical
 from privet.tables.dates import Date, to_date
-from privet.tables.errors import TableError, show
+from privet.tables.errors import SchemaErrors, TableError, did_you_mean, show
 from privet.tables.features import Feature, by_name, option_rules, toml_rules
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
@@ -70,36 +70,46 @@ def _of_one_target(targets: tuple[AnyTarget, ...], bounds: str) -> Numeric:
     return Numeric(targets[0].name, *low_and_high(bounds, bounds, "low:high, as in 0:5000"))
 
 
-def read_toml(path: Path) -> Declarations:
-    """Read what a TOML file declares."""
+def read_toml(path: Path, errors: SchemaErrors) -> Declarations:
+    """Read what a TOML file declares. Errors in single declarations are added to ``errors``."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise TableError(f"privet cannot read the schema {path}: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         raise TableError(f"The schema {path} is not valid TOML: {error}") from error
-    return parse_toml(values, f"The schema {path}")
+    return parse_toml(values, f"The schema {path}", errors)
 
 
-def parse_toml(values: Mapping[str, Any], where: str) -> Declarations:
-    """Read what the values of a TOML file, or of a section of one, declare. ``where`` names it in errors."""
+def parse_toml(values: Mapping[str, Any], where: str, errors: SchemaErrors) -> Declarations:
+    """Read what the values of a TOML file, or of a section of one, declare. ``where`` names it in errors.
+
+    Declarations that cannot be read are left out, and their errors are added to ``errors``.
+    """
     for key in values:
         if key not in _KEYS:
-            raise TableError(f"{where} has an unknown key {key!r}. The keys are {', '.join(_KEYS)}.")
-    numeric, categorical, dates = (values.get(key, {}) for key in ("numeric", "categorical", "dates"))
-    if not all(isinstance(section, dict) for section in (numeric, categorical, dates)):
-        raise TableError(
-            f"{where}: write numeric, categorical and dates as tables, [numeric], [categorical] and [dates]."
-        )
-    features = by_name(
-        [
-            *(Numeric(name, *pair(name, name, bounds)) for name, bounds in numeric.items()),
-            *(Categorical(name, levels) for name, levels in categorical.items()),
-            *(_toml_date(name, given) for name, given in dates.items()),
-        ]
-    )
-    rules, form = toml_rules(values, where), FileForm.from_dict(values.get("file", {}), where)
-    return Declarations(features, toml_targets(values, where), rules, _toml_ids(values, where), form)
+            remedy = did_you_mean(key, _KEYS) or f"The keys are {', '.join(_KEYS)}."
+            errors.add(f"{where} has an unknown key {key!r}. {remedy}")
+    declared = Declarations(missing=toml_rules(values, where, errors))
+    for key, make in _SECTIONS.items():
+        section = values.get(key, {})
+        if not isinstance(section, dict):
+            errors.add(f"{where}: {key} = {show(section)} is not a table. Write it as a section, [{key}].")
+            continue
+        for name, given in section.items():
+            with errors.catch(name):
+                column = make(name, given)
+                declared.features.update(by_name([*declared.features.values(), column]))
+    form = FileForm()
+    with errors.catch():
+        form = FileForm.from_dict(values.get("file", {}), where)
+    targets, ids = toml_targets(values, where, errors), _toml_ids(values.get("ids", []), where, errors)
+    return replace(declared, targets=targets, ids=ids, form=form)
+
+
+def _toml_number(name: str, given: Any) -> Numeric:
+    """Read a number from its bounds."""
+    return Numeric(name, *pair(name, name, given))
 
 
 def _toml_date(name: str, given: Any) -> Date:
@@ -114,25 +124,45 @@ def _toml_date(name: str, given: Any) -> Date:
     return Date(name, *pair(name, f"{name}.bounds", given["bounds"]), format=given.get("format"))
 
 
-def _toml_ids(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    ids = values.get("ids", [])
+_SECTIONS: dict[str, Callable[[str, Any], Feature]] = {
+    "numeric": _toml_number,
+    "categorical": Categorical,
+    "dates": _toml_date,
+}
+"""The sections of a schema file that declare features, and how to read one line of each."""
+
+
+def _toml_ids(ids: Any, where: str, errors: SchemaErrors) -> tuple[str, ...]:
     if isinstance(ids, str):
         return (ids,)
     if not isinstance(ids, list):
-        raise TableError(f'{where}: ids = {show(ids)} is not a list of column names. Write ids = ["patient_id"].')
+        errors.add(f'{where}: ids = {show(ids)} is not a list of column names. Write ids = ["patient_id"].')
+        return ()
     return tuple(ids)
 
 
-def toml_targets(values: Mapping[str, Any], where: str) -> tuple[AnyTarget, ...]:
-    """Read the targets, if any, from the values of a TOML file.
+def toml_targets(values: Mapping[str, Any], where: str, errors: SchemaErrors) -> tuple[AnyTarget, ...]:
+    """Read the targets, if any, from the values of a TOML file. Errors are added to ``errors``.
 
     For one target, ``target_levels`` or ``target_bounds`` is a list. For several, it is a table with one list per name.
     """
+    found: list[AnyTarget] = []
+    described: list[tuple[Any, dict[str, Any]]] = []
+    with errors.catch():
+        described = _described_targets(values, where)
+    for name, given in described:
+        with errors.catch(name):
+            found.append(_toml_target(name, given))
+    return tuple(found)
+
+
+def _described_targets(values: Mapping[str, Any], where: str) -> list[tuple[Any, dict[str, Any]]]:
+    """Return the name of each target, with what ``target_levels`` or ``target_bounds`` says of it."""
     given = [key for key in ("target_levels", "target_bounds") if key in values]
     if "target" not in values:
         if given:
             raise TableError(f'{where} has {given[0]} but no target. Add target = "column".')
-        return ()
+        return []
     if len(given) > 1:
         raise TableError(
             f"{where} has both target_levels and target_bounds. Keep the levels for a category, or the bounds for a "
@@ -140,7 +170,7 @@ def toml_targets(values: Mapping[str, Any], where: str) -> tuple[AnyTarget, ...]
         )
     name = values["target"]
     if not isinstance(name, list):
-        return (_toml_target(name, {key: values[key] for key in given}),)
+        return [(name, {key: values[key] for key in given})]
     if not name:
         raise TableError(f'{where} has an empty list of targets. Write target = "column", or name several.')
     tables: dict[str, Any] = {key: values[key] for key in given}
@@ -150,9 +180,7 @@ def toml_targets(values: Mapping[str, Any], where: str) -> tuple[AnyTarget, ...]
                 f"{where} has several targets, but {key} = {show(table)} is not a table of their names. Write "
                 f"{key} = {{ {name[0]} = [...] }}."
             )
-    return tuple(
-        _toml_target(each, {key: table[each] for key, table in tables.items() if each in table}) for each in name
-    )
+    return [(each, {key: table[each] for key, table in tables.items() if each in table}) for each in name]
 
 
 def _toml_target(name: Any, given: Mapping[str, Any]) -> AnyTarget:

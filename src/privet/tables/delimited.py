@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,13 +82,28 @@ class TextFile:
         return Header(by_separator[SEPARATORS.index(separator)], separator)
 
 
-def gather(file: TextFile, columns: Mapping[int, Gathering]) -> int:
-    """Read the columns at the given positions, and return the number of rows."""
+@dataclass
+class Remarks:
+    """What a check of a file finds in its lines: those that are left out, and the rows that are not UTF-8."""
+
+    wrong: list[lines.WrongLine] = field(default_factory=list)
+    not_utf8: list[int] = field(default_factory=list)
+
+
+def gather(file: TextFile, columns: Mapping[int, Gathering], remarks: Remarks | None = None) -> int:
+    """Read the columns at the given positions, and return the number of rows.
+
+    A line that is not a row is an error or, with ``remarks``, is added to them and left out of the columns.
+    """
     n_rows = 0
     for header, block in file.rows():
-        table = _Block(header, block, n_rows).table(columns)
+        wrong_before = len(remarks.wrong) if remarks else 0
+        table = _Block(header, block, n_rows).table(columns, remarks)
         for position, column in columns.items():
             column.add(_chunk(table, str(position)))
+        if remarks is not None:
+            remarks.not_utf8.extend(lines.not_utf8(block, n_rows + 1))
+            n_rows += len(remarks.wrong) - wrong_before
         n_rows += table.num_rows
     return n_rows
 
@@ -101,7 +116,7 @@ class _Block:
     lines: bytes
     n_before: int
 
-    def table(self, columns: Mapping[int, Gathering]) -> pa.Table:
+    def table(self, columns: Mapping[int, Gathering], remarks: Remarks | None = None) -> pa.Table:
         """Return the cells. The columns are named by their positions."""
         import pyarrow as pa
 
@@ -117,7 +132,11 @@ class _Block:
         try:
             return self._checked(block, columns)
         except pa.ArrowInvalid as error:
-            raise self._problem(block, str(error)) from error
+            wrong = lines.problems(block, self.header.separator, len(self.header.names), self.n_before + 1)
+            if remarks is None or not wrong:
+                raise _line_error(wrong, str(error)) from error
+        remarks.wrong.extend(wrong)
+        return self._checked(lines.without(block, {line.row - self.n_before - 1 for line in wrong}), columns)
 
     def _checked(self, block: bytes, columns: Mapping[int, Gathering]) -> pa.Table:
         """Return the cells if each line is one row, and raise ArrowInvalid otherwise."""
@@ -171,12 +190,12 @@ class _Block:
             ),
         )
 
-    def _problem(self, block: bytes, reason: str) -> FileError:
-        found = lines.problems(block, self.header.separator, len(self.header.names), self.n_before + 1)
-        if not found:
-            return FileError(reason)
-        more = f"; and {len(found) - _MOST_PROBLEMS:,} more rows like these" if len(found) > _MOST_PROBLEMS else ""
-        return FileError(f"{'; '.join(found[:_MOST_PROBLEMS])}{more}. Correct these rows.")
+
+def _line_error(wrong: Sequence[lines.WrongLine], reason: str) -> FileError:
+    if not wrong:
+        return FileError(reason)
+    more = f"; and {len(wrong) - _MOST_PROBLEMS:,} more rows like these" if len(wrong) > _MOST_PROBLEMS else ""
+    return FileError(f"{'; '.join(map(str, wrong[:_MOST_PROBLEMS]))}{more}. Correct these rows.")
 
 
 def _chunk(table: pa.Table, name: str) -> pa.Array:

@@ -1,6 +1,9 @@
-"""The error that all functions for tables raise, and how its messages show values: short, and on one line."""
+"""The errors that functions for tables raise, and how their messages show values: short, and on one line."""
 
-from collections.abc import Sequence
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +15,62 @@ class TableError(ValueError):
 
 class FileError(TableError):
     """A file that cannot be read. The message is completed with the path by the function that opened the file."""
+
+
+class SchemaError(TableError):
+    """Everything that is wrong with the description of a table.
+
+    Parameters
+    ----------
+    errors : SchemaErrors
+        The errors by column. The message is that of the first one, with the number of the others.
+    rest : TableSchema or None
+        The schema without the wrong parts, if there is one. ``privet check`` checks the table by it.
+    """
+
+    def __init__(self, errors: "SchemaErrors", rest: Any = None) -> None:
+        message = str(errors.found[0][1])
+        if more := len(errors.found) - 1:
+            message += (
+                f" (The schema has {more} more problem{'s' if more > 1 else ''}. privet check lists all of them.)"
+            )
+        super().__init__(message)
+        self.errors, self.rest = errors, rest
+
+
+class SchemaErrors:
+    """Collects the errors of a schema, so that all of them can be reported at once.
+
+    ``found`` has pairs of a column, or None for an error of the whole schema, and its error.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str | None, TableError]] = []
+
+    @property
+    def columns(self) -> set[str | None]:
+        """The columns whose declarations are wrong."""
+        return {column for column, _ in self.found}
+
+    def add(self, message: str, column: object = None) -> None:
+        """Add an error, unless it is known already."""
+        if message not in [str(error) for _, error in self.found]:
+            self.found.append((None if column is None else str(column), TableError(message)))
+
+    @contextlib.contextmanager
+    def catch(self, column: object = None) -> Iterator[None]:
+        """Add the error that the body raises, if any."""
+        try:
+            yield
+        except TableError as error:
+            self.add(str(error), column)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Return a question that names the closest of the known names, in any case of letters, or None."""
+    folded = {each.strip().lower(): each for each in known}
+    close = [folded[match] for match in difflib.get_close_matches(name.strip().lower(), folded)]
+    return f"Did you mean {listing(close, ' or ')}?" if close else None
 
 
 def cut(text: str, width: int = 60) -> str:

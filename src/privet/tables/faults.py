@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.tables.errors import TableError, marked
+from privet.tables.errors import TableError, marked, show
 
 Values = TypeVar("Values", bound=NDArray[Any])
 
@@ -35,6 +35,8 @@ class Fault:
         Whether the cause names a kind of cells instead of one value.
     of : str
         What the column is, at the beginning of the message.
+    value : object
+        The bad value that the cause shows, if it shows one.
     """
 
     column: str
@@ -43,6 +45,12 @@ class Fault:
     rows: NDArray[np.int64]
     is_kind: bool = False
     of: str = "Column"
+    value: object = None
+
+    @property
+    def claim(self) -> str:
+        """The cause without the bad value, which is the same for all values that are wrong in the same way."""
+        return self.cause if self.is_kind else " ".join(self.cause.replace(show(self.value), "", 1).split())
 
     def __str__(self) -> str:
         if self.is_kind:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 from privet.tables.categories import Categorical
 from privet.tables.cells import LEVEL, REFUSE
 from privet.tables.dates import Date
-from privet.tables.errors import TableError, listing, show
+from privet.tables.errors import SchemaErrors, TableError, did_you_mean, listing, show
 from privet.tables.numbers import Numeric
 
 Feature: TypeAlias = Numeric | Categorical | Date
@@ -47,16 +46,17 @@ def feature_fields(feature: Feature) -> dict[str, Any]:
     return {"kind": kind, **{name: str(value) if isinstance(value, date) else value for name, value in given.items()}}
 
 
-def toml_rules(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def toml_rules(values: Mapping[str, Any], where: str, errors: SchemaErrors) -> dict[str, Any]:
     """Return the rules of a schema file by column. A text, as in ``missing = "level"``, is a rule for all columns."""
     rules = values.get("missing", {})
     if isinstance(rules, str):
         rules = {OTHERS: rules}
     if not isinstance(rules, dict):
-        raise TableError(
+        errors.add(
             f"{where}: missing = {show(rules)} is not possible. Write [missing] with one line per column, as in "
             'sex = "level" or age = 40.'
         )
+        return {}
     return dict(rules)
 
 
@@ -72,26 +72,33 @@ def option_rules(texts: Iterable[str], columns: Collection[str]) -> dict[str, An
     return rules
 
 
-def with_rules(features: Sequence[Feature], targets: Collection[str], rules: Mapping[str, Any]) -> tuple[Feature, ...]:
-    """Return the features with their rules for missing cells."""
+def with_rules(
+    features: Sequence[Feature], targets: Collection[str], rules: Mapping[str, Any], errors: SchemaErrors
+) -> tuple[Feature, ...]:
+    """Return the features with their rules for missing cells. Rules that are not possible are added to ``errors``."""
     names = [feature.name for feature in features]
     for name in rules:
         if name in targets:
-            raise TableError(
+            errors.add(
                 f"missing is declared for the target {name!r}, but the target of each row must be known. Remove the "
-                "entry, and drop rows without a target from the table."
+                "entry, and drop rows without a target from the table.",
+                name,
             )
-        if name != OTHERS and name not in names:
-            close = difflib.get_close_matches(name, names)
-            hint = f"Did you mean {listing(close, ' or ')}?" if close else f"The features are {listing(names)}."
-            raise TableError(f"missing is declared for {name!r}, which is not a declared feature. {hint}")
+        elif name != OTHERS and name not in names and name not in errors.columns:
+            remedy = did_you_mean(name, names) or f"The features are {listing(names)}."
+            errors.add(f"missing is declared for {name!r}, which is not a declared feature. {remedy}", name)
     others = rules.get(OTHERS, REFUSE)
     if others not in (REFUSE, LEVEL):
-        raise TableError(
+        errors.add(
             f"missing = {show(others)} is not possible for all columns. Use {REFUSE!r} or {LEVEL!r}, and name the "
             "column of a constant, as in age=40."
         )
-    return tuple(_with_rule(feature, rules.get(feature.name, others)) for feature in features)
+        others = REFUSE
+    found = []
+    for feature in features:
+        with errors.catch(feature.name):
+            found.append(_with_rule(feature, rules.get(feature.name, others)))
+    return tuple(found)
 
 
 def _with_rule(feature: Feature, rule: Any) -> Feature:

@@ -12,7 +12,8 @@ import contextlib
 import csv
 import gzip
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -152,8 +153,21 @@ def header_cells(line: bytes, separator: str) -> list[bytes]:
     return [cell.strip(" \t").encode("latin-1") for cell in cells]
 
 
-def problems(block: bytes, separator: str, width: int, first: int) -> list[str]:
-    """Return in words what is wrong with the lines of a block: open quotes, and wrong numbers of cells.
+@dataclass(frozen=True)
+class WrongLine:
+    """A line that is not a row of the table: its row, counted from 1, what is wrong, and its beginning."""
+
+    row: int
+    cause: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"row {self.row} has {self.cause}: {self.text}" + (f". {self.remedy}" if self.remedy else "")
+
+
+def problems(block: bytes, separator: str, width: int, first: int) -> list[WrongLine]:
+    """Return the lines of a block that have open quotes or a wrong number of cells.
 
     ``first`` is the number of the first row in the block.
     """
@@ -165,13 +179,35 @@ def problems(block: bytes, separator: str, width: int, first: int) -> list[str]:
         row += 1
         n_cells = len(split_cells(line, separator))
         if is_open(line, separator):
-            found.append(
-                f"row {row} has a quotation mark that is not closed in the same line: {_shown(line)} (write each row "
-                "in one line, and double quotation marks within quotes)"
-            )
+            remedy = "Write each row in one line, and double quotation marks within quotes"
+            found.append(WrongLine(row, "a quotation mark that is not closed in the same line", _shown(line), remedy))
         elif n_cells != width:
-            found.append(f"row {row} has {n_cells} cells, but the header has {width}: {_shown(line)}")
+            found.append(WrongLine(row, f"{n_cells} cells, but the header has {width}", _shown(line)))
     return found
+
+
+def without(block: bytes, wrong: Collection[int]) -> bytes:
+    """Return the lines that are not blank, without those at these positions among them."""
+    rows = [line for line in block.splitlines() if line.strip(b" ")]
+    return b"\n".join([line for position, line in enumerate(rows) if position not in wrong])
+
+
+def not_utf8(block: bytes, first: int) -> list[int]:
+    """Return the numbers of the rows with bytes that are not UTF-8."""
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        rows = [line for line in block.splitlines() if line.strip(b" ")]
+        return [row for row, line in enumerate(rows, first) if not line.isascii() and not _is_utf8(line)]
+    return []
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shown(line: bytes) -> str:

@@ -14,6 +14,7 @@ from privet.tables.bounds import BoundedColumn, BoundedFeature
 from privet.tables.cells import LEVEL, REFUSE, check_name, is_mark
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, kind_of_cells
+from privet.tables.hints import number_hint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +48,10 @@ class BoundedNumber(BoundedColumn):
     def read(self, column: pd.Series) -> Cells[NDArray[np.float64]]:
         """Return the cells as finite numbers, with NaN for those that are missing or at fault."""
         return numbers(column, self.name)
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a number."""
+        return number_hint(cell)
 
 
 @dataclass(frozen=True)
@@ -120,16 +125,18 @@ def numbers(column: pd.Series, name: str) -> Cells[NDArray[np.float64]]:
 def _numbers_one_by_one(name: str, cells: NDArray[np.object_]) -> tuple[NDArray[np.float64], tuple[Fault, ...]]:
     """Convert cell by cell, with NaN for missing cells and for those that are not numbers."""
     values = np.full(len(cells), np.nan)
-    bad: dict[str, list[int]] = {}
+    bad: dict[str, tuple[object, list[int]]] = {}
     for row, cell in enumerate(cells):
         try:
             values[row] = float(cell)
         except (TypeError, ValueError, OverflowError):
             if not is_mark(cell):
-                bad.setdefault(show(cell), []).append(row)
-    return values, tuple(
-        [Fault(name, f"{text} is not a number", _remedy(text), np.array(rows)) for text, rows in bad.items()]
-    )
+                bad.setdefault(show(cell), (cell, []))[1].append(row)
+    return values, tuple([_not_a_number(name, cell, np.array(rows)) for cell, rows in bad.values()])
+
+
+def _not_a_number(name: str, cell: object, rows: NDArray[np.int64]) -> Fault:
+    return Fault(name, f"{show(cell)} is not a number", _remedy(show(cell)), rows, value=cell)
 
 
 def _remedy(text: str) -> str:

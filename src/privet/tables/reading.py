@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privet.tables.cells import positions_of
-from privet.tables.delimited import TextFile, gather
+from privet.tables.delimited import Header, Remarks, TextFile, gather
 from privet.tables.errors import FileError, TableError, cut
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.gathering import Gathering, Levels, Numbers, Texts
@@ -96,16 +96,53 @@ def _names(schema: TableSchema, with_targets: bool = True) -> tuple[str, ...]:
 
 
 def _read_text(file: TextFile, schema: TableSchema | None, with_targets: bool) -> pd.DataFrame:
-    names, separator = (header := file.header()).names, header.separator
+    header = file.header()
+    wanted = header.names if schema is None else _names(schema, with_targets)
+    frame, _ = _gathered(file, header, schema, wanted, None)
+    return frame
+
+
+def read_sound_rows(
+    path: str | Path, schema: TableSchema | None, wanted: Collection[str]
+) -> tuple[pd.DataFrame, int, Remarks]:
+    """Read the columns of these names, for a check of the table. Lines that are not rows are left out.
+
+    Returns
+    -------
+    frame : DataFrame
+    n_rows : int
+        The number of rows, with those that are left out.
+    remarks : Remarks
+    """
+    path, remarks = Path(path), Remarks()
+    with _readable(path) as usual:
+        if usual is None:
+            frame = read_parquet(path, list(wanted))
+            return frame, len(frame), remarks
+        file = _text_file(path, schema, RECOGNISED, usual)
+        return *_gathered(file, file.header(), schema, wanted, remarks), remarks
+
+
+def _gathered(
+    file: TextFile, header: Header, schema: TableSchema | None, wanted: Iterable[str], remarks: Remarks | None
+) -> tuple[pd.DataFrame, int]:
+    """Return the wanted columns, and the number of rows."""
+    names = header.names
     columns: dict[int, Gathering]
     if schema is None:
         columns = {position: Texts() for position in range(len(names))}
     else:
-        positions = positions_of(names, _names(schema, with_targets))
-        columns = {positions[name]: Texts() for name in schema.ids}
-        for column in (*schema.features, *(schema.targets if with_targets else ())):
-            is_number = isinstance(column, BoundedNumber)
-            columns[positions[column.name]] = Numbers(file.form.decimal, separator) if is_number else Levels()
-    if gather(file, columns) == 0:
+        positions = positions_of(names, wanted := tuple(wanted))
+        declared = {column.name: column for column in (*schema.features, *schema.targets)}
+        columns = {}
+        for name in wanted:
+            if name not in declared:
+                columns[positions[name]] = Texts()
+            elif isinstance(declared[name], BoundedNumber):
+                columns[positions[name]] = Numbers(file.form.decimal, header.separator)
+            else:
+                columns[positions[name]] = Levels()
+    n_rows = gather(file, columns, remarks)
+    if n_rows == 0:
         raise TableError(f"The table {file.path} is empty: it has no rows.")
-    return to_frame([(names[position], column.column()) for position, column in columns.items()])
+    return to_frame([(names[position], column.column()) for position, column in columns.items()]), n_rows

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from privet.tables.bounds import BoundedColumn
 from privet.tables.cells import check_name, column_of, columns_of
 from privet.tables.declarations import Declarations, parse_toml, read_toml
-from privet.tables.errors import TableError
+from privet.tables.errors import SchemaError, SchemaErrors, TableError
 from privet.tables.features import FEATURES, Feature, by_name, feature_fields, with_rules
+from privet.tables.findings import Finding
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.targets import KINDS, AnyTarget, check_targets, to_fields
 
@@ -145,6 +146,16 @@ class TableSchema:
         clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
         return {name: number for name, number in clipped.items() if number}
 
+    def findings(self, frame: pd.DataFrame) -> list[Finding]:
+        """Return everything that there is to say of a table: problems, notes, and how many cells are clipped.
+
+        The table can be encoded, and a model trained on it, if and only if none of the findings is a problem. They
+        describe rows and are not private. They are for the owner of the table.
+        """
+        from privet.tables.check import table_findings
+
+        return table_findings(self, frame)
+
     def undeclared(self, columns: Iterable[object]) -> tuple[str, ...]:
         """Return which of a table's columns are neither a feature, a target nor an ID, and are therefore ignored.
 
@@ -187,14 +198,35 @@ class TableSchema:
     @classmethod
     def from_values(cls, values: dict[str, Any], where: str) -> TableSchema:
         """Read a schema from a section of a TOML file. ``where`` names the section in errors."""
-        return cls._of(parse_toml(values, where))
+        errors = SchemaErrors()
+        return cls._of(parse_toml(values, where, errors), errors)
 
     @classmethod
-    def _of(cls, declared: Declarations) -> TableSchema:
+    def _of(cls, declared: Declarations, errors: SchemaErrors) -> TableSchema:
+        """Return the schema of the declarations, or raise SchemaError with these errors and all further ones."""
         targets = declared.targets
         names = [target.name for target in targets]
-        features = with_rules(tuple(declared.features.values()), names, declared.missing)
-        return cls(features, targets[0] if targets else None, targets[1:], declared.ids, declared.form)
+        features = with_rules(tuple(declared.features.values()), names, declared.missing, errors)
+        schema = None
+        if features or not errors.found:
+            free = tuple(feature for feature in features if feature.name not in names)
+            used = {*names, *(feature.name for feature in features)}
+            ids = tuple(name for name in declared.ids if name not in used)
+            # If not all fits together, leave out what the errors are about: features that are targets, IDs, targets.
+            attempts = (
+                (features, targets, declared.ids),
+                (free, targets, declared.ids),
+                (free, targets, ids),
+                (free, (), ids),
+            )
+            for some, predicted, kept in attempts:
+                if schema is None:
+                    with errors.catch():
+                        schema = cls(some, predicted[0] if predicted else None, predicted[1:], kept, declared.form)
+        if errors.found:
+            raise SchemaError(errors, schema)
+        assert schema is not None
+        return schema
 
     @classmethod
     def from_options(
@@ -216,6 +248,8 @@ class TableSchema:
         columns. ``missing`` has texts such as ``level``, for all columns, and ``age=40``; ``ids`` are names of
         columns; ``form`` is the form of files.
         """
-        declared = Declarations() if toml is None else read_toml(Path(toml))
+        errors = SchemaErrors()
+        declared = Declarations() if toml is None else read_toml(Path(toml), errors)
         texts = {"bounds": bounds, "levels": levels, "missing": missing, "ids": ids}
-        return cls._of(declared.with_options(**texts, target=target, target_bounds=target_bounds, form=form))
+        options = declared.with_options(**texts, target=target, target_bounds=target_bounds, form=form)
+        return cls._of(options, errors)

@@ -17,10 +17,15 @@ from privet.tables.cells import check_name
 from privet.tables.dates import Date
 from privet.tables.errors import TableError, show
 from privet.tables.faults import Cells, Fault, kind_of_cells, raise_first
+from privet.tables.hints import level_hint
 from privet.tables.numbers import BoundedNumber, Numeric
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+MOST_UNDECLARED_LEVELS = 50
+"""A target with more values and without declared levels is probably a number or a name."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Target:
         raise_first(_missing_faults(self.name, codes < 0))
         if len(texts) < 2:
             raise TableError(f"The target {self.name!r} has only one class, {show(texts[0])}. It needs at least two.")
+        if len(texts) > MOST_UNDECLARED_LEVELS:
+            raise TableError(
+                f"The target {self.name!r} has {len(texts)} different values. Declare target_levels if it is a "
+                "category, or target_bounds if it is a number."
+            )
         return replace(self, levels=tuple(sorted(texts)), levels_from_data=True)
 
     def faults(self, column: pd.Series) -> tuple[Fault, ...]:
@@ -62,6 +72,10 @@ class Target:
 
     def _faults(self, cells: Cells[Any]) -> tuple[Fault, ...]:
         return (*cells.faults, *_missing_faults(self.name, cells.absent))
+
+    def hint(self, cell: object) -> str:
+        """Return what may have been meant by a cell that is not a declared level."""
+        return level_hint(cell, self.levels or ())
 
     def encode(self, column: pd.Series) -> NDArray[np.int64]:
         """Return the position of each cell among the levels."""
