@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         solvers,
         tables,
     )
+    from privet.cautions import PrivetWarning
     from privet.linear import (
         PrivateAbsoluteRegressor,
         PrivateHuberRegressor,
@@ -52,6 +53,7 @@ __all__ = [
     "PrivateScaler",
     "PrivateSparseLogisticRegression",
     "PrivateSparseRegression",
+    "PrivetWarning",
     "PublicScaler",
     "TableModel",
     "TableSchema",
@@ -80,6 +82,7 @@ _MODULES = {
     **dict.fromkeys((name for name in __all__ if name.startswith("Private")), "privet.linear"),
     **dict.fromkeys(("PrivateScaler", "PublicScaler", "total_guarantee"), "privet.preprocessing"),
     **dict.fromkeys(("load", "save"), "privet.saving"),
+    "PrivetWarning": "privet.cautions",
     "TableModel": "privet.linear",
     "TableSchema": "privet.tables",
 }

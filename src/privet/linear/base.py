@@ -13,13 +13,15 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from privet import cautions
 from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
 from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.linear.method_choice import MethodChoice
-from privet.linear.methods import Task, described, named, usual_budget
+from privet.linear.methods import Method, Task, described, named, usual_budget
 from privet.linear.methods.iteration import SECRETS
 from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
+from privet.linear.usefulness import warn_of_noise
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
@@ -127,7 +129,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                     "sample_weight is not supported: a record of weight w would move the result w times as far as the "
                     "noise hides. Leave it out, so that every record counts the same."
                 )
-        with self._fitting():
+        with self._fitting(), cautions.once():
             self._check_settings()
             if has_several_columns(y):
                 self._fit_columns(X, y, X_public, y_public)
@@ -195,6 +197,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 **self._task_settings(problem, budget, public_records),
             )
             method, reason = self._choose_method(task)
+            self._warn(task, method)
             release = method.train(task)
         scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
         self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)
@@ -202,6 +205,16 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))
         return release
+
+    def _warn(self, task: Task, method: Method) -> None:
+        """Give the warnings of this fit. They change nothing, and the guarantee does not cover those about rows."""
+        rows, asked = task.problem.rows, self._asked or task.budget
+        if task.noise is None:
+            cautions.about_budget(asked.epsilon, asked.delta, rows.n)
+            able = [each for each in self.offered_methods().values() if each.is_pure or not task.budget.is_pure]
+            warn_of_noise(task, method, able, asked.epsilon)
+        if not self._is_set("feature_norm"):
+            cautions.about_rows("feature_norm", rows.share_above(2 * self.feature_norm))
 
     def _task_settings(
         self, problem: Problem, budget: Budget, public_records: tuple[Any, ...] | None

@@ -122,6 +122,13 @@ class BoundedRows:
         largest = max(float(np.max(values, initial=0.0)), -float(np.min(values, initial=0.0)))
         return largest + (0.0 if self._centre is None else float(np.max(np.abs(self._centre), initial=0.0)))
 
+    def share_above(self, norm: float) -> float:
+        """Return the share of the rows that are longer than ``norm``, at least ``row_norm``, before they are scaled.
+
+        This value is not private.
+        """
+        return 0.0 if self._factors is None else float(np.mean(self._factors < self.row_norm / norm))
+
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""
         d = self.n_features
