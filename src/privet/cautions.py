@@ -56,8 +56,10 @@ def is_silent(kind: str) -> bool:
     given = _given.get()
     if given is not None and not given.isdisjoint((kind, _EVERYTHING)):
         return True
-    actions = (action for action, text, category, *_ in warnings.filters if text is None and category is PrivetWarning)
-    return next(actions, None) == "ignore"
+    for action, text, category, module, _ in warnings.filters:
+        if text is None and module is None and issubclass(PrivetWarning, category):
+            return action == "ignore"
+    return False
 
 
 def about_budget(epsilon: float, delta: float, n: int) -> None:

@@ -1,30 +1,52 @@
 """The command line: one file per command reads its options, and :mod:`privet.commands` does the work.
 
-The libraries that do the work are imported inside the commands, so that ``privet --help`` answers quickly.
+The libraries that do the work are imported inside the commands, so that ``privet --help`` answers quickly, and so does
+a command that refuses its options.
 """
 
+import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
+import click
 import typer
 
+from privet.cautions import PrivetWarning, once
 from privet.cli import audit, demo, fit, ledger, party, plan, predict
-from privet.cli.options import DescribedCommand, with_extra, with_options
+from privet.cli.early import examples
+from privet.cli.options import with_extra, with_options
 
 app = typer.Typer(
     name="privet",
     help="Train models on sensitive data with differential privacy.",
+    epilog=examples("privet demo", "privet fit --help"),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo.demo)
-app.command()(plan.plan)
-app.command(cls=DescribedCommand)(fit.fit)
-app.command()(predict.predict)
-app.command(cls=DescribedCommand)(audit.audit)
-app.add_typer(party.party, name="party")
-app.command()(ledger.ledger)
+app.command(epilog=examples("privet demo --seeds 3"))(demo.demo)
+app.command(epilog=examples("privet plan --n 10000 --epsilon 1 --epochs 10 --batch-size 500"))(plan.plan)
+app.command(
+    epilog=examples(
+        "privet fit table.csv --target ill --bounds age=0:120 --levels sex=f,m",
+        "privet fit table.csv --schema table.toml --epsilon 2 --ledger table.ledger",
+    )
+)(fit.fit)
+app.command(
+    epilog=examples(
+        "privet predict model.privet.json new.csv -o predictions.csv",
+        "privet predict model.privet.json test.csv --score --json score.json",
+    )
+)(predict.predict)
+app.command(
+    epilog=examples(
+        "privet audit model.privet.json --train table.csv --holdout other.csv",
+        "privet audit --estimator logistic --epsilon 1 --runs 1000",
+        "privet audit training.py --replay",
+    )
+)(audit.audit)
+app.add_typer(party.party, name="party", epilog=examples("privet party run --help"))
+app.command(epilog=examples("privet ledger table.ledger"))(ledger.ledger)
 
 
 @app.callback(invoke_without_command=True)
@@ -40,16 +62,51 @@ def show_version(
 
 
 def main() -> None:
-    """Run the command line. A mistake in the input is reported in one line on standard error, with exit code 2."""
+    """Run the command line. Mistakes in the input and warnings are reported in one line each on standard error.
+
+    The exit code of a mistake is 2.
+    """
+    with warnings.catch_warnings(), once():
+        warnings.simplefilter("always", PrivetWarning)
+        warnings.showwarning = _show_warning
+        sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
     try:
-        app()
+        code = app(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.UsageError as error:
+        where = "privet" if error.ctx is None else error.ctx.command_path
+        return _refuse(f"{error.format_message().rstrip('.')}. {where} --help lists the options.")
+    except click.ClickException as error:
+        return _refuse(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        print("privet: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError) as error:
         message = str(error).strip() or type(error).__name__
-        print(f"privet: {with_options(message.splitlines()[0])}", file=sys.stderr)
-        sys.exit(2)
+        return _refuse(with_options(message.splitlines()[0]))
     except ModuleNotFoundError as error:
         remedy = with_extra(error)
         if remedy is None:
             raise
-        print(f"privet: {remedy}", file=sys.stderr)
-        sys.exit(2)
+        return _refuse(remedy)
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    print(f"privet: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    if issubclass(category, PrivetWarning):
+        print(f"privet: warning: {message}", file=sys.stderr)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr, end="")

@@ -7,13 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from privet.checks import LARGEST_NORM, SMALLEST_NORM
 from privet.objectives.matrices import divided, products, products_alone, row_norms, stored_once
 from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
-
-# Bounds outside this range are refused, because squares would underflow or steps would vanish.
-SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
