@@ -92,7 +92,14 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     if name in __all__:
-        return import_module(f".{name}", "privet")
+        try:
+            return import_module(f".{name}", "privet")
+        except ModuleNotFoundError as error:
+            from privet.extras import with_remedy
+
+            if (text := with_remedy(error)) is None or text == str(error):
+                raise
+            raise ModuleNotFoundError(f"privet.{name} cannot be imported. {text}", name=error.name) from error
     raise AttributeError(f"module 'privet' has no attribute {name!r}")
 
 

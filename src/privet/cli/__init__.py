@@ -7,7 +7,7 @@ a command that refuses its options.
 import os
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, TextIO
 
 import click
 import typer
@@ -15,7 +15,8 @@ import typer
 from privet.cautions import PrivetWarning, once
 from privet.cli import audit, demo, fit, ledger, party, plan, predict
 from privet.cli.early import examples
-from privet.cli.options import with_extra, with_options
+from privet.cli.options import with_options
+from privet.extras import with_remedy
 
 app = typer.Typer(
     name="privet",
@@ -73,40 +74,49 @@ def main() -> None:
 
 
 def _exit_code() -> int:
+    """Run the command, and return the exit code of the process."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="privet", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
-    except click.UsageError as error:
-        where = "privet" if error.ctx is None else error.ctx.command_path
-        return _refuse(f"{error.format_message().rstrip('.')}. {where} --help lists the options.")
-    except click.ClickException as error:
-        return _refuse(error.format_message())
     except (click.Abort, KeyboardInterrupt):
         print("privet: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, OSError) as error:
-        message = str(error).strip() or type(error).__name__
-        return _refuse(with_options(message.splitlines()[0]))
-    except ModuleNotFoundError as error:
-        remedy = with_extra(error)
-        if remedy is None:
+    except (click.ClickException, ValueError, OSError, ModuleNotFoundError) as error:
+        message = _mistake(error)
+        if message is None:
             raise
-        return _refuse(remedy)
-    return code if isinstance(code, int) else 0
+        print(f"privet: {' '.join(message.split())}", file=sys.stderr)
+        return 2
 
 
-def _refuse(message: str) -> int:
-    print(f"privet: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+def _mistake(error: Exception) -> str | None:
+    """Return what the person who typed the command did wrong, or None if the error is not theirs."""
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        where = "privet" if context is None else context.command_path
+        return f"{error.format_message().rstrip('.')}. {where} --help lists the options."
+    if isinstance(error, ModuleNotFoundError):
+        return with_remedy(error)
+    lines = str(error).strip().splitlines()
+    return with_options(lines[0] if lines else type(error).__name__)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show warnings of privet in one line each, and others as Python does."""
     if issubclass(category, PrivetWarning):
         print(f"privet: warning: {message}", file=sys.stderr)
     else:
-        print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr, end="")
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=file or sys.stderr, end="")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from privet import names
+from privet.checks import delta_value, positive
 from privet.files import check_readable, check_writable
 
 
@@ -53,8 +54,11 @@ def check_files(*, read: Mapping[str, Path | None], written: Path | None = None)
         check_writable(written)
 
 
-def check_ledger(path: Path | None, limit: float | None) -> None:
-    """Raise ValueError for a limit without a ledger, or a ledger that cannot be written."""
+def check_ledger(path: Path | None, limit: float | None, limit_delta: float) -> None:
+    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written."""
+    if limit is not None:
+        positive("--limit", limit)
+    delta_value(limit_delta)
     if path is not None:
         check_writable(path)
     elif limit is not None:

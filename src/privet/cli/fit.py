@@ -131,7 +131,7 @@ def fit(
     if not described.targets:
         raise ValueError("No target column is declared. Use --target, or put target = ... into the schema file.")
     check_files(read={"table": data, "table of public records": public}, written=output)
-    check_ledger(ledger, limit)
+    check_ledger(ledger, limit, limit_delta)
     from privet.commands import fit as command
 
     command.run(

@@ -46,8 +46,8 @@ Quiet = Annotated[
     typer.Option("--quiet", envvar="PRIVET_QUIET", show_envvar=True, callback=_silence, help="Show no warnings."),
 ]
 Model = typer.Option(
-    help=f"One of auto, sparse, {', '.join(names.MODELS)}. auto chooses logistic for classes and ridge for numbers, and "
-    "sparse chooses sparse_logistic or sparse_regression.",
+    help=f"One of auto, sparse, {', '.join(names.MODELS)}. auto chooses logistic for classes and ridge for numbers, "
+    "and sparse chooses sparse_logistic or sparse_regression.",
     autocompletion=lambda: [*names.BY_TARGET, *names.MODELS],
 )
 Method = typer.Option(
@@ -70,9 +70,6 @@ _HINTS = {
     "no target": "name the column to predict with --target",
 }
 
-_EXTRAS = {"torch": "deep", "flwr": "federated", "mpyc": "multiparty", "grpc": "multiparty"}
-"""Which extra of privet installs a module."""
-
 
 def with_options(message: str) -> str:
     """Return an error message of the library, followed by the options that set the parameters it names."""
@@ -81,21 +78,12 @@ def with_options(message: str) -> str:
     return f"{message.rstrip('.')}. On the command line: {'; '.join(found)}." if found else message
 
 
-def with_extra(error: ModuleNotFoundError) -> str | None:
-    """Return an error message that names the extra to install, or None if no extra of privet has the missing module."""
-    if error.name is None:  # privet's own error, which names the extra
-        return str(error)
-    module = error.name.partition(".")[0]
-    extra = _EXTRAS.get(module)
-    return None if extra is None else f"The module {module} is not installed. Run: pip install 'privet[{extra}]'"
-
-
 def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "privacy.Ledger | None":
     """Return the ledger of --ledger, with the limit of --limit and --limit-delta, or None without --ledger.
 
     Raise an error now, before any budget is spent, if the ledger cannot be read or written.
     """
-    check_ledger(path, limit)
+    check_ledger(path, limit, limit_delta)
     if path is None:
         return None
     from privet.privacy import Budget, Ledger

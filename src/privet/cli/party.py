@@ -75,17 +75,17 @@ def run(
 
     In a study with servers, give --server or --owner instead of --index.
     """
+    _check_study(study)
     if [index, server, owner].count(None) != 2:
         raise ValueError("Give exactly one of --index, --server and --owner.")
     if owner is not None and data is None:
         raise ValueError("An owner brings rows. Give its table with --data.")
     for name, seconds in {"--timeout": timeout, "--connect-timeout": connect_timeout}.items():
         positive(name, seconds)
-    _check_study(study)
     check_files(read={"table": data}, written=None if owner is not None else output)
     if keys is not None and not keys.is_dir():
         raise ValueError(f"The folder {keys} of --keys does not exist. privet party keygen creates it.")
-    check_ledger(ledger, limit)
+    check_ledger(ledger, limit, limit_delta)
     if owner is None:
         about_existing_file(output)
     from privet.commands import committee

@@ -37,6 +37,7 @@ def plan(
         raise ValueError(f"batch_size must be at most n = {n}, got {batch_size}.")
     if noise_multiplier is not None:
         positive("noise multiplier", noise_multiplier)
+    console = console_for(json)
     from privet.commands import plan as command
     from privet.privacy import Budget
     from privet.privacy.budget import default_delta
@@ -52,5 +53,5 @@ def plan(
         noise_multiplier=noise_multiplier,
         dimension=dimension,
         output=json,
-        console=console_for(json),
+        console=console,
     )
