@@ -420,7 +420,7 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT_AGE, "--method", "iteration", "--secret", "sauce"), "secret must be one of 'order', 'stop', 'skip'"),
         ((*FIT_AGE, "--secret", "stop"), "method='gradient' does not use secret (got 'stop')"),
         ((*FIT_AGE, "--public", "data.csv"), "does not learn from public data. Use method='iteration'"),
-        ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "There is no file none.csv"),
+        ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "none.csv does not exist"),
         ((*FIT, "--model", "svm", "--loss", "square"), "loss must be one of 'parabola', 'gaussian', got 'square'"),
         ((*FIT_AGE, "--clip-norm", 0), "clip_norm is --clip-norm"),
         ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),

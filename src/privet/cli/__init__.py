@@ -7,9 +7,8 @@ a command that refuses its options.
 import os
 import sys
 import warnings
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
-import click
 import typer
 
 from privet.cautions import PrivetWarning, once
@@ -18,11 +17,13 @@ from privet.cli.early import examples
 from privet.cli.options import with_options
 from privet.extras import with_remedy
 
+# The base of all errors in options. Newer releases of typer contain click, and older ones depend on it.
+_CommandError: Any = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     name="privet",
     help="Train models on sensitive data with differential privacy.",
     epilog=examples("privet demo", "privet fit --help"),
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 app.command(epilog=examples("privet demo --seeds 3"))(demo.demo)
@@ -52,6 +53,7 @@ app.command(epilog=examples("privet ledger table.ledger"))(ledger.ledger)
 
 @app.callback(invoke_without_command=True)
 def show_version(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """Train models on sensitive data with differential privacy."""
@@ -60,6 +62,9 @@ def show_version(
 
         print(f"privet {__version__}")
         raise typer.Exit()
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(2)
 
 
 def main() -> None:
@@ -78,16 +83,13 @@ def _exit_code() -> int:
     try:
         code = app(prog_name="privet", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("privet: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (click.ClickException, ValueError, OSError, ModuleNotFoundError) as error:
+    except (_CommandError, ValueError, OSError, ModuleNotFoundError) as error:
         message = _mistake(error)
         if message is None:
             raise
@@ -97,8 +99,8 @@ def _exit_code() -> int:
 
 def _mistake(error: Exception) -> str | None:
     """Return what the person who typed the command did wrong, or None if the error is not theirs."""
-    if isinstance(error, click.ClickException):
-        context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, _CommandError):
+        context = getattr(error, "ctx", None)
         where = "privet" if context is None else context.command_path
         return f"{error.format_message().rstrip('.')}. {where} --help lists the options."
     if isinstance(error, ModuleNotFoundError):

@@ -29,13 +29,12 @@ class _RunsByDefault(TyperGroup):
         """Insert ``run`` if the first argument is not a subcommand."""
         if args and args[0] not in {*self.commands, "--help"}:
             args = ["run", *args]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, args or ["--help"])
 
 
 party = typer.Typer(
     cls=_RunsByDefault,
     help="Train one model with other data owners, without showing them your rows.",
-    no_args_is_help=True,
 )
 
 
@@ -84,7 +83,7 @@ def run(
         positive(name, seconds)
     check_files(read={"table": data}, written=None if owner is not None else output)
     if keys is not None and not keys.is_dir():
-        raise ValueError(f"The folder {keys} of --keys does not exist. privet party keygen creates it.")
+        raise ValueError(f"The folder {keys} of --keys does not exist: make keys with `privet party keygen`.")
     check_ledger(ledger, limit, limit_delta)
     if owner is None:
         about_existing_file(output)
@@ -121,7 +120,7 @@ def keygen(
     _check_study(study)
     positive("--days", days)
     if output.exists():
-        raise ValueError(f"{output} exists already. Give a new folder with --output.")
+        raise ValueError(f"{output} exists already, and keys are never overwritten. Choose a new folder with --output.")
     from privet.commands import party as command
     from privet.multiparty.study import Study
 

@@ -34,7 +34,7 @@ def plan(
         if value is not None:
             count(name, value)
     if batch_size is not None and batch_size > n:
-        raise ValueError(f"batch_size must be at most n = {n}, got {batch_size}.")
+        raise ValueError(f"A batch of {batch_size} cannot be drawn from n = {n} records.")
     if noise_multiplier is not None:
         positive("noise multiplier", noise_multiplier)
     console = console_for(json)
