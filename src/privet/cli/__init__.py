@@ -102,7 +102,8 @@ def _mistake(error: Exception) -> str | None:
     if isinstance(error, _CommandError):
         context = getattr(error, "ctx", None)
         where = "privet" if context is None else context.command_path
-        return f"{error.format_message().rstrip('.')}. {where} --help lists the options."
+        message = str(error.format_message()).rstrip(".")
+        return f"{message}{'' if message.endswith('?') else '.'} {where} --help lists the options."
     if isinstance(error, ModuleNotFoundError):
         return with_remedy(error)
     lines = str(error).strip().splitlines()
