@@ -16,7 +16,7 @@ import pytest
 
 import privet as package
 from privet.cli import main
-from privet.cli.options import with_extra
+from privet.extras import with_remedy
 from privet.linear import MODELS
 from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease, PureRelease
@@ -147,8 +147,8 @@ def test_a_missing_module_is_reported_with_the_extra_that_installs_it(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError) as missing:
         importlib.import_module(module)
-    said = f"The module {module.partition('.')[0]} is not installed. Install the extra {extra} of privet."
-    assert with_extra(missing.value) == (said if extra else None)
+    said = f"The module {module.partition('.')[0]} is not installed. Run: pip install 'privet[{extra}]'"
+    assert with_remedy(missing.value) == (said if extra else None)
 
 
 def test_help_loads_no_heavy_library() -> None:
@@ -420,7 +420,7 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT_AGE, "--method", "iteration", "--secret", "sauce"), "secret must be one of 'order', 'stop', 'skip'"),
         ((*FIT_AGE, "--secret", "stop"), "method='gradient' does not use secret (got 'stop')"),
         ((*FIT_AGE, "--public", "data.csv"), "does not learn from public data. Use method='iteration'"),
-        ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "There is no file none.csv"),
+        ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "none.csv does not exist"),
         ((*FIT, "--model", "svm", "--loss", "square"), "loss must be one of 'parabola', 'gaussian', got 'square'"),
         ((*FIT_AGE, "--clip-norm", 0), "clip_norm is --clip-norm"),
         ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),

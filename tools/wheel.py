@@ -43,23 +43,21 @@ def main() -> None:
         declared = ["--target", "ill", "--bounds", "age=0:120", "--levels", "smoker=no,yes"]
         run(privet, "--help", cwd=work)
         version = run(privet, "--version", cwd=work)
-        run(
-            privet,
-            "plan",
-            "--n",
-            "1000",
-            "--epsilon",
-            "1",
-            "--delta",
-            "1e-6",
-            "--epochs",
-            "2",
-            "--batch-size",
-            "100",
-            cwd=work,
-        )
+        plan = ("--n", "1000", "--epsilon", "1", "--delta", "1e-6", "--epochs", "2", "--batch-size", "100")
+        run(privet, "plan", *plan, cwd=work)
         run(privet, "fit", "table.csv", *declared, "--epsilon", "1", "-o", "model.json", cwd=work)
         run(privet, "predict", "model.json", "table.csv", "-o", "predictions.csv", cwd=work)
+        (work / "windows.csv").write_bytes(TABLE.replace("\n", "\r\n").encode())
+        for table in ("table.csv", "windows.csv"):  # The same rows with the same seed must give the same model.
+            run(privet, "fit", table, *declared, "--seed", "1", "-o", f"{table}.json", cwd=work)
+        run(privet, "predict", "table.csv.json", "windows.csv", "-o", "windows.predictions.csv", cwd=work)
+        if (work / "table.csv.json").read_bytes() != (work / "windows.csv.json").read_bytes():
+            sys.exit("A table with the line ends of Windows gives another model.")
+        refused = subprocess.run(
+            [python, "-c", "import privet; privet.deep"], capture_output=True, text=True, check=False
+        )
+        if "pip install 'privet[deep]'" not in refused.stderr:
+            sys.exit(f"privet.deep without torch does not name the extra to install:\n{refused.stderr}")
         (work / "program.py").write_text(PROGRAM)
         run(python, "program.py", cwd=work)
         print(f"{wheel.name} works in a clean environment: {version.strip()}")

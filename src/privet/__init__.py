@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         solvers,
         tables,
     )
+    from privet.cautions import PrivetWarning
     from privet.linear import (
         PrivateAbsoluteRegressor,
         PrivateHuberRegressor,
@@ -52,6 +53,7 @@ __all__ = [
     "PrivateScaler",
     "PrivateSparseLogisticRegression",
     "PrivateSparseRegression",
+    "PrivetWarning",
     "PublicScaler",
     "TableModel",
     "TableSchema",
@@ -80,6 +82,7 @@ _MODULES = {
     **dict.fromkeys((name for name in __all__ if name.startswith("Private")), "privet.linear"),
     **dict.fromkeys(("PrivateScaler", "PublicScaler", "total_guarantee"), "privet.preprocessing"),
     **dict.fromkeys(("load", "save"), "privet.saving"),
+    "PrivetWarning": "privet.cautions",
     "TableModel": "privet.linear",
     "TableSchema": "privet.tables",
 }
@@ -89,7 +92,14 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     if name in __all__:
-        return import_module(f".{name}", "privet")
+        try:
+            return import_module(f".{name}", "privet")
+        except ModuleNotFoundError as error:
+            from privet.extras import with_remedy
+
+            if (text := with_remedy(error)) is None or text == str(error):
+                raise
+            raise ModuleNotFoundError(f"privet.{name} cannot be imported. {text}", name=error.name) from error
     raise AttributeError(f"module 'privet' has no attribute {name!r}")
 
 

@@ -6,6 +6,8 @@ from fractions import Fraction
 from functools import lru_cache
 from numbers import Integral, Real
 
+SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
+"""Bounds on rows outside this range are refused, because squares would underflow or steps would vanish."""
 LARGEST_COUNT = 10**15  # a float can represent every integer up to here
 _REMEDIES = {"epsilon": ". Smaller values give more privacy, and 1 is usual."}
 

@@ -47,6 +47,16 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return fields
 
 
+def check_readable(path: Path, what: str = "file") -> None:
+    """Raise ``ValueError`` if there is no such file, or if it cannot be read, before any work is done."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder. Give the name of a file.")
+    if not path.exists():
+        raise ValueError(f"The {what} {path} does not exist. Check its name and its folder.")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{path} cannot be read. Check its permissions.")
+
+
 def check_writable(path: Path) -> None:
     """Raise ``ValueError`` if a file cannot be written, before any work is done or any budget is spent."""
     if path.is_dir():

@@ -459,7 +459,7 @@ def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("party", "none.toml", "--index", 0), "The study none.toml cannot be read"),
+        (("party", "none.toml", "--index", 0), "The study none.toml does not exist"),
         (("party", "study.toml"), "Give exactly one of --index, --server"),
         (("party", "study.toml", "--index", 0, "-o", "none/model.json"), "The folder none does not exist"),
         (("party", "study.toml", "--index", 0, "--ledger", "none/ledger"), "The folder none does not exist"),
@@ -470,10 +470,10 @@ def test_the_word_run_may_be_left_out(tmp_path, monkeypatch, capsys, words):
         (("party", "keygen", "two.toml"), "A study needs at least three parties, got 2"),
         (("party", "keygen", "study.toml", "--days", -1), "days must be positive"),
         (
-            ("party", "local", "study.toml", *["--data", "x.csv"] * 4),
+            ("party", "local", "study.toml", *["--data", "far.toml"] * 4),
             "3 parties. Give --data at most once per party, got 4",
         ),
-        (("party", "local", "served.toml", "--data", "x.csv"), "starts studies without servers only"),
+        (("party", "local", "served.toml", "--data", "far.toml"), "starts studies without servers only"),
         (("party", "verify", "study.toml"), "is not a privet model"),
     ],
 )

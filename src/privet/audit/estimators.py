@@ -9,6 +9,7 @@ from sklearn.base import clone, is_classifier
 
 from privet.audit.distinguish import Distinguished, distinguish
 from privet.audit.pairs import CLASSIFICATION, Pair, neighbours, scattered_table, target_flip
+from privet.cautions import silenced
 from privet.linear.base import PrivateLinearModel
 from privet.privacy import NoiseSource
 from privet.replay import Replayed, replay
@@ -114,7 +115,8 @@ def _with_classes(estimator: PrivateLinearModel) -> PrivateLinearModel:
 
 
 def _fitted(estimator: PrivateLinearModel, table: tuple[Any, Any]) -> Any:
-    return clone(estimator).fit(*table)
+    with silenced():
+        return clone(estimator).fit(*table)
 
 
 def _weights(model: Any) -> NDArray[np.float64]:

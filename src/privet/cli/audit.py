@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.options import Decimal, Encoding, Epsilon, Json, Sep
+from privet import names
+from privet.cli.early import check_files, check_settings
+from privet.cli.options import Decimal, Encoding, Epsilon, Json, Method, Sep
 from privet.commands.json_output import console_for
 
 
@@ -24,11 +26,15 @@ def audit(
     train: Annotated[Path | None, typer.Option(help="The table that the model was trained on.")] = None,
     holdout: Annotated[Path | None, typer.Option(help="Similar rows that the model was not trained on.")] = None,
     estimator: Annotated[
-        str | None, typer.Option(help="Audit settings instead of a saved model, by repeated fits: {models}.")
+        str | None,
+        typer.Option(
+            help=f"Audit settings instead of a saved model, by repeated fits: {', '.join(names.MODELS)}.",
+            autocompletion=lambda: list(names.MODELS),
+        ),
     ] = None,
     epsilon: Epsilon = 1.0,
     delta: Annotated[float, typer.Option(help="Use 0 for pure epsilon.")] = 1e-5,
-    method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
+    method: Annotated[str, Method] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     rows: Annotated[int, typer.Option(min=2, help="Number of rows of the worst-case tables.")] = 3,
     columns: Annotated[int, typer.Option(min=1, help="Number of columns of the worst-case tables.")] = 2,
@@ -51,16 +57,21 @@ def audit(
         )
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must lie in (0, 1), got {confidence:g}.")
+    if estimator is not None and estimator not in names.MODELS:
+        raise ValueError(f"--estimator must be one of {', '.join(names.MODELS)}, got {estimator!r}.")
+    check_settings({"epsilon": epsilon, "delta": delta, "method": method, "alpha": alpha})
+    if model is not None and not replay and (train is None or holdout is None):
+        raise ValueError(
+            "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
+        )
+    check_files(read={"script" if replay else "model file": model, "table": train, "table of other rows": holdout})
     console = console_for(json)
     if model is not None and replay:
         from privet.commands import replay as replays
 
         leaks = replays.run_script(model, output=json, console=console)
     elif model is not None:
-        if train is None or holdout is None:
-            raise ValueError(
-                "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
-            )
+        assert train is not None and holdout is not None
         from privet.commands import audit as command
         from privet.tables import FileForm
 
@@ -69,8 +80,7 @@ def audit(
     else:
         from privet.linear import MODELS
 
-        if estimator not in MODELS:
-            raise ValueError(f"--estimator must be one of {', '.join(MODELS)}, got {estimator!r}.")
+        assert estimator is not None
         subject = MODELS[estimator](epsilon=epsilon, delta=delta, method=method, alpha=alpha)
         sizes = {"rows": rows, "columns": columns}
         if replay:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from privet.cli.early import check_files, check_ledger, check_model, check_settings
 from privet.cli.options import (
     Decimal,
     Delta,
@@ -14,12 +14,16 @@ from privet.cli.options import (
     Ledger,
     Limit,
     LimitDelta,
+    Method,
+    Model,
     OptionalEpsilon,
     Output,
+    Quiet,
     Sep,
     Verbose,
     open_ledger,
 )
+from privet.commands.json_output import plain_console
 
 
 def fit(
@@ -37,13 +41,7 @@ def fit(
             "The guarantee states the epsilon that results. 0 trains without privacy, for comparison."
         ),
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="One of auto, sparse, {models}. auto chooses logistic for classes and ridge for numbers, and sparse "
-            "chooses sparse_logistic or sparse_regression."
-        ),
-    ] = "auto",
+    model: Annotated[str, Model] = "auto",
     schema: Annotated[Path | None, typer.Option(help="TOML file with public bounds and levels.")] = None,
     bounds: Annotated[
         list[str] | None, typer.Option(help="Public bounds of a numeric column: age=0:120. Can be repeated.")
@@ -71,7 +69,7 @@ def fit(
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
-    method: Annotated[str, typer.Option(help="One of auto, {methods}.")] = "auto",
+    method: Annotated[str, Method] = "auto",
     alpha: Annotated[float, typer.Option(help="Strength of the l2 penalty.")] = 1e-4,
     smoothing: Annotated[float, typer.Option(help="Strength of the Laplacian smoothing of noisy gradients.")] = 0.0,
     clip_norm: Annotated[
@@ -121,9 +119,28 @@ def fit(
     limit: Limit = None,
     limit_delta: LimitDelta = 1e-6,
     verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a private classifier or regression model on a table and save it to a file."""
-    from privet.commands import fit as command
+    settings = {
+        "threshold": threshold,
+        "corner_width": corner_width,
+        "loss": loss,
+        "epsilon": epsilon,
+        "delta": delta,
+        "noise_multiplier": noise_multiplier,
+        "method": method,
+        "alpha": alpha,
+        "smoothing": smoothing,
+        "clip_norm": clip_norm,
+        "n_nonzero": n_nonzero,
+        "secret": secret,
+        "batch_size": batch_size,
+        "max_iter": max_iter,
+        "random_state": seed,
+    }
+    check_model(model)
+    check_settings(settings, model)
     from privet.tables import FileForm, TableSchema
 
     described = TableSchema.from_options(
@@ -136,33 +153,19 @@ def fit(
         ids=id or (),
         form=FileForm(sep, decimal, encoding),
     )
-    estimator = command.make_estimator(
-        model,
-        described,
-        threshold=threshold,
-        corner_width=corner_width,
-        loss=loss,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        method=method,
-        alpha=alpha,
-        smoothing=smoothing,
-        clip_norm=clip_norm,
-        n_nonzero=n_nonzero,
-        secret=secret,
-        batch_size=batch_size,
-        max_iter=max_iter,
-        random_state=seed,
-        verbose=int(sys.stderr.isatty()),
-    )
+    if not described.targets:
+        raise ValueError("No target column is declared. Use --target, or put target = ... into the schema file.")
+    check_files(read={"table": data, "table of public records": public}, written=output)
+    check_ledger(ledger, limit, limit_delta)
+    from privet.commands import fit as command
+
     command.run(
         data,
         described,
-        estimator,
+        command.make_estimator(model, described, verbose=int(sys.stderr.isatty()), **settings),
         output=output,
         public=public,
         ledger=open_ledger(ledger, limit, limit_delta),
         verbose=verbose,
-        console=Console(),
+        console=plain_console(),
     )

@@ -1,11 +1,15 @@
 """Options that several commands share, and the names of options for parameters of the library."""
 
 import re
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
+
+from privet import names
+from privet.cautions import PrivetWarning
+from privet.cli.early import check_ledger
 
 if TYPE_CHECKING:
     from privet import privacy
@@ -51,6 +55,26 @@ Json = Annotated[
     ),
 ]
 """For every command that prints a table, with ``console_for`` and ``write_result`` of privet.commands.json_output."""
+
+
+def _silence(quiet: bool) -> bool:
+    if quiet:
+        warnings.simplefilter("ignore", PrivetWarning)
+    return quiet
+
+
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", envvar="PRIVET_QUIET", show_envvar=True, callback=_silence, help="Show no warnings."),
+]
+Model = typer.Option(
+    help=f"One of auto, sparse, {', '.join(names.MODELS)}. auto chooses logistic for classes and ridge for numbers, "
+    "and sparse chooses sparse_logistic or sparse_regression.",
+    autocompletion=lambda: [*names.BY_TARGET, *names.MODELS],
+)
+Method = typer.Option(
+    help=f"One of auto, {', '.join(names.methods())}.", autocompletion=lambda: ["auto", *names.methods()]
+)
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all details of the guarantee.")]
 
 _HINTS = {
@@ -72,47 +96,12 @@ _HINTS = {
     "no target": "name the column to predict with --target",
 }
 
-_EXTRAS = {"torch": "deep", "flwr": "federated", "mpyc": "multiparty", "grpc": "multiparty"}
-"""Which extra of privet installs a module."""
-
-
-class DescribedCommand(TyperCommand):
-    """A command whose help lists the models and methods that the library offers.
-
-    The names are read from the library when the help of this command is shown. Importing the library earlier would slow
-    down ``privet --help``.
-    """
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Fill in the names of models and methods, then show the help."""
-        from privet.linear import MODELS
-
-        methods = dict.fromkeys(name for kind in MODELS.values() for name in kind.offered_methods())
-        names = {"models": ", ".join(MODELS), "methods": ", ".join(methods)}
-        for parameter in self.params:
-            if text := getattr(parameter, "help", None):
-                vars(parameter)["help"] = text.format(**names)
-        super().format_help(ctx, formatter)
-
 
 def with_options(message: str) -> str:
     """Return an error message of the library, followed by the options that set the parameters it names."""
-    hints = dict(_HINTS)
-    if "Private" in message:
-        from privet.linear import MODELS
-
-        hints |= {kind.__name__: f"{kind.__name__} is --model {name}" for name, kind in MODELS.items()}
+    hints = _HINTS | {kind: f"{kind} is --model {name}" for name, kind in names.MODELS.items()}
     found = [hint for name, hint in hints.items() if re.search(rf"\b{name}\b", message)]
     return f"{message.rstrip('.')}. On the command line: {'; '.join(found)}." if found else message
-
-
-def with_extra(error: ModuleNotFoundError) -> str | None:
-    """Return an error message that names the extra to install, or None if no extra of privet has the missing module."""
-    if error.name is None:  # privet's own error, which names the extra
-        return str(error)
-    module = error.name.partition(".")[0]
-    extra = _EXTRAS.get(module)
-    return None if extra is None else f"The module {module} is not installed. Install the extra {extra} of privet."
 
 
 def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "privacy.Ledger | None":
@@ -120,14 +109,11 @@ def open_ledger(path: Path | None, limit: float | None, limit_delta: float) -> "
 
     Raise an error now, before any budget is spent, if the ledger cannot be read or written.
     """
-    from privet.files import check_writable
+    check_ledger(path, limit, limit_delta)
+    if path is None:
+        return None
     from privet.privacy import Budget, Ledger
 
-    if path is None:
-        if limit is not None:
-            raise ValueError("--limit requires --ledger, the file whose total it limits.")
-        return None
-    check_writable(path)
     ledger = Ledger(path, None if limit is None else Budget(limit, limit_delta))
     ledger.check()
     return ledger

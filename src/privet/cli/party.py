@@ -3,15 +3,32 @@
 The libraries that do the work are imported inside the commands.
 """
 
+import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
-from privet.cli.options import Decimal, Encoding, Ledger, Limit, LimitDelta, Output, Sep, Verbose, open_ledger
+from privet.cautions import about_existing_file
+from privet.checks import positive
+from privet.cli.early import check_files, check_ledger, examples
+from privet.cli.options import (
+    Decimal,
+    Encoding,
+    Json,
+    Ledger,
+    Limit,
+    LimitDelta,
+    Output,
+    Quiet,
+    Sep,
+    Verbose,
+    open_ledger,
+)
+from privet.commands.json_output import console_for, plain_console
+from privet.files import read_json
 
 StudyFile = Annotated[Path, typer.Argument(help="The study: a TOML file that is the same for all parties.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for a message of another party, or of owners.")]
@@ -24,17 +41,22 @@ class _RunsByDefault(TyperGroup):
         """Insert ``run`` if the first argument is not a subcommand."""
         if args and args[0] not in {*self.commands, "--help"}:
             args = ["run", *args]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, args or ["--help"])
 
 
 party = typer.Typer(
     cls=_RunsByDefault,
     help="Train one model with other data owners, without showing them your rows.",
-    no_args_is_help=True,
 )
 
 
-@party.command("run")
+@party.command(
+    "run",
+    epilog=examples(
+        "privet party study.toml --index 0 --data hospital.csv --keys keys",
+        "privet party study.toml --owner 3 --data practice.csv --keys keys",
+    ),
+)
 def run(
     study: StudyFile,
     index: Annotated[int | None, typer.Option(help="Position of this party in the study, starting from 0.")] = None,
@@ -61,18 +83,30 @@ def run(
         list[str] | None, typer.Option(hidden=True, help="Addresses to use instead of those in the study.")
     ] = None,
     verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take part in a study: `privet party study.toml --index 0 --data hospital.csv --keys keys`.
 
     In a study with servers, give --server or --owner instead of --index.
     """
+    _check_study(study)
+    if [index, server, owner].count(None) != 2:
+        raise ValueError("Give exactly one of --index, --server and --owner.")
+    if owner is not None and data is None:
+        raise ValueError("An owner brings rows. Give its table with --data.")
+    for name, seconds in {"--timeout": timeout, "--connect-timeout": connect_timeout}.items():
+        positive(name, seconds)
+    check_files(read={"table": data}, written=None if owner is not None else output)
+    if keys is not None and not keys.is_dir():
+        raise ValueError(f"The folder {keys} of --keys does not exist: make keys with `privet party keygen`.")
+    check_ledger(ledger, limit, limit_delta)
+    if owner is None:
+        about_existing_file(output)
     from privet.commands import committee
     from privet.commands import party as command
     from privet.multiparty.study import Study, parse_address
     from privet.tables import FileForm
 
-    if [index, server, owner].count(None) != 2:
-        raise typer.BadParameter("Give exactly one of --index, --server and --owner.")
     agreed = Study.read(study)
     if at:
         agreed = agreed.moved([parse_address(each) for each in at])
@@ -82,7 +116,7 @@ def run(
         "ledger": open_ledger(ledger, limit, limit_delta),
         "timeout": timeout,
         "verbose": verbose,
-        "console": Console(),
+        "console": plain_console(),
     }
     if owner is not None:
         committee.hand_in(agreed, owner, data, form=form, **common)
@@ -93,20 +127,24 @@ def run(
         command.run(agreed, index, data, form=form, output=output, connect_timeout=connect_timeout, **common)
 
 
-@party.command("keygen")
+@party.command("keygen", epilog=examples("privet party keygen study.toml -o keys"))
 def keygen(
     study: StudyFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to create.")] = Path("keys"),
     days: Annotated[float, typer.Option(help="Number of days for which the certificates are valid.")] = 90.0,
 ) -> None:
     """Create a key and a certificate for every party of a study."""
+    _check_study(study)
+    positive("--days", days)
+    if output.exists():
+        raise ValueError(f"{output} exists already, and keys are never overwritten. Choose a new folder with --output.")
     from privet.commands import party as command
     from privet.multiparty.study import Study
 
-    command.keygen(Study.read(study), output, days, Console())
+    command.keygen(Study.read(study), output, days, plain_console())
 
 
-@party.command("local")
+@party.command("local", epilog=examples("privet party local study.toml --data north.csv --data south.csv"))
 def local(
     study: StudyFile,
     data: Annotated[list[Path], typer.Option(help="Table of a party. Repeat it in the order of the parties.")],
@@ -114,13 +152,17 @@ def local(
     timeout: Timeout = 60.0,
 ) -> None:
     """Try a study on this machine, with one process per party."""
+    _check_study(study)
+    positive("--timeout", timeout)
+    for each in data:
+        check_files(read={"table": each})
     from privet.commands import party as command
     from privet.multiparty.study import Study
 
-    command.local(study, Study.read(study), data, output=output, timeout=timeout, console=Console())
+    command.local(study, Study.read(study), data, output=output, timeout=timeout, console=plain_console())
 
 
-@party.command("verify")
+@party.command("verify", epilog=examples("privet party verify study.privet.json --ca keys/ca.crt"))
 def verify(
     model: Annotated[Path, typer.Argument(help="A model saved by privet party.")],
     ca: Annotated[Path | None, typer.Option(help="The study's ca.crt.")] = None,
@@ -130,9 +172,22 @@ def verify(
             formats=["%Y-%m-%d"], help="Day of the study, if its certificates have expired since. Default: today."
         ),
     ] = None,
+    json: Json = None,
     verbose: Verbose = False,
 ) -> None:
     """Check that all parties of a study signed a model, and print its guarantee."""
+    check_files(read={"model file": model, "certificate": ca})
+    read_json(model)
+    console = console_for(json)
     from privet.commands import party as command
 
-    command.verify_result(model, ca, on, verbose=verbose, console=Console())
+    command.verify_result(model, ca, on, verbose=verbose, output=json, console=console)
+
+
+def _check_study(path: Path) -> None:
+    """Raise ValueError if a study cannot be read, or is not a TOML file. Its content is checked later."""
+    check_files(read={"study": path})
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"The study {path} cannot be read: {error}") from error

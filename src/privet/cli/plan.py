@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.options import Delta, Epsilon, Json
+from privet.cautions import about_budget
+from privet.checks import count, delta_value, positive
+from privet.cli.options import Delta, Epsilon, Json, Quiet
 from privet.commands.json_output import console_for
 
 
@@ -21,16 +23,28 @@ def plan(
         int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
     ] = None,
     json: Json = None,
+    quiet: Quiet = False,
 ) -> None:
     """Show how much noise training needs with each sampling scheme and each privacy analysis."""
-    from privet.checks import count, positive
+    count("n", n)
+    positive("epsilon", epsilon)
+    if delta is not None:
+        delta_value(delta)
+    for name, value in {"epochs": epochs, "batch_size": batch_size, "dimension": dimension}.items():
+        if value is not None:
+            count(name, value)
+    if batch_size is not None and batch_size > n:
+        raise ValueError(f"A batch of {batch_size} cannot be drawn from n = {n} records.")
+    if noise_multiplier is not None:
+        positive("noise multiplier", noise_multiplier)
+    console = console_for(json)
     from privet.commands import plan as command
     from privet.privacy import Budget
     from privet.privacy.budget import default_delta
 
-    if noise_multiplier is not None:
-        positive("noise multiplier", noise_multiplier)
-    budget = Budget(epsilon, default_delta(count("n", n)) if delta is None else delta)
+    budget = Budget(epsilon, default_delta(n) if delta is None else delta)
+    if noise_multiplier is None:
+        about_budget(budget.epsilon, budget.delta, n)
     command.run(
         n,
         budget,
@@ -39,5 +53,5 @@ def plan(
         noise_multiplier=noise_multiplier,
         dimension=dimension,
         output=json,
-        console=console_for(json),
+        console=console,
     )

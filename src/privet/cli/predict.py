@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from privet.cli.early import check_files
 from privet.cli.options import Decimal, Encoding, Json, Sep
 from privet.commands.json_output import STANDARD_OUTPUT, console_for
+from privet.files import read_json
 
 
 def predict(
@@ -35,6 +37,8 @@ def predict(
         raise ValueError("--json writes what --score finds, so it requires --score. Predictions go to --output as CSV.")
     if json == STANDARD_OUTPUT and output is None:
         raise ValueError("Predictions and --json - cannot both go to standard output. Give a file with --output.")
+    check_files(read={"model file": model, "table": data}, written=output)
+    read_json(model)
     console = console_for(json)
     from privet.commands import predict as command
     from privet.tables import FileForm

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 from privet.commands.json_output import write_result
+from privet.extras import remedy
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.progress import progress_bar
 from privet.tables import Numeric, TableSchema, Target
@@ -92,8 +93,8 @@ def load_records() -> Any:
     try:
         from statsmodels.datasets import randhie
     except ImportError as error:
-        raise ValueError(
-            "The table of the demo is part of statsmodels, which is not installed. Install the extra demo of privet."
+        raise ModuleNotFoundError(
+            f"The table of the demo is part of statsmodels. {remedy('statsmodels')}", name="statsmodels"
         ) from error
     frame = randhie.load_pandas().data
     target = SCHEMA.target

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from privet import cautions
 from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
@@ -81,6 +82,8 @@ def run(
         raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
     check_writable(output)
+    model.estimator._check_settings()
+    cautions.about_existing_file(output)
     frame, known = read_table(data, schema), None if public is None else _read_public(public, schema)
     model.fit(frame, before_training=None if ledger is None else ledger.check, public=known)
     if ignored := schema.undeclared(read_header(data, schema)):

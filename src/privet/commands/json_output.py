@@ -12,6 +12,11 @@ from privet.files import check_writable, write_json
 STANDARD_OUTPUT = Path("-")
 
 
+def plain_console(*, quiet: bool = False) -> Console:
+    """Return a console that prints texts as they are: square brackets and colons in a name are not markup."""
+    return Console(quiet=quiet, markup=False, highlight=False, emoji=False)
+
+
 def console_for(output: Path | None) -> Console:
     """Return the console for the text of a command: a quiet one if its JSON goes to standard output.
 
@@ -19,7 +24,7 @@ def console_for(output: Path | None) -> Console:
     """
     if output is not None and output != STANDARD_OUTPUT:
         check_writable(output)
-    return Console(quiet=output == STANDARD_OUTPUT)
+    return plain_console(quiet=output == STANDARD_OUTPUT)
 
 
 def write_result(output: Path | None, fields: Mapping[str, Any]) -> None:

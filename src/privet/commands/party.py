@@ -13,6 +13,7 @@ from typing import IO
 
 from rich.console import Console
 
+from privet.commands.json_output import write_result
 from privet.files import check_writable, read_json, write_json
 from privet.linear import TableModel
 from privet.multiparty import Network, NetworkError, make_keys
@@ -206,7 +207,13 @@ def _report_failure(name: str, log: IO[str] | None, console: Console) -> bool:
 
 
 def verify_result(
-    path: Path, authority: Path | None, on: datetime | None, *, verbose: bool = False, console: Console
+    path: Path,
+    authority: Path | None,
+    on: datetime | None,
+    *,
+    verbose: bool = False,
+    output: Path | None = None,
+    console: Console,
 ) -> None:
     """Check that every party of the study signed a model with a certificate that was valid on the given day.
 
@@ -232,6 +239,9 @@ def verify_result(
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     console.print(guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
+    found = {"study": study.name, "digest": fields["study"]["digest"], "skipped": list(missing)}
+    signed = [each.name for each in members if each.name not in missing]
+    write_result(output, found | {"signed_by": signed, "epsilon": guarantee.epsilon, "delta": guarantee.delta})
 
 
 def free_ports(number: int) -> list[int]:

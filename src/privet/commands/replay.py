@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from privet.audit.estimators import replay_estimator
@@ -115,7 +114,7 @@ def _report(found: Mapping[str, Replayed], output: Path | None, console: Console
     for name, each in found.items():
         cost = "" if each.spent is None else f"{each.spent:.4g}"
         verdict = "VIOLATION" if each.is_violation else "consistent"
-        table.add_row(escape(name), f"{each.releases:,}", f"{each.moved:,}", f"{each.largest:.6g}", cost, verdict)
+        table.add_row(name, f"{each.releases:,}", f"{each.moved:,}", f"{each.largest:.6g}", cost, verdict)
     console.print(table)
     names: dict[str, list[str]] = {}
     for name, each in refuted.items():

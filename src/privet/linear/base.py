@@ -13,46 +13,21 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from privet.checks import choice, count, delta_value, nonnegative, positive, whole, within
+from privet import cautions, names
+from privet.checks import choice
 from privet.estimators import EstimatorChecks, SavedEstimator
 from privet.linear.method_choice import MethodChoice
-from privet.linear.methods import Task, described, named, usual_budget
-from privet.linear.methods.iteration import SECRETS
+from privet.linear.methods import Method, Task, described, named, usual_budget
 from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
+from privet.linear.usefulness import warn_of_noise
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
-from privet.objectives.rows import LARGEST_NORM, SMALLEST_NORM
 from privet.privacy import Assumption, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
 from privet.privacy.budget import default_delta
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
 
-_norm = partial(within, least=SMALLEST_NORM, most=LARGEST_NORM)
-_size = partial(within, least=1e-100, most=1e100)
-
-# How each parameter of a linear estimator is checked. The value is given with its name. A parameter whose default is
-# None may be None, which leaves the choice to the estimator.
-PARAMETERS: dict[str, Callable[[str, Any], object]] = {
-    "epsilon": positive,
-    "delta": lambda _, value: delta_value(value),
-    "alpha": nonnegative,
-    "feature_norm": _norm,
-    "entry_bound": _norm,
-    "target_bound": _size,
-    "intercept_scaling": partial(within, least=1e-6, most=1e6),
-    "smoothing": nonnegative,
-    "clip_norm": _size,
-    "threshold": _size,
-    "hinge_width": positive,
-    "corner_width": _size,
-    "secret": partial(choice, choices=SECRETS),
-    "noise_multiplier": nonnegative,
-    "teacher": partial(choice, choices=("auto", *TEACHERS)),
-    "batch_size": count,
-    "n_nonzero": count,
-    "max_iter": count,
-    "random_state": whole,
-}
+_CHECKS = names.PARAMETERS | {"teacher": partial(choice, choices=("auto", *TEACHERS))}
 
 
 @dataclass(frozen=True)
@@ -127,7 +102,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                     "sample_weight is not supported: a record of weight w would move the result w times as far as the "
                     "noise hides. Leave it out, so that every record counts the same."
                 )
-        with self._fitting():
+        with self._fitting(), cautions.once():
             self._check_settings()
             if has_several_columns(y):
                 self._fit_columns(X, y, X_public, y_public)
@@ -148,8 +123,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             )
         for name, default in self._default_settings().items():
             value, may_be_none = getattr(self, name), default is None or (has_noise and name == "epsilon")
-            if name in PARAMETERS and not (value is None and may_be_none):
-                PARAMETERS[name](name, value)
+            if name in _CHECKS and not (value is None and may_be_none):
+                _CHECKS[name](name, value)
         # What auto will choose depends on the number of classes. With several classes fewer settings are refused.
         self._applicable_methods(is_pure=self.delta == 0, has_one_score=self.method != "auto")
 
@@ -195,6 +170,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 **self._task_settings(problem, budget, public_records),
             )
             method, reason = self._choose_method(task)
+            self._warn(task, method)
             release = method.train(task)
         scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
         self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)
@@ -202,6 +178,16 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))
         return release
+
+    def _warn(self, task: Task, method: Method) -> None:
+        """Give the warnings of this fit. They change nothing, and the guarantee does not cover those about rows."""
+        rows, asked = task.problem.rows, self._asked or task.budget
+        if task.noise is None:
+            cautions.about_budget(asked.epsilon, asked.delta, rows.n)
+            able = [each for each in self.offered_methods().values() if each.is_pure or not task.budget.is_pure]
+            warn_of_noise(task, method, able, asked.epsilon)
+        if not self._is_set("feature_norm"):
+            cautions.about_rows("feature_norm", rows.share_above(2 * self.feature_norm))
 
     def _task_settings(
         self, problem: Problem, budget: Budget, public_records: tuple[Any, ...] | None

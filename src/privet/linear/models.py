@@ -1,21 +1,22 @@
-"""The linear models by the names that the command line and study files use."""
+"""The linear models by the names that the command line and study files use. The names are those of privet.names."""
 
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateLinearSVC, PrivateLogisticRegression
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
+from privet.names import BY_TARGET
+from privet.names import MODELS as NAMES
 
-MODELS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": PrivateLogisticRegression,
-    "svm": PrivateLinearSVC,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-    "absolute": PrivateAbsoluteRegressor,
-    "sparse_logistic": PrivateSparseLogisticRegression,
-    "sparse_regression": PrivateSparseRegression,
-}
-BY_TARGET: dict[str, tuple[str, str]] = {
-    "auto": ("logistic", "ridge"),
-    "sparse": ("sparse_logistic", "sparse_regression"),
-}
-"""Names that stand for one model if the target is a class, and for another one if it is a number."""
+__all__ = ["BY_TARGET", "MODELS"]
+
+_KINDS: tuple[type[PrivateLinearModel], ...] = (
+    PrivateLogisticRegression,
+    PrivateLinearSVC,
+    PrivateRidge,
+    PrivateHuberRegressor,
+    PrivateAbsoluteRegressor,
+    PrivateSparseLogisticRegression,
+    PrivateSparseRegression,
+)
+_BY_CLASS = {kind.__name__: kind for kind in _KINDS}
+MODELS = {name: _BY_CLASS[kind] for name, kind in NAMES.items()}

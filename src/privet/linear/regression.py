@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
+from privet import cautions
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
 from privet.objectives import GaussianAbsolute, GeneralisedLinear, Huber, Squared
@@ -32,10 +33,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         bound = float(self.target_bound)
+        values = self._public_targets(y)
+        if not self._is_set("target_bound"):
+            cautions.about_targets(float(np.mean(np.abs(y.astype(np.float64)) > bound)))
         condition = enforced(
             f"each target whose absolute value exceeds target_bound = {bound:g} is clipped to that value"
         )
-        return Targets(self._public_targets(y), self._objective(), (condition,), scale=bound, worth=bound / 5)
+        return Targets(values, self._objective(), (condition,), scale=bound, worth=bound / 5)
 
     def _public_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
         try:

@@ -63,6 +63,7 @@ class SeveralTargets:
     """Mixin of the linear estimators: a fit with a two-dimensional y, and the models of its columns."""
 
     _purpose = ""  # tells the noise of this model from that of others with the same seed
+    _asked: Budget | None = None  # the whole budget, if this model trains with a share of it
 
     def models_by_target(self) -> list[Any]:
         """Return one fitted estimator per column of y, or an empty list if there is only one target.
@@ -180,6 +181,7 @@ def _share_budget(budget: Budget, X: Any, groups: list[_Group], tasks: int) -> G
     while factor > _LEAST:
         for group in groups:
             share = shared_budget(budget, factor * len(group.places) / tasks)
+            group.model._asked = budget
             group.model.epsilon, group.model.delta = share.epsilon, share.delta
             group.model.before_training = None
         planned = compose([_planned(X, group) for group in groups], delta=budget.delta)

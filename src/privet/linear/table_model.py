@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from privet import saving
+from privet import cautions, saving
 from privet.files import write_json
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
@@ -121,6 +121,8 @@ class TableModel:
         """
         schema = self._declared.with_target_levels(frame)
         rows, encoded = schema.encode(frame), schema.encode_target(frame)
+        sample = frame.iloc[:: -(-len(frame) // cautions.SAMPLED_ROWS)]
+        cautions.about_clipped_cells(schema.n_clipped(sample), len(sample))
         public_records = self._public_records(schema, public)
         estimator = clone(self.estimator)
         if getattr(estimator, "entry_bound", math.nan) is None:

@@ -7,13 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from privet.checks import LARGEST_NORM, SMALLEST_NORM
 from privet.objectives.matrices import divided, products, products_alone, row_norms, stored_once
 from privet.objectives.summation import ROUNDING, PairwiseSum, block_length, check_number_of_rows, sum_error
 
 Floats = NDArray[Any]
-
-# Bounds outside this range are refused, because squares would underflow or steps would vanish.
-SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 
 _HUGE = 1e140  # rows above this norm are scaled down in the matrix itself, because their products would overflow
 _TINY = 1e-140  # squares of smaller entries may underflow, so rows count as at least this long when they are clipped
@@ -121,6 +119,13 @@ class BoundedRows:
         values = self._X.data if sparse.issparse(self._X) else self._X
         largest = max(float(np.max(values, initial=0.0)), -float(np.min(values, initial=0.0)))
         return largest + (0.0 if self._centre is None else float(np.max(np.abs(self._centre), initial=0.0)))
+
+    def share_above(self, norm: float) -> float:
+        """Return the share of the rows that are longer than ``norm``, at least ``row_norm``, before they are scaled.
+
+        This value is not private.
+        """
+        return 0.0 if self._factors is None else float(np.mean(self._factors < self.row_norm / norm))
 
     def scores(self, weights: Floats) -> Floats:
         """Return rows @ weights, of shape (n,) or (n, k)."""

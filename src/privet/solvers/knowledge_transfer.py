@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privet.checks import count, positive
+from privet.checks import LARGEST_NORM, count, positive
 from privet.objectives import L2, BoundedRows, Squared
 from privet.objectives.operator_norm import operator_norm
-from privet.objectives.rows import LARGEST_NORM
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.transfer import TransferStability
 from privet.privacy.guarantees.guarantee import enforced

@@ -2,6 +2,8 @@
 
 import os
 
+from privet.extras import remedy
+
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # flwr reads it once, on import; set it to "1" to opt in
 
 try:
@@ -11,7 +13,7 @@ try:
     from flwr.serverapp.strategy import Strategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"privet.federated.flower needs flwr 1.41 ({error}). Install the extra federated of privet.",
+        f"privet.federated.flower needs flwr 1.41 ({error}). {remedy('flwr')}",
         name=error.name,
     ) from error
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.extras import remedy
 from privet.multiparty.protocol.joint_randomness import JointRandomness
 from privet.multiparty.protocol.prime_field import LARGEST
 from privet.privacy.noise.source import NoiseSource
@@ -193,9 +194,9 @@ def _loaded() -> Any:
                 warnings.simplefilter("ignore", DeprecationWarning)  # MPyC 0.11 uses numpy.core.
                 importlib.import_module("mpyc.runtime")
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "Multi-party computations need MPyC, which is not installed. Install the extra multiparty of privet."
-            ) from error
+            if error.name is None or error.name.partition(".")[0] != "mpyc":
+                raise
+            raise ModuleNotFoundError(f"Multi-party computations need MPyC. {remedy('mpyc')}", name="mpyc") from error
         finally:
             root.handlers[:] = handlers
             if before is None:

@@ -64,9 +64,7 @@ class PerRecord:
             try:
                 from matplotlib.figure import Figure
             except ModuleNotFoundError as error:
-                raise ModuleNotFoundError(
-                    "Plots require matplotlib. Install it, or the extra report of privet."
-                ) from error
+                raise ModuleNotFoundError("Plots require matplotlib. Run: pip install matplotlib") from error
             ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
         ax.plot(np.arange(1, len(self) + 1), self.epsilons)
         ax.axhline(float(self.epsilons.max()), linestyle=":", color="grey", label="worst record")

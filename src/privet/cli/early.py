@@ -1,0 +1,65 @@
+"""Mistakes in the options of a command that are refused at once, before any library is loaded or any row is read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from privet import names
+from privet.checks import delta_value, positive
+from privet.files import check_readable, check_writable
+
+
+def examples(*lines: str) -> str:
+    """Return what the help of a command ends with: examples, each on a line of its own."""
+    return "\n\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *lines])
+
+
+def check_model(model: str) -> None:
+    """Raise ValueError unless ``--model`` has one of its values."""
+    if model not in names.BY_TARGET and model not in names.MODELS:
+        raise ValueError(f"--model must be one of {', '.join([*names.BY_TARGET, *names.MODELS])}, got {model!r}.")
+
+
+def check_settings(settings: Mapping[str, Any], model: str | None = None) -> None:
+    """Raise ValueError for a setting that is out of its range, or that ``--model`` does not have.
+
+    A setting that is None was not given. Settings without an entry in ``privet.names.PARAMETERS`` are not checked.
+    """
+    if settings.get("noise_multiplier") is not None and settings.get("epsilon") is not None:
+        raise ValueError("--epsilon and --noise-multiplier cannot be given together. Leave one of them out.")
+    for name, value in settings.items():
+        option, users = f"--{name.replace('_', '-')}", names.USERS.get(name)
+        if value is None:
+            continue
+        if name == "method":
+            names.method_value("method", value)
+        if name in names.PARAMETERS:
+            names.PARAMETERS[name](name, value)
+        is_given = value != _DEFAULTS.get(name)
+        if is_given and users is not None and model in names.MODELS and model not in users:
+            raise ValueError(
+                f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(users)}."
+            )
+
+
+_DEFAULTS = {"smoothing": 0.0, "loss": "parabola"}
+
+
+def check_files(*, read: Mapping[str, Path | None], written: Path | None = None) -> None:
+    """Raise ValueError if a file cannot be read or written. The keys of ``read`` say what the files are."""
+    for what, path in read.items():
+        if path is not None:
+            check_readable(path, what)
+    if written is not None:
+        check_writable(written)
+
+
+def check_ledger(path: Path | None, limit: float | None, limit_delta: float) -> None:
+    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written."""
+    if limit is not None:
+        positive("--limit", limit)
+    delta_value(limit_delta)
+    if path is not None:
+        check_writable(path)
+    elif limit is not None:
+        raise ValueError("--limit requires --ledger, the file whose total it limits.")
