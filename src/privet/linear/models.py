@@ -1,9 +1,10 @@
 """The linear models by the names that the command line and study files use."""
 
 from privet.linear.base import PrivateLinearModel
-from privet.linear.classification import PrivateLinearSVC, PrivateLogisticRegression
+from privet.linear.classification import PrivateLogisticRegression
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
+from privet.linear.svc import PrivateLinearSVC
 
 MODELS: dict[str, type[PrivateLinearModel]] = {
     "logistic": PrivateLogisticRegression,

@@ -10,6 +10,7 @@ from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
 from privet.objectives import GaussianAbsolute, GeneralisedLinear, Huber, Squared
 from privet.privacy import enforced
+from privet.privacy.ledger.spending import LedgerLike
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
@@ -66,7 +67,7 @@ class PrivateRidge(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -120,6 +121,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -137,6 +139,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
 
@@ -149,7 +152,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -197,6 +200,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -215,6 +219,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def _objective(self) -> GeneralisedLinear:
@@ -231,7 +236,7 @@ class PrivateAbsoluteRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -283,6 +288,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -301,6 +307,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def _objective(self) -> GeneralisedLinear:

@@ -81,15 +81,23 @@ class Ledger:
             records.add(entry)
         return entry
 
-    def check(self, guarantee: Guarantee | None = None) -> None:
+    def check(self, guarantee: Guarantee | None = None, *, run: str | None = None) -> None:
         """Raise the error that :meth:`spend` would raise now, for instance if the limit is exceeded. Record nothing.
 
         Without a guarantee, check only that the ledger can be read, and that the limit is not above the stored one.
         """
         with reading(self.path) as records:
             limit = self._allowed(records.limit())
-            if guarantee is not None:
+            if guarantee is None:
+                self._spent.update(records)
+            elif run is None or records.of_run(run) is None:
                 self._check(records, guarantee.recomputed(), limit)
+
+    def begin(self) -> None:
+        """Create the file if it does not exist, and store the limit, so that errors occur before the first training."""
+        self._store_limit()
+        with writing(self.path):
+            pass
 
     def set_limit(self, limit: BudgetLike, reason: str = "") -> LimitChange:
         """Set the limit, also above the stored one. The time line records it with the reason.

@@ -6,6 +6,7 @@ the first one.
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 
 from privet.privacy.analyses import accounting
 from privet.privacy.budget import Budget
@@ -62,7 +63,8 @@ class Spent:
 
     def allows(self, guarantee: Guarantee, limit: Budget) -> bool:
         """Return whether a further guarantee leaves the total within a limit."""
-        return accounting.is_within(self._with(guarantee), guarantee.adjacency, limit)
+        bounds = accounting.epsilon_bounds(self._with(guarantee), guarantee.adjacency, limit.delta)
+        return any(bound <= limit.epsilon for bound in bounds)
 
     def epsilon(self, delta: float, further: Guarantee | None = None) -> float:
         """Return the total epsilon, also with a further guarantee."""
@@ -71,6 +73,12 @@ class Spent:
             return 0.0
         counts = self._counts if further is None else self._with(further)
         return accounting.epsilon_of_counts(counts, one.adjacency, delta)
+
+    def quick_epsilon(self, delta: float) -> float:
+        """Return a bound on the total epsilon that is computed fast, for one of many lines."""
+        if self.first is None:
+            return 0.0
+        return min(islice(accounting.epsilon_bounds(self._counts, self.first.adjacency, delta), 2))
 
     def _with(self, guarantee: Guarantee) -> Counter[Event]:
         counts = self._counts.copy()
