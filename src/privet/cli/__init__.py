@@ -24,7 +24,7 @@ app.command(cls=DescribedCommand)(fit.fit)
 app.command()(predict.predict)
 app.command(cls=DescribedCommand)(audit.audit)
 app.add_typer(party.party, name="party")
-app.command()(ledger.ledger)
+app.add_typer(ledger.ledger, name="ledger")
 
 
 @app.callback(invoke_without_command=True)

@@ -16,7 +16,11 @@ Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", sho
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
 Limit = Annotated[
-    float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
+    float | None,
+    typer.Option(
+        help="Refuse to train if the ledger's total epsilon would exceed this limit. It is stored in the ledger, and "
+        "holds for everybody from then on."
+    ),
 ]
 LimitDelta = Annotated[
     float, typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta.")
