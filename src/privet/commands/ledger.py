@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -111,18 +111,24 @@ def _table(path: Path, shown: Sequence[Moment]) -> Table:
         entry, limit = moment.entry, moment.change
         if entry is not None:
             given = entry.guarantee
-            cells = [entry.label, f"{given.epsilon:.4f}", f"{given.delta:.3g}", str(given.adjacency)]
+            cells = [entry.label, _rounded(given.epsilon, math.ceil), f"{given.delta:.3g}", str(given.adjacency)]
         else:
             assert limit is not None
             words = "limit set" + (f": {limit.label}" if limit.label else "")
             cells = [words, f"{limit.limit.epsilon:.4f}", f"{limit.limit.delta:.3g}", ""]
-        cells.append("" if moment.total is None else f"{moment.total:.4f}")
-        cells.append("" if moment.left is None else f"{moment.left:.4f}")
+        cells += [_rounded(moment.total, math.ceil), _rounded(moment.left, math.floor)]
         table.add_row(*(escape(cell) for cell in (moment.time, *cells)))
     for one, other in pairwise(shown):
         if other.time < one.time:
             table.caption = "Lines are in the order in which they were booked. The clock was set back in between."
     return table
+
+
+def _rounded(value: float | None, round_off: Callable[[float], int]) -> str:
+    """Return a number with four digits, rounded to the safe side, after an allowance for its own rounding errors."""
+    if value is None or math.isinf(value):
+        return "" if value is None else "unlimited"
+    return f"{round_off(round(value * 1e4, 6)) / 1e4:.4f}"
 
 
 def _plain(moment: Moment) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def save(private: "PrivateTraining", path: str | os.PathLike[str], extra: Any) -
     seed_torch(NoiseSource(private._seed, purpose=f"torch, saved at {private.steps_spent} steps").below(10**15))
     state = {
         **private._files.references(path, private.steps_spent),
+        **({} if private._booking is None else private._booking.references),
         "plan": repr(private.plan),
         "steps_done": private.steps_done,
         "steps_spent": private.steps_spent,
@@ -33,7 +34,6 @@ def save(private: "PrivateTraining", path: str | os.PathLike[str], extra: Any) -
         "estimate": private._estimator.state(),
         "torch_generator": torch.get_rng_state(),
         "extra": extra,
-        "booked": None if private._booking is None else private._booking.run,
     }
     checkpoint.write(path, state)
 

@@ -61,7 +61,7 @@ def save(server: "Server", path: str | os.PathLike[str], extra: Any) -> None:
         "assumed": [each.text for each in server.guarantee.assumptions if not each.is_enforced],
         "guarantee": server.guarantee.to_dict(),
         "extra": extra,
-        "booked": server._booking.run,
+        **server._booking.references,
     }
     arrays = {"model": server._vector}
     if average is not None and average.mean is not None:

@@ -53,7 +53,8 @@ class SparseModel(PrivateLinearModel):
         before_training: Callable[[Guarantee], object] | None,
     ) -> Release:
         if self.entry_bound is not None:
-            clipped = f"each entry larger than entry_bound = {self.entry_bound:g} in absolute value is clipped to it"
+            bound = f"entry_bound = {self.entry_bound:g}"
+            clipped = f"each entry whose absolute value exceeds {bound} is clipped to that value"
             targets = replace(targets, conditions=(*targets.conditions, enforced(clipped)))
         release = super()._train(X, targets, public_records, before_training)
         kept = "chosen from n, d, the bounds and the budget" if self.n_nonzero is None else "asked for"

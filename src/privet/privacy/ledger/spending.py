@@ -9,7 +9,6 @@ context that is open on behalf of another thread may thus be charged too much, b
 """
 
 import os
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from privet.privacy.budget import BudgetLike
 from privet.privacy.guarantees.guarantee import Guarantee
 from privet.privacy.ledger import open_contexts
 from privet.privacy.ledger.ledger import Ledger
+from privet.privacy.noise.source import NoiseSource
 
 LedgerLike = str | os.PathLike[str] | Ledger
 
@@ -114,13 +114,13 @@ class RunBooking:
 
     Attributes
     ----------
-    run : str
-        The name of the run, which is saved with its state.
+    run : str or None
+        The name of the run, which is saved with its state. None as long as there is no ledger.
     """
 
     def __init__(self, label: str, ledger: LedgerLike | None) -> None:
-        self.run = uuid.uuid4().hex
         self._label, self._given = label, _by_path([ledger, *open_ledgers()])
+        self.run = _new_name() if self._given else None
         self._booked: set[Path] = set()
 
     def ensure(self, whole: Callable[[], Guarantee]) -> None:
@@ -128,13 +128,24 @@ class RunBooking:
         found = self._given | _by_path(open_ledgers())
         missing = [ledger for path, ledger in found.items() if path not in self._booked]
         if missing:
+            self.run = self.run or _new_name()
             _book(whole(), self._label, missing, self.run)
             self._booked |= found.keys()
 
     def resume(self, run: str | None) -> None:
-        """Take over the name of a run that is continued. Runs of earlier versions had none."""
+        """Take over the name of a run that is continued, if it had one."""
         if run is not None:
             self.run = str(run)
+
+    @property
+    def references(self) -> dict[str, str]:
+        """What the saved state of the run must contain, so that it is not booked again."""
+        return {} if self.run is None else {"booked": self.run}
+
+
+def _new_name() -> str:
+    source = NoiseSource()
+    return "".join(f"{source.below(1 << 32):08x}" for _ in range(4))
 
 
 def _by_path(ledgers: Iterable[LedgerLike | None]) -> dict[Path, Ledger]:

@@ -3,6 +3,7 @@
 Earlier versions locked the file while they wrote to it. The same lock is held while the file is replaced by a database.
 """
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -142,7 +143,8 @@ def _parsed(written: bytes, path: Path, check: bool) -> list[Entry]:
         try:
             fields = json.loads(line)
             guarantee = Guarantee.from_dict(fields["guarantee"], check=check)
-            entries.append(Entry(str(fields["label"]), str(fields["time"]), guarantee))
+            identity = hashlib.sha256(b"%d %s" % (number, line)).hexdigest()[:32]
+            entries.append(Entry(str(fields["label"]), str(fields["time"]), guarantee, identity))
         except (KeyError, TypeError, ValueError) as error:
             where = f"{path}: line {number} is not a ledger entry"
             if number > len(lines) and _is_cut(line):
