@@ -137,8 +137,9 @@ def use_log(connection: sqlite3.Connection, path: Path) -> None:
 
 def _created(path: Path) -> sqlite3.Connection:
     """Return a connection for writing. If the file does not exist, create one that only its owner can read."""
+    has_log = _has_log(path)  # Looked up first, because another process may create the ledger, and then the log, now.
     is_new = not path.exists()
-    if (is_new or not path.stat().st_size) and _has_log(path):
+    if has_log and (is_new or not path.stat().st_size):
         raise ValueError(
             f"{path.name}-wal is in the folder, but {path.name} is {'missing' if is_new else 'empty'}. The ledger was "
             "moved or deleted without its other files, which may hold entries. Put it back, or move them away as well."
