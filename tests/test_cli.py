@@ -379,9 +379,7 @@ def test_the_limit_is_shown_raised_and_exported(refusal: Refusal, privet: Preloa
     found = json.loads(privet("ledger", "--json", "-", "l.jsonl", cwd=folder).stdout)
     assert found["limit"] == {"epsilon": 2.0, "delta": 1e-6}
     assert found["lines"][-1]["left"] == pytest.approx(2 - found["total"]["epsilon"])
-    assert "ends in .json or .csv" in refusal("ledger", "export", "l.jsonl", "-o", "out.txt").replace(
-        "must end", "ends"
-    )
+    assert "must end in .json or .csv" in refusal("ledger", "export", "l.jsonl", "-o", "out.txt")
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,8 @@ class Ledger:
         raise BudgetExceededError(
             f"{name}: this release would bring the total to epsilon = {total:.4g} at delta = {limit.delta:.3g}, above "
             f"the limit of {limit.epsilon:g}; nothing was recorded. Of the limit, {before:.4g} is spent. Spend a "
-            f"smaller epsilon, state the limit at a larger delta, or raise it with: privet ledger {self.path} --set-limit"
+            "smaller epsilon, state the limit at a larger delta, or raise it with: "
+            f"privet ledger {self.path} --set-limit"
         )
 
 
