@@ -43,7 +43,8 @@ api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api
 
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit tests/multiparty/protocol/test_coalition_majority.py \
-		tests/multiparty/protocol/test_many_owners.py tests/multiparty/protocol/test_no_leaks.py
+		tests/multiparty/protocol/test_many_owners.py tests/multiparty/protocol/test_no_leaks.py \
+		tests/privacy/test_ledger_processes.py
 
 mutants: $(VENV)/dev.stamp  ## put small bugs into the core, which the tests must notice
 	$(ONE_THREAD) $(BIN)/python tools/mutants.py

@@ -18,7 +18,7 @@ import privet as package
 from privet.cli import main
 from privet.extras import with_remedy
 from privet.linear import MODELS
-from privet.privacy import Adjacency, Guarantee, Ledger
+from privet.privacy import Adjacency, Guarantee
 from privet.privacy.events import GaussianRelease, PureRelease
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -322,11 +322,16 @@ def test_the_ledger_records_and_its_limit_is_enforced(privet: PreloadedCommandLi
     assert privet("ledger", "none.jsonl", cwd=folder).returncode == 2
 
 
+def old_ledger(path: Path, release: Guarantee, stated: float | None = None) -> str:
+    """Write a ledger with one entry in text form, as earlier versions did, and return its text."""
+    fields = release.to_dict() | ({} if stated is None else {"epsilon": stated})
+    path.write_text(json.dumps({"label": "fit", "time": "2024-05-01T12:00:00+00:00", "guarantee": fields}) + "\n")
+    return path.read_text()
+
+
 def test_the_ledger_refuses_an_edited_epsilon(refusal: Refusal, folder: Path) -> None:
     release = Guarantee.of(GaussianRelease(1.0), Adjacency.REPLACE_ONE, 1e-6, released="a mean")
-    Ledger(folder / "l.jsonl").spend(release)
-    text = (folder / "l.jsonl").read_text()
-    (folder / "l.jsonl").write_text(text.replace(repr(release.epsilon), "0.001"))
+    old_ledger(folder / "l.jsonl", release, stated=0.001)
     error = refusal("ledger", "l.jsonl")
     assert "states epsilon = 0.001 at delta = 1e-06, but its event gives epsilon = 4.88" in error
 
@@ -334,7 +339,7 @@ def test_the_ledger_refuses_an_edited_epsilon(refusal: Refusal, folder: Path) ->
 def test_a_line_that_was_cut_off_is_reported_and_removed(
     refusal: Refusal, privet: PreloadedCommandLine, folder: Path
 ) -> None:
-    Ledger(folder / "l.jsonl").spend(Guarantee.of(PureRelease(0.25), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
+    old_ledger(folder / "l.jsonl", Guarantee.of(PureRelease(0.25), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
     with (folder / "l.jsonl").open("a") as file:
         file.write('{"label": "fit')
     for command in (("ledger", "l.jsonl"), (*FIT, "--ledger", "l.jsonl")):
@@ -344,6 +349,37 @@ def test_a_line_that_was_cut_off_is_reported_and_removed(
     assert """Removed a line that was cut off: '{"label": "fit'""" in shown.stdout
     assert "(0.25, 0)-differential privacy" in shown.stdout
     assert "No line is cut off." in privet("ledger", "l.jsonl", "--drop-cut-line", cwd=folder).stdout
+
+
+def test_a_ledger_in_text_form_is_copied_into_a_database_by_the_next_fit(
+    privet: PreloadedCommandLine, folder: Path
+) -> None:
+    old = old_ledger(folder / "l.jsonl", Guarantee.of(PureRelease(0.25), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
+    assert privet("ledger", "l.jsonl", cwd=folder).returncode == 0
+    assert (folder / "l.jsonl").read_text() == old  # Reading does not change it.
+    assert privet(*FIT, "--ledger", "l.jsonl", cwd=folder).returncode == 0
+    assert (folder / "l.jsonl.text").read_text() == old
+    assert "fit data.csv" in privet("ledger", "l.jsonl", cwd=folder).stdout
+
+
+def test_the_limit_is_shown_raised_and_exported(refusal: Refusal, privet: PreloadedCommandLine, folder: Path) -> None:
+    booked = (*FIT, "--epsilon", 1, "--delta", 1e-6, "--ledger", "l.jsonl")
+    assert privet(*booked, "--limit", 1.1, cwd=folder).returncode == 0
+    assert "above the limit of 1.1" in refusal(*booked)
+    assert "would raise the stored limit" in refusal(*booked, "--limit", 2)
+    raised = privet("ledger", "l.jsonl", "--set-limit", 2, "--reason", "the board", cwd=folder)
+    assert raised.returncode == 0, raised.stderr
+    assert "limit set: the board" in raised.stdout
+    assert "It was 1.1 at delta = 1e-06." in raised.stdout
+    assert privet(*booked, cwd=folder).returncode == 0
+    assert privet("ledger", "export", "l.jsonl", "-o", "out.csv", cwd=folder).returncode == 0
+    header, *rows = (folder / "out.csv").read_text().splitlines()
+    assert header.startswith("time,kind,label,epsilon,delta,")
+    assert [row.split(",")[1] for row in rows] == ["limit", "entry", "limit", "entry"]
+    found = json.loads(privet("ledger", "--json", "-", "l.jsonl", cwd=folder).stdout)
+    assert found["limit"] == {"epsilon": 2.0, "delta": 1e-6}
+    assert found["lines"][-1]["left"] == pytest.approx(2 - found["total"]["epsilon"])
+    assert "must end in .json or .csv" in refusal("ledger", "export", "l.jsonl", "-o", "out.txt")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TableModel,
     )
     from privet.preprocessing import PrivateScaler, PublicScaler, total_guarantee
-    from privet.privacy import Adjacency, Budget, Guarantee, Ledger, NoiseSource, compose
+    from privet.privacy import Adjacency, Budget, Guarantee, Ledger, NoiseSource, compose, spending
     from privet.saving import load, save
     from privet.tables import TableSchema
 
@@ -72,13 +72,15 @@ __all__ = [
     "privacy",
     "save",
     "solvers",
+    "spending",
     "tables",
     "total_guarantee",
 ]
 
 # The module in which each name is defined. All other names in __all__ are subpackages.
 _MODULES = {
-    **dict.fromkeys(("Adjacency", "Budget", "Guarantee", "Ledger", "NoiseSource", "compose"), "privet.privacy"),
+    **dict.fromkeys(("Adjacency", "Budget", "Guarantee", "Ledger", "NoiseSource"), "privet.privacy"),
+    **dict.fromkeys(("compose", "spending"), "privet.privacy"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Private")), "privet.linear"),
     **dict.fromkeys(("PrivateScaler", "PublicScaler", "total_guarantee"), "privet.preprocessing"),
     **dict.fromkeys(("load", "save"), "privet.saving"),

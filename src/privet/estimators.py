@@ -79,14 +79,14 @@ class SavedEstimator:
     def to_dict(self) -> dict[str, Any]:
         """Return a fitted estimator as a JSON-ready dictionary.
 
-        The random seed is left out, because it would reveal the noise.
+        The random seed is left out, because it would reveal the noise, and so is the ledger.
         """
         check_is_fitted(self)
         settings: dict[str, Any] = {}
         learned: dict[str, Any] = {}
         given: Mapping[str, Any] = self.get_params()  # type: ignore[attr-defined]
         for name, value in given.items():
-            if name != "random_state":
+            if name not in {"random_state", "ledger"}:
                 settings[name] = to_plain(value)
         if "random_state" in given:
             settings["random_state"] = None

@@ -49,7 +49,11 @@ app.command(
     )
 )(audit.audit)
 app.add_typer(party.party, name="party", epilog=examples("privet party run --help"))
-app.command(epilog=examples("privet ledger table.ledger"))(ledger.ledger)
+app.add_typer(
+    ledger.ledger,
+    name="ledger",
+    epilog=examples("privet ledger table.ledger", "privet ledger export table.ledger -o spent.csv"),
+)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,28 +1,88 @@
 """The options of ``privet ledger``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from privet.cli.options import Verbose
+from privet.cli.options import Json, LimitDelta, Verbose
+
+Path_ = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, as privet fit --ledger writes it.")]
+Delta = Annotated[
+    float | None,
+    typer.Option(help="Delta of the totals. Default: that of the limit, or else the sum of the entries' deltas."),
+]
 
 
-def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger written by privet fit --ledger or privet party --ledger.")],
-    delta: Annotated[
-        float | None, typer.Option(help="Delta of the total. Default: the sum of the entries' deltas.")
+class ShowByDefault(TyperGroup):
+    """A group of commands of which ``show`` may be left out: ``privet ledger patients.ledger``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert ``show`` unless the first argument is a command or asks for help."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+ledger = typer.Typer(
+    cls=ShowByDefault,
+    no_args_is_help=True,
+    help="Show what has been spent on a data set, and what is left. 'privet ledger LEDGER' is 'privet ledger show'.",
+)
+
+
+@ledger.command()
+def show(
+    path: Path_,
+    delta: Delta = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all lines, not only the last 50.")] = False,
+    set_limit: Annotated[
+        float | None,
+        typer.Option(help="First set the limit to this epsilon, also above the earlier one. The time line records it."),
     ] = None,
+    limit_delta: LimitDelta = 1e-6,
+    reason: Annotated[str, typer.Option(help="With --set-limit: who allowed it, and why.")] = "",
     drop_cut_line: Annotated[
         bool,
         typer.Option(
-            "--drop-cut-line", help="First remove the last line if a crash cut it off. Its release was not made."
+            "--drop-cut-line",
+            help="First remove the last line of a ledger in the old text form if a crash cut it off. Its release was "
+            "not made.",
         ),
     ] = False,
+    json: Json = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show what has been spent on a dataset, and the total."""
+    """Show the time line of a ledger, the total, and what is left of the limit.
+
+    The epsilon of each entry is recomputed. Example:
+
+    privet ledger patients.ledger --set-limit 3 --reason "decision of the ethics board"
+    """
+    from privet.commands import ledger as command
+    from privet.commands.json_output import console_for, write_result
+    from privet.privacy import Budget
+
+    console = console_for(json)
+    if drop_cut_line:
+        command.drop_cut_line(path, console)
+    if set_limit is not None:
+        command.set_limit(path, Budget(set_limit, limit_delta), reason, console)
+    write_result(json, command.show(path, delta=delta, every=every, verbose=verbose, console=console))
+
+
+@ledger.command()
+def export(
+    path: Path_,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, which ends in .json or .csv.")],
+    delta: Delta = None,
+) -> None:
+    """Write the time line of a ledger to a JSON or CSV file.
+
+    Example: privet ledger export patients.ledger -o spent.csv
+    """
     from privet.commands import ledger as command
 
-    command.run(path, delta=delta, drop_cut_line=drop_cut_line, verbose=verbose, console=Console())
+    command.export(path, output, delta=delta, console=Console())

@@ -42,7 +42,11 @@ Encoding = Annotated[
 """For every command that reads tables, with ``FileForm`` of privet.tables."""
 Ledger = Annotated[Path | None, typer.Option(help="Record what is spent in this file.")]
 Limit = Annotated[
-    float | None, typer.Option(help="Refuse to train if the ledger's total epsilon would exceed this limit.")
+    float | None,
+    typer.Option(
+        help="Refuse to train if the ledger's total epsilon would exceed this limit. It is stored in the ledger, and "
+        "holds for everybody from then on."
+    ),
 ]
 LimitDelta = Annotated[
     float, typer.Option(help="The delta at which --limit applies. The total epsilon is larger at a smaller delta.")

@@ -1,5 +1,6 @@
 """``privet fit``: train a private model on a table and save it."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,24 +74,24 @@ def run(
     verbose: bool = False,
     console: Console,
 ) -> TableModel:
-    """Train a model, record its cost in the ledger, save it, and print its guarantee.
+    """Record the cost of a model in the ledger, train it, save it, and print its guarantee.
 
-    A cost that exceeds the ledger's limit is refused before training. Apart from the guarantee, nothing that depends
-    on the data is printed but the names of undeclared columns.
+    A cost that exceeds the ledger's limit is refused, and nothing is trained. Apart from the guarantee, nothing that
+    depends on the data is printed but the names of undeclared columns.
     """
     if schema.target is None:
         raise TableError("No target column is declared. Use --target, or put target = ... into the schema file.")
     model = TableModel(schema, estimator)
+    label = f"fit {data.name} -> {output.name}"
     check_writable(output)
     model.estimator._check_settings()
     cautions.about_existing_file(output)
     frame, known = read_table(data, schema), None if public is None else _read_public(public, schema)
-    model.fit(frame, before_training=None if ledger is None else ledger.check, public=known)
+    # The cost is recorded before any noise is drawn. A crash wastes budget but never forgets it.
+    book = None if ledger is None else partial(ledger.spend, label=label)
+    model.fit(frame, before_training=book, public=known)
     if ignored := schema.undeclared(read_header(data, schema)):
         console.print(f"Ignored columns that are not declared: {', '.join(ignored)}", highlight=False, markup=False)
-    if ledger is not None:
-        # The cost is recorded before the model is saved. A crash in between wastes budget but never forgets it.
-        ledger.spend(model.guarantee, label=f"fit {data.name} -> {output.name}")
     model.save(output)
     console.print(model.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
     fitted = model.estimator

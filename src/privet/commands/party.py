@@ -22,6 +22,7 @@ from privet.multiparty.protocol.results import Signature, sign, skipped, to_resu
 from privet.multiparty.protocol.results import verify_result as check_result
 from privet.multiparty.study import Study, StudyError
 from privet.privacy import Guarantee, Ledger
+from privet.privacy.ledger.spending import book_spending
 from privet.progress import progress_bar
 from privet.tables import RECOGNISED, FileForm, TableError, read_table
 
@@ -78,14 +79,12 @@ def encoded(study: Study, data: Path, form: FileForm, console: Console) -> Table
     return rows
 
 
-def booked(study: Study, ledger: Ledger | None) -> Callable[[Guarantee], None] | None:
-    """Return a function that records the budget of a study in a ledger, or None without a ledger."""
-    if ledger is None:
-        return None
+def booked(study: Study, ledger: Ledger | None) -> Callable[[Guarantee], None]:
+    """Return a function that records the budget of a study in a ledger, if there is one."""
 
     def book(guarantee: Guarantee) -> None:
         # This happens before anything is opened, so a crash in between wastes budget but never loses track of it.
-        ledger.spend(guarantee, label=f"study {study.name} ({study.digest[:16]})")
+        book_spending(guarantee, f"study {study.name} ({study.digest[:16]})", ledgers=[ledger])
 
     return book
 

@@ -145,7 +145,7 @@ class _Few:
 
     def _begun(self, data: Batch) -> "PrivateTraining":
         model, optimizer, loss, denoiser = self._copies()
-        return type(self._private)(
+        begun = type(self._private)(
             model,
             optimizer,
             TensorDataset(*data),
@@ -155,6 +155,8 @@ class _Few:
             max_move=self._private._max_move,
             max_batch=self._private._sums.max_batch,
         )
+        begun._booking = None  # A replay releases nothing.
+        return begun
 
     def _copies(self) -> Any:
         """Return copies of the model, the optimizer, the loss and the denoiser, which belong together."""

@@ -27,6 +27,7 @@ from privet.plans import GradientPlan, RecursivePlan
 from privet.plans.samplers import named_sampler
 from privet.privacy import Adjacency
 from privet.privacy.budget import BudgetLike, BudgetOrNoise, given_budget
+from privet.privacy.ledger.spending import LedgerLike
 
 
 def make_private(
@@ -49,6 +50,7 @@ def make_private(
     max_batch: int | None = None,
     public_n: int | None = None,
     random_state: int | None = None,
+    ledger: LedgerLike | None = None,
     momentum: RecursiveMomentum | None = None,
 ) -> PrivateTraining:
     """Prepare the private training of a model.
@@ -97,6 +99,9 @@ def make_private(
         the number is public by definition.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while the integer is secret.
+    ledger : path, Ledger or None
+        Where the whole training is booked when its first batch is drawn. It stays booked if the training stops early,
+        and is not booked again when it is resumed from a file.
     momentum : RecursiveMomentum or None
         Deprecated name of ``recursion``.
 
@@ -137,6 +142,7 @@ def make_private(
         max_batch=max_batch,
         random_state=random_state,
         n_is_public=public_n is None and estimator.plan.adjacency is Adjacency.ADD_OR_REMOVE,
+        ledger=ledger,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.deep import checkpoint
+from privet.deep import saving
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.changes import Changes
 from privet.deep.check import Prepare, check
@@ -26,10 +26,10 @@ from privet.deep.model_checks import (
 )
 from privet.denoise import Denoiser
 from privet.deprecation import renamed
-from privet.global_generators import seed_torch
 from privet.networks import Loss, layer_denoiser, per_example, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
+from privet.privacy.ledger.spending import LedgerLike, RunBooking
 from privet.progress import status_bar
 from privet.replay import Replayed
 from privet.run_files import RunFiles
@@ -60,7 +60,7 @@ class PrivateTraining:
     in this process and in those that it was resumed from.
     """
 
-    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"dataset", "_step", "_drawn", "_last_loss"})
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"dataset", "_step", "_drawn", "_last_loss", "_booking"})
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class PrivateTraining:
         max_batch: int | None = None,
         random_state: int | None = None,
         n_is_public: bool = False,
+        ledger: LedgerLike | None = None,
     ) -> None:
         check_model(model)
         self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, dataset
@@ -97,6 +98,7 @@ class PrivateTraining:
         self._sums = BatchSums(
             self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
         )
+        self._booking: RunBooking | None = RunBooking("training", ledger)
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
         self._has_begun = False
@@ -111,12 +113,27 @@ class PrivateTraining:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of the steps made so far; before the first step, that of the whole training."""
-        guarantee = self._estimator.guarantee(self.steps_spent)
+        return self._stated(self.steps_spent)
+
+    def _stated(self, spent: int) -> Guarantee:
+        """Return the guarantee of the first ``spent`` steps; with ``spent=0``, that of the whole training."""
+        guarantee = self._estimator.guarantee(spent)
         if self._n_is_public:
             guarantee = guarantee.assuming(
                 assumed("the number of examples, from which the sampling rate is computed, is public")
             )
         return guarantee.assuming(ROUNDS_ALONE, self._source.assumption(), *self._changes.assumptions)
+
+    def _book(self) -> None:
+        """Book the whole training, unless that was done. If it fails, it fails in all processes."""
+        error: Exception | None = None
+        if self._booking is not None and self._processes.is_first:
+            try:
+                self._booking.ensure(lambda: self._stated(0))
+            except Exception as found:
+                error = found
+        if not self._processes.agreed(error is None):
+            raise error or RuntimeError("The first process could not book the training. See its error message.")
 
     def _new_source(self, purpose: str) -> NoiseSource:
         return NoiseSource(self._seed, purpose=f"{purpose} in process {self._processes.rank}")
@@ -148,11 +165,14 @@ class PrivateTraining:
                 "batches() can be iterated only once per training. Call make_private() again for a new training with "
                 "its own budget."
             )
+        self._book()
         self._has_begun = True
         share = self._processes.share(len(self.dataset))
         spent = SpentEpsilon(self._estimator)
         with status_bar("training", self.plan.steps, verbose and self._processes.is_first) as tell:
             for step in self._estimator.steps(len(share), self._source, self.steps_spent):
+                if self._processes.size == 1:  # The loop may have entered another context of privet.spending().
+                    self._book()
                 self._step, chosen = step, share[step.batch]
                 self._drawn = len(chosen)
                 batch = collated(self.dataset, chosen)
@@ -298,25 +318,7 @@ class PrivateTraining:
         run draws from a new stream. torch's generator is seeded anew before it is saved, because its state would show
         how many random masks were drawn, and thus the sizes of batches.
         """
-        if not self._processes.is_first:
-            return
-        self._files.begin(path)
-        self._files.settle(self.steps_spent)
-        seed_torch(NoiseSource(self._seed, purpose=f"torch, saved at {self.steps_spent} steps").below(10**15))
-        state = {
-            **self._files.references(path, self.steps_spent),
-            "plan": repr(self.plan),
-            "steps_done": self.steps_done,
-            "steps_spent": self.steps_spent,
-            "assumptions": [assumption.text for assumption in self._changes.assumptions],
-            "guarantee": self.guarantee.to_json(),
-            "model": dict(self.model.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
-            "estimate": self._estimator.state(),
-            "torch_generator": torch.get_rng_state(),
-            "extra": extra,
-        }
-        checkpoint.write(path, state)
+        saving.save(self, path, extra)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
         """Continue a training that :meth:`save` wrote, and return its ``extra``.
@@ -325,25 +327,4 @@ class PrivateTraining:
         written are lost but spent. The journal counts them, the guarantee includes them, and correspondingly fewer
         steps remain, so the budget holds.
         """
-        if self._has_begun:
-            raise PlanError("This training has already drawn batches. Call resume() before batches().")
-        state = checkpoint.read(path)
-        if state["plan"] != repr(self.plan):
-            raise ValueError(f"The training in {path} has a different plan, {state['plan']}. Make the same plan again.")
-        # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
-        spent = state["steps_spent"]
-        if self._processes.is_first:
-            spent = self._files.take_over(path, state, spent)
-        # The journal may count steps ahead that were never made.
-        self.steps_spent = self._processes.agreed(min(spent, self.plan.steps))
-        self.steps_done = state["steps_done"]
-        saved = [assumed(text) for text in state["assumptions"]]
-        changes = self._changes
-        changes.assumptions = saved + [each for each in changes.assumptions if each not in saved]
-        self._source = self._new_source(f"make_private, resumed after {self.steps_spent} steps")
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._estimator.load(state["estimate"])
-        torch.set_rng_state(state["torch_generator"])
-        self._changes.accept()
-        return state["extra"]
+        return saving.resume(self, path)

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from privet.federated.local_training import ClientTrainer, LocalTraining, order_source
     from privet.federated.plan import client_plan, paper_plan
     from privet.federated.results import RoundReport
+    from privet.federated.scores import accuracy
     from privet.federated.server import Server
-    from privet.federated.simulation import FederatedResult, accuracy, simulate
+    from privet.federated.simulation import FederatedResult, simulate
     from privet.networks import trained_weights, with_weights
     from privet.plans.committee import Committee
 
@@ -47,7 +48,8 @@ _MODULES = {
     "privet.federated.plan": ("client_plan", "paper_plan"),
     "privet.federated.results": ("RoundReport",),
     "privet.federated.server": ("Server",),
-    "privet.federated.simulation": ("FederatedResult", "accuracy", "simulate"),
+    "privet.federated.scores": ("accuracy",),
+    "privet.federated.simulation": ("FederatedResult", "simulate"),
     "privet.networks": ("trained_weights", "with_weights"),
     "privet.plans.committee": ("Committee",),
 }

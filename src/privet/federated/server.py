@@ -26,7 +26,8 @@ from privet.federated.plan import RoundsPlan, check_plan
 from privet.federated.updates import Summation
 from privet.networks import ParameterShapes, UpdateError, Vector, Weights, layer_denoiser
 from privet.plans import PlanError, Step
-from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
+from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, enforced
+from privet.privacy.ledger.spending import LedgerLike, RunBooking
 from privet.run_files import RunFiles
 
 Updates = Mapping[int, Any] | Iterable[tuple[int, Any]]
@@ -61,6 +62,9 @@ class Server:
         An integer makes the run repeatable. The guarantee then holds only while it is secret.
     assumptions : sequence of Assumption
         Further assumptions of the guarantee.
+    ledger : path, Ledger or None
+        Where all rounds are booked before the first one. They stay booked if the run stops early, and are not booked
+        again when it is resumed.
     seed : int or None
         Deprecated name of ``random_state``.
 
@@ -73,7 +77,8 @@ class Server:
     and average are post-processing. :attr:`guarantee` covers all rounds spent, including those of earlier processes.
     """
 
-    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"n_clients", "_step"})  # who is there, and who was drawn
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"n_clients", "_step", "_booking"})
+    """Who is there, who was drawn, and the random name of the run."""
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class Server:
         weighting: str = "equal",
         random_state: int | None = None,
         assumptions: Sequence[Assumption] = (),
+        ledger: LedgerLike | None = None,
         seed: int | None = None,
     ) -> None:
         check_plan(plan)
@@ -107,6 +113,7 @@ class Server:
         self._random_state = renamed_argument("Server", "seed", seed, "random_state", random_state)
         self._process = os.getpid()
         self._files = RunFiles(NoiseSource().below, repr(self.plan))
+        self._booking = RunBooking("federated rounds", ledger)
         self._step: Step | CommitteeStep | None = None
         self._is_booked = False  # the round that a committee is asked to open
         self._begin("federated rounds")
@@ -145,6 +152,8 @@ class Server:
             raise PlanError(
                 "sample() was called twice in one round. Call aggregate() first, with no updates if none arrived."
             )
+        if not self.is_done:
+            self._booking.ensure(lambda: self._guaranteed(self.plan))
         self._step = next(self._steps, None)
         if self._step is None:
             raise PlanError(f"All {self.plan.steps} rounds of the plan are spent. Make a new plan to continue.")
@@ -235,10 +244,11 @@ class Server:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee for each client over the rounds spent so far; before the first round, over the whole run."""
+        return self._guaranteed(self._planned)
+
+    def _guaranteed(self, plan: RoundsPlan) -> Guarantee:
         how = self._summation
-        return self._stated(
-            self._planned.guarantee(self._delta, bound=how.bound, released=how.released, unit=Unit.CLIENT)
-        )
+        return self._stated(plan.guarantee(self._delta, bound=how.bound, released=how.released, unit=Unit.CLIENT))
 
     @property
     def outsiders(self) -> Guarantee | None:
@@ -264,24 +274,7 @@ class Server:
         From then on, every round is recorded in a journal next to the file before its noise is drawn. ``extra`` is
         JSON data of the caller that is saved as well. The state of the noise generator is not saved.
         """
-        self._files.begin(path)
-        self._files.count(self.rounds_spent)
-        average = self._average
-        state = {
-            "plan": repr(self.plan),
-            "n_clients": self._public_n,
-            "shapes": {name: list(shape) for name, shape in self._layers.shapes.items()},
-            "rounds_done": self.rounds_done,
-            "rounds_spent": self.rounds_spent,
-            "average": None if average is None else average.total,
-            "assumed": [each.text for each in self.guarantee.assumptions if not each.is_enforced],
-            "guarantee": self.guarantee.to_dict(),
-            "extra": extra,
-        }
-        arrays = {"model": self._vector}
-        if average is not None and average.mean is not None:
-            arrays["average"] = average.mean
-        saving.write(path, self._files.references(path, self.rounds_spent), state, arrays)
+        saving.save(self, path, extra)
 
     def resume(self, path: str | os.PathLike[str]) -> Any:
         """Continue a run that :meth:`save` wrote, and return its ``extra``. The server must have the same arguments.
@@ -289,31 +282,7 @@ class Server:
         Rounds that a killed process made after the file was written are lost but spent. The journal counts them, the
         guarantee includes them, and correspondingly fewer rounds remain, so the budget holds.
         """
-        if self.rounds_spent or self._step is not None:
-            raise PlanError("resume() must be called before the first round of the server.")
-        saved = saving.read(path)
-        state = saved.state
-        shapes = {name: tuple(shape) for name, shape in state["shapes"].items()}
-        for what, there, here in (
-            ("plan", state["plan"], repr(self.plan)),
-            ("number of clients", state["n_clients"] if self._public_n else None, self._public_n),
-            ("model", shapes, self._layers.shapes),
-            ("output rule", state["average"] is not None, self._average is not None),
-        ):
-            if there != here:
-                raise ValueError(f"The saved run has a different {what}: {there} in the file, {here} in this server.")
-        if any(array.shape != self._vector.shape for array in saved.arrays.values()):
-            raise ValueError(f"{path} is damaged: the number of its parameters does not match its layers.")
-        counted = self._files.take_over(path, saved.references, int(state["rounds_spent"]))
-        self.rounds_spent = min(counted, self.plan.steps)
-        self.rounds_done = state["rounds_done"]
-        self._vector = saved.arrays["model"]
-        if self._average is not None:
-            self._average.total, self._average.mean = state["average"], saved.arrays["average"]
-        self._begin(f"federated rounds, resumed after {self.rounds_spent}")
-        known = {each.text for each in self.guarantee.assumptions}
-        self._assumptions += tuple(assumed(text) for text in state["assumed"] if text not in known)
-        return state["extra"]
+        return saving.resume(self, path)
 
     def close(self) -> None:
         """Release the run's files, so that another process can continue the run."""

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from privet.checks import count
 from privet.denoise import Denoiser
@@ -38,6 +37,7 @@ from privet.networks import Loss, Weights, trained_weights, with_weights
 from privet.plans.committee import Committee
 from privet.privacy import Adjacency, Assumption, assumed
 from privet.privacy.budget import BudgetLike
+from privet.privacy.ledger.spending import LedgerLike
 from privet.progress import status_bar
 
 
@@ -88,6 +88,7 @@ def simulate(
     engine: str = "auto",
     workers: int | None = None,
     random_state: int | None = None,
+    ledger: LedgerLike | None = None,
     verbose: bool = True,
     progress: Callable[[int, int], None] | None = None,
     save: str | os.PathLike[str] | None = None,
@@ -133,6 +134,8 @@ def simulate(
         Number of worker processes, or of threads with ``engine="batched"``; None uses one per processor.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while it is secret.
+    ledger : path, Ledger or None
+        Where all rounds are booked before the first one. See :class:`Server`.
     verbose : bool
         Whether to show a progress bar with rounds, score and epsilon.
     progress : callable or None
@@ -186,6 +189,7 @@ def simulate(
         average=average,
         weighting=weighting,
         random_state=random_state,
+        ledger=ledger,
         assumptions=_assumptions(chosen_engine, plan_uses_n and plan.adjacency is Adjacency.ADD_OR_REMOVE),
     )
     history = RoundHistory(server, delta, save, resume)
@@ -214,26 +218,6 @@ def simulate(
         price=RoundPrice.of(plan) if isinstance(plan, CommitteePlan) else None,
         engine=chosen_engine.name,
     )
-
-
-def accuracy(inputs: Any, targets: Any, batch_size: int = 10_000) -> Callable[[nn.Module], float]:
-    """Return a function for ``evaluate`` that computes a model's accuracy on the given, public examples."""
-    X, y = torch.as_tensor(inputs), torch.as_tensor(targets)
-
-    def score(model: nn.Module) -> float:
-        kind = next(model.parameters()).dtype
-        with torch.no_grad():
-            right = [
-                _right(model, part.to(kind) if part.is_floating_point() else part, y[start : start + batch_size])
-                for start, part in ((at, X[at : at + batch_size]) for at in range(0, len(X), batch_size))
-            ]
-        return sum(right) / len(X)
-
-    return score
-
-
-def _right(model: nn.Module, X: Tensor, y: Tensor) -> int:
-    return int((model(X).argmax(1) == y).sum())
 
 
 def _with_committee(committee: Committee, model: nn.Module) -> Callable[..., CommitteePlan]:

@@ -24,6 +24,7 @@ from privet.linear.usefulness import warn_of_noise
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.privacy import Assumption, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
 from privet.privacy.budget import default_delta
+from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
 
@@ -60,8 +61,9 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
     ``{clip_norm}`` for the names of those that use this setting; likewise for the other settings.
     """
 
-    before_training: Callable[[Guarantee], None] | None = None
-    """Called by ``fit`` with the guarantee before any noise is drawn. It is not a parameter and is not saved."""
+    ledger: LedgerLike | None
+    before_training: Callable[[Guarantee], object] | None = None
+    """Called by ``fit`` with the guarantee before it is booked. It is not a parameter and is not saved."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -110,8 +112,14 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             X, y = self._validated(X, y, reset=True)
             targets = self._targets(y)
             public = self._checked_public(X_public, y_public)
-            self._keep_weights(self._train(X, targets, public).weights.astype(X.dtype))
+            self._keep_weights(self._train(X, targets, public, self._book).weights.astype(X.dtype))
         return self
+
+    def _book(self, guarantee: Guarantee) -> None:
+        """Book a fit, just before any noise is drawn for it."""
+        if self.before_training is not None:
+            self.before_training(guarantee)
+        book_spending(guarantee, f"fit of {type(self).__name__}", ledgers=[self.ledger])
 
     def _check_settings(self) -> None:
         """Raise ValueError for an impossible setting, before the data is touched."""
@@ -145,8 +153,16 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             remedy = f"Use {named(users)}, or leave the public data out." if users else "Leave it out."
             raise ValueError(f"method={self.method!r} does not learn from public data. {remedy}")
 
-    def _train(self, X: Any, targets: Targets, public_records: tuple[Any, ...] | None) -> Release:
+    def _train(
+        self,
+        X: Any,
+        targets: Targets,
+        public_records: tuple[Any, ...] | None,
+        before_training: Callable[[Guarantee], object] | None,
+    ) -> Release:
         """Choose a method and run it. Keep the guarantee, and return the weights, features first."""
+        scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
+        conditions = (enforced(scaled), *targets.conditions)
         rows = self._bounded_rows(X, self._intercept_column())
         delta = default_delta(rows.n) if self.delta is None else self.delta
         noise = NoiseMultiplier(self.noise_multiplier, delta) if self._is_set("noise_multiplier") else None
@@ -166,14 +182,13 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 others=tuple(replace(problem, targets=values) for values in targets.others),
                 max_iter=self.max_iter,
                 progress=progress,
-                before_training=self.before_training,
+                before_training=before_training and (lambda found: before_training(found.assuming(*conditions))),
                 **self._task_settings(problem, budget, public_records),
             )
             method, reason = self._choose_method(task)
             self._warn(task, method)
             release = method.train(task)
-        scaled = f"each row whose norm exceeds feature_norm = {self.feature_norm:g} is scaled down to that norm"
-        self.guarantee_: Guarantee = release.guarantee.assuming(enforced(scaled), *targets.conditions)
+        self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
         self.method_ = method.name
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))

@@ -1,4 +1,4 @@
-"""Private linear classifiers: logistic regression, binary and multinomial, and the support vector machine."""
+"""Private linear classifiers: what they share, and logistic regression, binary and multinomial."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -9,11 +9,11 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from privet.checks import choice
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
-from privet.objectives import GaussianHinge, GeneralisedLinear, Logistic, Multinomial, SmoothedHinge
+from privet.objectives import GeneralisedLinear, Logistic, Multinomial
 from privet.privacy import assumed, enforced
+from privet.privacy.ledger.spending import LedgerLike
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
@@ -173,6 +173,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         then holds only while the integer is secret.
+    ledger : path, Ledger or None, default=None
+        Where each fit is booked before its noise is drawn. It is not saved with the model.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -220,6 +222,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -237,104 +240,11 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         return Logistic() if n_classes == 2 else Multinomial(n_classes)
-
-
-HINGES: dict[str, type[SmoothedHinge | GaussianHinge]] = {"parabola": SmoothedHinge, "gaussian": GaussianHinge}
-"""The losses of :class:`PrivateLinearSVC`."""
-
-
-class PrivateLinearSVC(PrivateClassifier):
-    """Linear support vector machine for two classes, with differential privacy for each record (replace-one).
-
-    Minimises the mean smoothed hinge loss plus (alpha/2) ||w||^2 over rows scaled into a public ball.
-
-    Parameters
-    ----------
-    epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, \
-batch_size, noise_multiplier, max_iter, classes, random_state, verbose
-        As for :class:`~privet.linear.PrivateLogisticRegression`.
-    method : str, default="auto"
-        {methods}
-        ``auto`` chooses one of them from public numbers alone.
-    loss : {"parabola", "gaussian"}, default="parabola"
-        How the corner of the hinge at a margin of 1 is smoothed: by a parabola (Chaudhuri, Monteleoni and Sarwate,
-        "Differentially Private Empirical Risk Minimization"), or by convolving the hinge with a Gaussian ("Privacy
-        Amplification by Iteration", section 5.5).
-    hinge_width : float, default=0.5
-        Half the width of the parabola, or the standard deviation of the Gaussian. A wider one is smoother, which allows
-        longer steps.
-
-    Attributes
-    ----------
-    coef_ : array of shape (1, n_features)
-    intercept_ : array of shape (1,)
-    classes_, guarantee_, method_, method_reason_, n_iter_
-        As for :class:`~privet.linear.PrivateLogisticRegression`.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> from privet import PrivateLinearSVC, PublicScaler
-    >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> X = PublicScaler(lower=0, upper=[40, 50, 250, 2500] + [1] * 26).fit_transform(X)
-    >>> PrivateLinearSVC(epsilon=2.0, feature_norm=3.0, classes=[0, 1]).fit(X, y).guarantee_.epsilon <= 2.0
-    True
-    """
-
-    _loss = SmoothedHinge
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        method: str = "auto",
-        alpha: float = 1e-4,
-        feature_norm: float = 1.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 0.2,
-        smoothing: float = 0.0,
-        clip_norm: float | None = None,
-        secret: str | None = None,
-        batch_size: int | None = None,
-        noise_multiplier: float | None = None,
-        loss: str = "parabola",
-        hinge_width: float = 0.5,
-        max_iter: int | None = None,
-        classes: Sequence[Any] | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.alpha = alpha
-        self.feature_norm = feature_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.smoothing = smoothing
-        self.clip_norm = clip_norm
-        self.secret = secret
-        self.batch_size = batch_size
-        self.noise_multiplier = noise_multiplier
-        self.loss = loss
-        self.hinge_width = hinge_width
-        self.max_iter = max_iter
-        self.classes = classes
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_settings(self) -> None:
-        choice("loss", self.loss, HINGES)
-        super()._check_settings()
-
-    def _objective(self, n_classes: int) -> GeneralisedLinear:
-        super()._objective(n_classes)
-        return HINGES[self.loss](self.hinge_width)
 
 
 def _distinct(name: str, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -11,6 +11,7 @@ from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
 from privet.objectives import GaussianAbsolute, GeneralisedLinear, Huber, Squared
 from privet.privacy import enforced
+from privet.privacy.ledger.spending import LedgerLike
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
@@ -70,7 +71,7 @@ class PrivateRidge(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -124,6 +125,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -141,6 +143,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
 
@@ -153,7 +156,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -201,6 +204,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -219,6 +223,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def _objective(self) -> GeneralisedLinear:
@@ -235,7 +240,7 @@ class PrivateAbsoluteRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, verbose
+noise_multiplier, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -287,6 +292,7 @@ noise_multiplier, random_state, verbose
         noise_multiplier: float | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -305,6 +311,7 @@ noise_multiplier, random_state, verbose
         self.noise_multiplier = noise_multiplier
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def _objective(self) -> GeneralisedLinear:

@@ -134,11 +134,10 @@ class SeveralTargets:
                     "classes, which share a budget. Give epsilon instead, or fit these columns separately."
                 )
             planned = _share_budget(Budget(self.epsilon, delta), X, groups, len(models))
-            if self.before_training is not None:
-                self.before_training(planned)
+            self._book(planned)
         for number, group in enumerate(groups):
             group.model._purpose = f" {len(models)} targets, group {number}"
-            release = group.model._train(X, group.targets, group.public)
+            release = group.model._train(X, group.targets, group.public, self._book if len(groups) == 1 else None)
             for task, place in enumerate(group.places):
                 weights = release.weights[..., task] if len(group.places) > 1 else release.weights
                 models[place]._keep_weights(weights.astype(X.dtype))
@@ -183,7 +182,6 @@ def _share_budget(budget: Budget, X: Any, groups: list[_Group], tasks: int) -> G
             share = shared_budget(budget, factor * len(group.places) / tasks)
             group.model._asked = budget
             group.model.epsilon, group.model.delta = share.epsilon, share.delta
-            group.model.before_training = None
         planned = compose([_planned(X, group) for group in groups], delta=budget.delta)
         if planned.epsilon <= budget.epsilon:
             return planned
@@ -209,9 +207,9 @@ def _planned(X: Any, group: _Group) -> Guarantee:
         raise _PlannedError(guarantee)
 
     model = copy.copy(group.model)
-    model.before_training, model.verbose = stop, 0
+    model.verbose = 0
     try:
-        model._train(X, group.targets, group.public)
+        model._train(X, group.targets, group.public, stop)
     except _PlannedError as planned:
         return planned.guarantee
     raise AssertionError("a solver must ask for its guarantee before it draws noise")

@@ -7,6 +7,7 @@ from privet.linear.classification import ProbabilisticClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.linear.sparse_model import SparseModel
 from privet.objectives import Squared, TamedLogistic
+from privet.privacy.ledger.spending import LedgerLike
 
 
 class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
@@ -49,7 +50,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         follows from public numbers and public rows, and ``selected`` otherwise.
     max_iter : int or None, default=None
         Number of rounds (``peeling``) or of steps. None chooses it from n, d, n_nonzero and the budget.
-    classes, random_state, verbose
+    classes, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
 
     Attributes
@@ -97,6 +98,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -112,6 +114,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
 
@@ -121,7 +124,7 @@ class PrivateSparseRegression(SparseModel, PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, intercept_scaling, alpha, teacher, \
-max_iter, random_state, verbose
+max_iter, random_state, ledger, verbose
         As for :class:`PrivateSparseLogisticRegression`.
     target_bound : float, default=1.0
         Public bound on the absolute value of the target, as for :class:`~privet.linear.PrivateRidge`. Residuals are
@@ -165,6 +168,7 @@ max_iter, random_state, verbose
         teacher: str = "auto",
         max_iter: int | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -180,4 +184,5 @@ max_iter, random_state, verbose
         self.teacher = teacher
         self.max_iter = max_iter
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose

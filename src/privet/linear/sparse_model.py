@@ -1,6 +1,8 @@
 """What the sparse estimators share: the number of features, bounds on entries, and the support."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.methods._sparse import default_n_nonzero
 from privet.linear.sparse_rows import bounded_entries, scaled_to_norm
 from privet.objectives import BoundedRows
-from privet.privacy import Budget, enforced, gdp_mu
+from privet.privacy import Budget, Guarantee, enforced, gdp_mu
 from privet.solvers import Problem, Release
 from privet.solvers.knowledge_transfer import PublicFeatures
 
@@ -43,13 +45,18 @@ class SparseModel(PrivateLinearModel):
         self.coef_ = coefficients if hasattr(self, "classes_") else coefficients[0]
         return self
 
-    def _train(self, X: Any, targets: Targets, public_records: tuple[Any, Any] | None) -> Release:
-        release = super()._train(X, targets, public_records)
+    def _train(
+        self,
+        X: Any,
+        targets: Targets,
+        public_records: tuple[Any, ...] | None,
+        before_training: Callable[[Guarantee], object] | None,
+    ) -> Release:
         if self.entry_bound is not None:
-            clipped = (
-                f"each entry whose absolute value exceeds entry_bound = {self.entry_bound:g} is clipped to that value"
-            )
-            self.guarantee_ = self.guarantee_.assuming(enforced(clipped))
+            bound = f"entry_bound = {self.entry_bound:g}"
+            clipped = f"each entry whose absolute value exceeds {bound} is clipped to that value"
+            targets = replace(targets, conditions=(*targets.conditions, enforced(clipped)))
+        release = super()._train(X, targets, public_records, before_training)
         kept = "chosen from n, d, the bounds and the budget" if self.n_nonzero is None else "asked for"
         self.method_reason_ += f"; {self.n_nonzero_} of {X.shape[1]} features ({kept})"
         return release

@@ -16,6 +16,7 @@ from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.privacy import Guarantee, enforced
+from privet.privacy.ledger.spending import LedgerLike
 from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
@@ -37,6 +38,8 @@ class TableModel:
         have. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` and the ``corner_width`` of
         :class:`~privet.PrivateAbsoluteRegressor` refer to a target in [-1, 1]: use
         ``NumericTarget.encode_distance``.
+    ledger : path, Ledger or None
+        Where each fit is booked before its noise is drawn. It replaces the ``ledger`` of the estimator.
 
     Attributes
     ----------
@@ -48,7 +51,7 @@ class TableModel:
         The guarantee of the fit, under both names.
     """
 
-    def __init__(self, schema: TableSchema, estimator: PrivateLinearModel) -> None:
+    def __init__(self, schema: TableSchema, estimator: PrivateLinearModel, *, ledger: LedgerLike | None = None) -> None:
         if estimator.feature_norm != 1.0:
             raise ValueError(
                 f"feature_norm={estimator.feature_norm!r} does not fit a TableModel, which scales rows to norm 1. "
@@ -73,6 +76,8 @@ class TableModel:
         self._declared = schema
         self.schema = schema
         self.estimator: PrivateLinearModel = clone(estimator)
+        if ledger is not None:
+            self.estimator.set_params(ledger=ledger)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -105,7 +110,7 @@ class TableModel:
         return levels
 
     def fit(
-        self, frame: Any, before_training: Callable[[Guarantee], None] | None = None, public: Any = None
+        self, frame: Any, before_training: Callable[[Guarantee], object] | None = None, public: Any = None
     ) -> "TableModel":
         """Train on a DataFrame with the schema's columns and target.
 
@@ -113,7 +118,7 @@ class TableModel:
         ----------
         frame : DataFrame
         before_training : callable or None
-            Called with the guarantee of the estimator before any noise is drawn, for instance ``ledger.check``. If it
+            Called with the guarantee of the estimator before any noise is drawn, for instance ``ledger.spend``. If it
             raises an error, nothing is trained.
         public : DataFrame or None
             Records that need no protection, with the same columns, for methods that learn from them. A sparse model

@@ -14,6 +14,7 @@ from privet.preprocessing.moments import MomentStability, noisy_moments
 from privet.preprocessing.quantiles import QuantilePlan, quantile_pair
 from privet.privacy import Budget, Guarantee, NoiseSource, enforced
 from privet.privacy.budget import default_delta
+from privet.privacy.ledger.spending import LedgerLike, book_spending
 
 METHODS = ("moments", "quantiles")
 
@@ -51,6 +52,8 @@ class PrivateScaler(BoundedScaler):
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         holds only while it is secret.
+    ledger : path, Ledger or None, default=None
+        Where each fit is booked before its noise is drawn. It is not saved with the model.
 
     Attributes
     ----------
@@ -103,6 +106,7 @@ class PrivateScaler(BoundedScaler):
         min_scale: float = 1e-4,
         clip_output: float | None = None,
         random_state: int | None = None,
+        ledger: LedgerLike | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -115,6 +119,7 @@ class PrivateScaler(BoundedScaler):
         self.min_scale = min_scale
         self.clip_output = clip_output
         self.random_state = random_state
+        self.ledger = ledger
 
     def fit(self, X: Any, y: Any = None) -> "PrivateScaler":
         """Estimate centres and scales from ``X`` (array, DataFrame, or CSR if not centred). This spends the budget."""
@@ -125,16 +130,21 @@ class PrivateScaler(BoundedScaler):
             delta = default_delta(X.shape[0]) if self.delta is None else self.delta
             estimate = self._by_moments if self.method == "moments" else self._by_quantiles
             source = NoiseSource(self.random_state, purpose=f"{self.method} scaler {self.epsilon!r} {self.delta!r}")
-            center, scale, guarantee = estimate(X, bounds, Budget(self.epsilon, delta), source)
+            center, scale, self.guarantee_ = estimate(X, bounds, Budget(self.epsilon, delta), source)
         self.lower_, self.upper_ = bounds.lower, bounds.upper
         self.center_ = bounds.middle + bounds.half * center if self.center else np.zeros(X.shape[1])
         self.scale_ = bounds.half * scale
-        self.guarantee_: Guarantee = guarantee.assuming(
+        return self
+
+    def _booked(self, guarantee: Guarantee, X: Any, source: NoiseSource) -> Guarantee:
+        """Complete the guarantee of a fit, book it before any noise is drawn, and return it."""
+        guarantee = guarantee.assuming(
             source.assumption(),
             enforced("the bounds were declared before the fit"),
             enforced(f"the number of records, {X.shape[0]}, is public and the same for all neighbouring datasets"),
         )
-        return self
+        book_spending(guarantee, f"fit of {type(self).__name__}", ledgers=[self.ledger])
+        return guarantee
 
     def _by_moments(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
@@ -144,11 +154,12 @@ class PrivateScaler(BoundedScaler):
         Means and deviations refer to columns whose bounds are mapped to [-1, 1].
         """
         plan = OutputPlan.for_budget(budget, stability=MomentStability(*X.shape))
-        mean, variance, noise = noisy_moments(X, bounds, plan, source)
-        scale = np.sqrt(np.clip(variance, np.maximum(noise, self.min_scale**2), 1.0))
         released = f"noisy means and second moments of {X.shape[1]} columns"
         bound = enforced(plan.stability.in_words())
-        return mean, scale, plan.guarantee(bound=bound, released=released)
+        guarantee = self._booked(plan.guarantee(bound=bound, released=released), X, source)
+        mean, variance, noise = noisy_moments(X, bounds, plan, source)
+        scale = np.sqrt(np.clip(variance, np.maximum(noise, self.min_scale**2), 1.0))
+        return mean, scale, guarantee
 
     def _by_quantiles(
         self, X: Any, bounds: Bounds, budget: Budget, source: NoiseSource
@@ -160,11 +171,12 @@ class PrivateScaler(BoundedScaler):
         low, high = quantile_pair(self.quantiles)
         levels = sorted({low, 0.5, high} if self.center else {low, high})
         plan = QuantilePlan.for_budget(budget, n_columns=X.shape[1], quantiles=levels, resolution=self.resolution)
+        guarantee = self._booked(plan.guarantee(), X, source)
         found = np.sort(plan.release(X, bounds, source), axis=0)
         spread = found[levels.index(high)] - found[levels.index(low)]
         scale = np.where(spread > 0, np.maximum(spread, self.min_scale), 1.0)
         center = found[levels.index(0.5)] if self.center else np.zeros(X.shape[1])
-        return center, scale, plan.guarantee()
+        return center, scale, guarantee
 
     def _check_settings(self) -> None:
         """Raise ValueError for an invalid parameter, before the data is used."""

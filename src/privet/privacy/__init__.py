@@ -14,7 +14,9 @@ from privet.privacy.analyses.gaussian import (
 )
 from privet.privacy.budget import Adjacency, Budget, NoiseMultiplier, as_budget
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, compose, enforced
-from privet.privacy.guarantees.ledger import BudgetExceededError, Entry, Ledger
+from privet.privacy.ledger.ledger import BudgetExceededError, Ledger
+from privet.privacy.ledger.lines import Entry, LimitChange
+from privet.privacy.ledger.spending import spending
 from privet.privacy.noise.source import NoiseSource
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Entry",
     "Guarantee",
     "Ledger",
+    "LimitChange",
     "NoiseMultiplier",
     "NoiseSource",
     "Unit",
@@ -40,6 +43,7 @@ __all__ = [
     "gdp_mu",
     "gdp_to_zcdp",
     "pure_to_zcdp",
+    "spending",
     "zcdp_epsilon",
     "zcdp_rho",
 ]

@@ -168,7 +168,7 @@ def centred_gradient_descent(problem: Problem, run: Run[CentredPlan], **options:
     gradients = plan.gradients
     if gradients.delta != guarantee.delta:
         gradients = replace(gradients, delta=guarantee.delta)
-    release = solve(centred, Run(gradients, source, run.progress), **options)
+    release = solve(centred, Run(gradients, source, run.progress, None), **options)
     trace = dict(release.trace)
     if "iterates" in trace:
         trace["iterates"] = [uncentred(weights, rows, centre) for weights in trace["iterates"]]

@@ -86,7 +86,7 @@ def two_stage(
         chosen = purse.noisy_top(counts, 0.5, selection.mu, n_nonzero)
     run.report(1, 2)
     row_norm = _row_norm(problem, n_nonzero, entry_bound)
-    fitted = objective_perturbation(_restricted(problem, chosen, row_norm), Run(fit, source))
+    fitted = objective_perturbation(_restricted(problem, chosen, row_norm), Run(fit, source, before_training=None))
     run.report(2, 2)
     weights = problem.start()
     weights[np.append(chosen, np.arange(problem.rows.n_features, problem.rows.dimension))] = fitted.weights

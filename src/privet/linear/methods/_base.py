@@ -71,7 +71,7 @@ class Task:
     others: tuple[Problem, ...] = ()
     other_public: tuple[Problem, ...] = ()
     progress: Progress | None = None
-    before_training: Callable[[Guarantee], None] | None = None
+    before_training: Callable[[Guarantee], object] | None = None
 
     @property
     def noise_or_budget(self) -> BudgetOrNoise:

@@ -23,6 +23,7 @@ from privet.multiparty.study import Study, StudyError
 from privet.multiparty.transport.session import Session
 from privet.plans.aggregation import AggregationPlan
 from privet.privacy.guarantees.guarantee import Guarantee
+from privet.privacy.ledger.spending import book_spending
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Problem, Progress, Release
 
@@ -38,7 +39,7 @@ async def take_part(
     table: Table | None,
     *,
     check: Callable[[Guarantee], None] | None = None,
-    book: Callable[[Guarantee], None] | None = None,
+    book: Callable[[Guarantee], None] | None = book_spending,
     progress: Progress | None = None,
 ) -> Release:
     """Run a study's protocol as one of its parties.
@@ -55,7 +56,8 @@ async def take_part(
     check : callable or None
         Called with the guarantee before any party computes or records anything. An error stops all parties.
     book : callable or None
-        Called with the guarantee just before anything is opened or handed over, and never if the run fails earlier.
+        Called with the guarantee just before anything is opened or handed over, and never if the run fails earlier. By
+        default, it is booked in the ledgers of :func:`privet.spending`.
     progress : callable or None
         Called with the number of steps done and planned; in a relay, of turns.
 

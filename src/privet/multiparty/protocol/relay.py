@@ -56,7 +56,8 @@ class Owner:
         local = plan.local_plan(index)
         check_last_iterate(problem, local)
         self._rounding = rounding_of([problem], plan.plan, sum(plan.counts))
-        self._steps, self._length = HiddenSteps(problem, Run(local, source), self._rounding), plan.steps(index)
+        run = Run(local, source, before_training=None)
+        self._steps, self._length = HiddenSteps(problem, run, self._rounding), plan.steps(index)
 
     def turn(self, state: State) -> State:
         """Return the state after the steps of one turn."""

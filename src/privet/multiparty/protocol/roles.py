@@ -16,6 +16,7 @@ from privet.multiparty.transport.network import Network, Session
 from privet.plans.aggregation import AggregationPlan
 from privet.plans.committee import Committee
 from privet.privacy.guarantees.guarantee import Guarantee
+from privet.privacy.ledger.spending import book_spending
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.interface import Progress, Release
 
@@ -39,7 +40,7 @@ async def serve(
     state: Path | None = None,
     patience: float = 60.0,
     check: Callable[[Guarantee], None] | None = None,
-    book: Callable[[Guarantee], None] | None = None,
+    book: Callable[[Guarantee], None] | None = book_spending,
     progress: Progress | None = None,
     source: NoiseSource | None = None,
 ) -> Release:
@@ -110,7 +111,7 @@ async def hand_in(
     keys: Path | None,
     timeout: float = 60.0,
     check: Callable[[Guarantee], None] | None = None,
-    book: Callable[[Guarantee], None] | None = None,
+    book: Callable[[Guarantee], None] | None = book_spending,
     progress: Progress | None = None,
     source: NoiseSource | None = None,
 ) -> Release | None:

@@ -25,7 +25,8 @@ never through REPLACE_ONE. A test compares both with the exact Gaussian profile.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -79,22 +80,27 @@ def _epsilon(event: Event, adjacency: Adjacency, delta: float, analysis: str) ->
 
 def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
     """Return the elementary events, merged without loss: all exact Gaussians into one, and equal events into one."""
+    return merged_counts(Counter(event.leaves()), adjacency)
+
+
+def merged_counts(counts: Mapping[Event, int], adjacency: Adjacency) -> tuple[Event, ...]:
+    """Return what :func:`merged` returns for a composition in which each elementary event occurs this many times."""
     gaussians: list[float] = []
     others: list[Event] = []
     runs: dict[Event, int] = {}
     error = 0.0
-    for part in event.leaves():
+    for part, times in counts.items():
         if adjacency not in part.adjacencies:
             names = " or ".join(sorted(part.adjacencies))
             raise ValueError(f"{type(part).__name__} is accounted for under {names} adjacency, not {adjacency}")
-        error += part.approximation_error
+        error += times * part.approximation_error
         if (mu := part.gaussian_mu(adjacency)) is not None:
-            gaussians.append(mu)
+            gaussians += [mu] * times
         elif part.is_repeatable:
             one = part.repeated(1)
-            runs[one] = runs.get(one, 0) + part.repeats
+            runs[one] = runs.get(one, 0) + times * part.repeats
         else:
-            others.append(part)
+            others += [part] * times
     if gaussians:
         others.insert(0, GaussianRelease(math.hypot(*gaussians)))
     if error:
@@ -102,6 +108,21 @@ def merged(event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
     for one, number in runs.items():
         others.append(one.repeated(number))
     return tuple(others)
+
+
+def epsilon_of_counts(counts: Mapping[Event, int], adjacency: Adjacency, delta: float) -> float:
+    """Return the epsilon of a composition in which each elementary event occurs this many times."""
+    return merged_epsilon(merged_counts(counts, adjacency), adjacency, delta, analysis="tightest")
+
+
+def epsilon_bounds(counts: Mapping[Event, int], adjacency: Adjacency, delta: float) -> Iterator[float]:
+    """Yield bounds on what :func:`epsilon_of_counts` returns: two that are computed fast, then the value itself."""
+    parts = merged_counts(counts, adjacency)
+    yield merged_epsilon(parts, adjacency, delta, analysis="unsampled")
+    # Renyi divergences of black boxes are fast, while the loss distribution of many of them needs a fine grid.
+    is_simple = all(part.is_black_box or isinstance(part, GaussianRelease | NearlyGaussian) for part in parts)
+    yield merged_epsilon(parts, adjacency, delta, analysis="rdp" if is_simple else "tightest", precision=COARSE)
+    yield merged_epsilon(parts, adjacency, delta, analysis="tightest")
 
 
 def gaussian_mu(event: Event, adjacency: Adjacency) -> float | None:

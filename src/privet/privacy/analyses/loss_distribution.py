@@ -77,7 +77,7 @@ def _interval(parts: Sequence["Event"], precision: Precision) -> float:
         h = (low + high) / 2
         low, high = (h, high) if sum(steps * h * min(h, s) for s, steps in spreads) <= allowed else (low, h)
     width = low
-    rounded_up = sum(part.is_black_box for part in parts)
+    rounded_up = sum(part.repeats for part in parts if part.is_black_box)
     if rounded_up:
         width = min(width, 0.16 / precision.cells_per_deviation * math.sqrt(variance) / rounded_up)
     return max(width, largest_loss(parts) / precision.most_cells, _FINEST_GRID)
@@ -112,13 +112,13 @@ def gaussian_distribution(mu: float, interval: float) -> Any:
     return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
 
 
-def black_box_distribution(epsilon: float, delta: float, interval: float) -> Any:
-    """Return the loss distribution of the worst (epsilon, delta)-DP release."""
+def black_box_distribution(epsilon: float, delta: float, times: int, interval: float) -> Any:
+    """Return the loss distribution of ``times`` releases, each of them the worst (epsilon, delta)-DP one."""
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     parameters = common.DifferentialPrivacyParameters(epsilon, delta)
-    return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
+    return _self_composed(pld.from_privacy_parameters(parameters, value_discretization_interval=interval), times)
 
 
 def poisson_distribution(sigma: float, rate: float, steps: int, interval: float) -> Any:

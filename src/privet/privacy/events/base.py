@@ -177,10 +177,10 @@ class Composition(Event):
 
     def leaves(self) -> tuple[Event, ...]:
         """Return the elementary releases of all parts, in order."""
-        found: tuple[Event, ...] = ()
+        found: list[Event] = []
         for event in self.events:
             found += event.leaves()
-        return found
+        return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary that :func:`event_from_dict` reads back."""

@@ -22,6 +22,7 @@ from privet.plans.gradient import Step
 from privet.plans.samplers import Batch
 from privet.privacy.budget import Adjacency
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, enforced
+from privet.privacy.ledger.spending import book_spending
 from privet.privacy.noise.source import NoiseSource
 from privet.solvers.base.tally import Tally
 
@@ -112,12 +113,14 @@ class Run(Generic[P_co]):
         Called after each step with the number of steps done and the number planned.
     before_training : callable or None
         Called with the guarantee before any noise is drawn, once for all tasks. An error that it raises stops the run.
+        By default, the guarantee is booked in the ledgers of :func:`privet.spending`. None is for parts of a run whose
+        cost is known already.
     """
 
     plan: P_co
     source: NoiseSource = field(default_factory=NoiseSource)
     progress: Progress | None = None
-    before_training: Callable[[Guarantee], None] | None = None
+    before_training: Callable[[Guarantee], object] | None = book_spending
     _tally: Tally = field(default_factory=Tally, repr=False)
 
     def steps(self: "Run[SteppedPlan]", n: int, *, at_most: int | None = None, release: str = "all") -> Iterator[Step]:
@@ -160,11 +163,13 @@ class Run(Generic[P_co]):
                 f"the plan has no finite epsilon at delta = {guarantee.delta:g}. Gaussian noise gives no pure epsilon "
                 "guarantee: set delta > 0."
             )
-        if self._tally.count("runs", self.plan.tasks) == 1 and self.before_training is not None:
-            self.before_training(guarantee)
+        is_first = self._tally.count("runs", self.plan.tasks) == 1
         if self.plan.tasks > 1:
             guarantee = guarantee.assuming(enforced(f"runs are counted: {self.plan.tasks}, one per task, and no more"))
-        return guarantee.assuming(self.source.assumption())
+        guarantee = guarantee.assuming(self.source.assumption())
+        if is_first and self.before_training is not None:
+            self.before_training(guarantee)
+        return guarantee
 
     def shared(self, name: str, release: Callable[[], T]) -> T:
         """Return what all tasks share, such as a noisy mean of the rows. It is released once, in the first run."""

@@ -1,0 +1,66 @@
+"""Saving and resuming a private training: what its files hold, and what a resumed training takes over."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from privet.deep import checkpoint
+from privet.global_generators import seed_torch
+from privet.plans import PlanError
+from privet.privacy import NoiseSource, assumed
+
+if TYPE_CHECKING:
+    from privet.deep.training import PrivateTraining
+
+
+def save(private: "PrivateTraining", path: str | os.PathLike[str], extra: Any) -> None:
+    """Write a training to a file. See :meth:`PrivateTraining.save`."""
+    if not private._processes.is_first:
+        return
+    private._files.begin(path)
+    private._files.settle(private.steps_spent)
+    seed_torch(NoiseSource(private._seed, purpose=f"torch, saved at {private.steps_spent} steps").below(10**15))
+    state = {
+        **private._files.references(path, private.steps_spent),
+        **({} if private._booking is None else private._booking.references),
+        "plan": repr(private.plan),
+        "steps_done": private.steps_done,
+        "steps_spent": private.steps_spent,
+        "assumptions": [assumption.text for assumption in private._changes.assumptions],
+        "guarantee": private.guarantee.to_json(),
+        "model": dict(private.model.state_dict()),
+        "optimizer": private.optimizer.state_dict(),
+        "estimate": private._estimator.state(),
+        "torch_generator": torch.get_rng_state(),
+        "extra": extra,
+    }
+    checkpoint.write(path, state)
+
+
+def resume(private: "PrivateTraining", path: str | os.PathLike[str]) -> Any:
+    """Continue a training from a file. See :meth:`PrivateTraining.resume`."""
+    if private._has_begun:
+        raise PlanError("This training has already drawn batches. Call resume() before batches().")
+    state = checkpoint.read(path)
+    if state["plan"] != repr(private.plan):
+        raise ValueError(f"The training in {path} has a different plan, {state['plan']}. Make the same plan again.")
+    # The spent steps are restored first. If anything fails later, no weights are restored without their cost.
+    spent = state["steps_spent"]
+    if private._processes.is_first:
+        spent = private._files.take_over(path, state, spent)
+    # The journal may count steps ahead that were never made.
+    private.steps_spent = private._processes.agreed(min(spent, private.plan.steps))
+    private.steps_done = state["steps_done"]
+    if private._booking is not None:
+        private._booking.resume(state.get("booked"))
+    saved = [assumed(text) for text in state["assumptions"]]
+    changes = private._changes
+    changes.assumptions = saved + [each for each in changes.assumptions if each not in saved]
+    private._source = private._new_source(f"make_private, resumed after {private.steps_spent} steps")
+    private.model.load_state_dict(state["model"])
+    private.optimizer.load_state_dict(state["optimizer"])
+    private._estimator.load(state["estimate"])
+    torch.set_rng_state(state["torch_generator"])
+    private._changes.accept()
+    return state["extra"]
