@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli import audit, demo, fit, ledger, party, plan, predict
+from privet.cli import audit, demo, fit, ledger, party, plan, predict, schema
 from privet.cli.options import DescribedCommand, with_extra, with_options
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo.demo)
+app.command()(schema.schema)
 app.command()(plan.plan)
 app.command(cls=DescribedCommand)(fit.fit)
 app.command()(predict.predict)

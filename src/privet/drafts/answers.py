@@ -78,7 +78,9 @@ class Answer:
         return bool(self.kinds) and self.kinds != (Kind.TEXT,)
 
 
-def ask(frame: pd.DataFrame, names: list[str], target: str | None, plan: DraftPlan, source: NoiseSource) -> list[Answer]:
+def ask(
+    frame: pd.DataFrame, names: list[str], target: str | None, plan: DraftPlan, source: NoiseSource
+) -> list[Answer]:
     """Return noisy answers about the columns of a table, in the order of their names.
 
     Formal guarantees
@@ -95,9 +97,7 @@ def ask(frame: pd.DataFrame, names: list[str], target: str | None, plan: DraftPl
     ]
     asked = plan.questions(sum(each.asks_levels for each in answers), sum(each.asks_bounds for each in answers))
     answers = _with_levels(answers, columns, asked, source)
-    return [
-        _with_bounds(each, columns[each.name], asked, source) if each.asks_bounds else each for each in answers
-    ]
+    return [_with_bounds(each, columns[each.name], asked, source) if each.asks_bounds else each for each in answers]
 
 
 def positions(frame: pd.DataFrame, names: list[str]) -> dict[str, int]:
@@ -155,7 +155,7 @@ def share_of(number: float, asked: Questions, plan: QuantilePlan) -> float:
 
 
 def is_enough(plan: DraftPlan, n: int) -> bool:
-    """Return whether n rows are enough for useful answers, if all columns are full. It depends on public numbers only."""
+    """Return whether n rows are enough for useful answers if no cell is missing. It depends on public numbers only."""
     asked = plan.questions(plan.n_columns, 0)
     bounds = plan.questions(0, plan.n_columns)
     ranks = bounds.rank_error(len(grid()) - 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from privet.drafts.draft import Draft, DraftColumn
 from privet.drafts.entries import Entry, range_error
 from privet.drafts.lines import entry_of
-from privet.drafts.wording import Bounds, Level, bound_of, bounds_of, levels_of
+from privet.drafts.wording import Bound, Bounds, Level, bound_of, bounds_of, levels_of
 from privet.tables.errors import TableError, listing
 
 _HEADERS = {
@@ -88,7 +88,9 @@ def parse_code_book(text: str, name: str = "code book") -> CodeBook:
             entries.append(entry)
     columns = [_column(entry, problems) for entry in entries]
     if not columns:
-        raise TableError(f"No column was found in {name}. {_ADVICE} Or give a table with a header such as name,type,range.")
+        raise TableError(
+            f"No column was found in {name}. {_ADVICE} Or give a table with a header such as name,type,range."
+        )
     origin = (
         f"Drafted by privet schema from the code book {name}. No row of the table was read, and no budget was spent.",
         "Check each line: bounds and levels must be public facts about a column, not its least and largest cell.",
@@ -169,13 +171,15 @@ def _table_entries(lines: Sequence[str], start: int, separator: str, problems: l
                 problems.append(Problem(number, message))
             continue
         if len(cells) > len(headers) and any(cells[len(headers) :]):
-            message = f"The line has {len(cells)} cells, but the header has {len(headers)}. Quote cells with {separator!r}."
+            message = (
+                f"The line has {len(cells)} cells, but the header has {len(headers)}. Quote cells with {separator!r}."
+            )
             problems.append(Problem(number, message))
             continue
         row = {part: cell for part, cell in zip(parts, cells, strict=False) if part and cell}
         if not row:
             continue
-        name = row.get("name", "").strip("`*\" ")
+        name = row.get("name", "").strip('`*" ')
         try:
             if current is not None and name in ("", current.name) and "values" in row and set(row) <= _OF_A_LEVEL:
                 _add_level(current, row)
@@ -212,8 +216,7 @@ def _rows(lines: Sequence[str], start: int, separator: str) -> Iterator[tuple[in
 
 def _first_of_each(parts: Sequence[str | None]) -> list[str | None]:
     """Return the parts without repetitions: of two columns with descriptions, the first one counts."""
-    seen: set[str] = set()
-    return [None if part in seen else seen.add(part) or part if part else None for part in parts]  # type: ignore[func-returns-value]
+    return [None if part in parts[:place] else part for place, part in enumerate(parts)]
 
 
 def _entry(row: dict[str, str], name: str, number: int) -> Entry:
@@ -226,7 +229,7 @@ def _entry(row: dict[str, str], name: str, number: int) -> Entry:
         if bounds is None:
             raise range_error(name, row["bounds"])
         entry.bounds = bounds
-    entry.bounds |= Bounds(*(bound_of(row[side]) if side in row else None for side in ("low", "high")))
+    entry.bounds |= Bounds(_bound(row, "low"), _bound(row, "high"))
     if "values" in row:
         bounds = bounds_of(row["values"])
         if bounds is not None:
@@ -234,6 +237,10 @@ def _entry(row: dict[str, str], name: str, number: int) -> Entry:
         else:
             entry.levels = _levels(row)
     return entry
+
+
+def _bound(row: dict[str, str], side: str) -> Bound | None:
+    return bound_of(row[side]) if side in row else None
 
 
 def _levels(row: dict[str, str]) -> list[Level]:

@@ -106,18 +106,20 @@ class Draft:
         ids = tuple(column.name for column in self.columns if column.is_id)
         return TableSchema(self.features, targets[0] if targets else None, tuple(targets[1:]), ids)
 
+    def for_table(self, names: Sequence[str]) -> tuple[Draft, tuple[str, ...]]:
+        """Return the draft for a table with these columns, in their order, and the columns that the table lacks."""
+        known = {column.name: column for column in self.columns}
+        absent = DraftColumn("", comments=("not described.",))
+        columns = tuple(known.get(name) or replace(absent, name=name) for name in names)
+        return replace(self, columns=columns), tuple(name for name in known if name not in names)
+
     def with_roles(self, target: str | None, ids: Iterable[str]) -> Draft:
         """Return the draft with the target and the IDs that the caller named."""
         ids = tuple(ids)
         check_names([*ids, *([] if target is None else [target])], [column.name for column in self.columns])
-        columns = []
-        for column in self.columns:
-            if column.name in ids:
-                column = DraftColumn(column.name, is_id=True, comments=column.comments)
-            if column.name == target:
-                column = column.as_target()
-            columns.append(column)
-        return replace(self, columns=tuple(columns))
+        named = {name: DraftColumn(name, is_id=True) for name in ids}
+        columns = (named.get(column.name, column) for column in self.columns)
+        return replace(self, columns=tuple(each.as_target() if each.name == target else each for each in columns))
 
 
 def check_names(names: Collection[str], known: Sequence[str]) -> None:

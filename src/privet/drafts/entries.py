@@ -73,7 +73,9 @@ class Entry:
             return DraftColumn(self.name, comments=self._comments(what))
         makers = {NUMBER: self._number, CATEGORY: self._category, DATE: self._date}
         if kind not in makers:
-            raise TableError(f"{self._says_nothing()} Write for instance {self.name}: integer, 0-120, or list its levels.")
+            raise TableError(
+                f"{self._says_nothing()} Write for instance {self.name}: integer, 0-120, or list its levels."
+            )
         feature, comments = makers[kind]()
         column = DraftColumn(self.name, feature, comments=comments)
         return column.as_target() if self.is_target else column
@@ -100,8 +102,8 @@ class Entry:
             raise TableError(f"{self.name!r} is a category without levels. List them, as in {self.name}: female, male.")
         if len(levels) == 1:
             raise TableError(
-                f"Only one level of {self.name!r} was found: {levels[0].code!r}. List all levels, separated by commas or "
-                "semicolons, and quote the list if this sign separates the cells of the code book."
+                f"Only one level of {self.name!r} was found: {levels[0].code!r}. List all levels, separated by commas "
+                "or semicolons, and quote the list if this sign separates the cells of the code book."
             )
         known = {spelling(level.code) for level in levels}
         levels += [Level(code, "missing") for code in self.missing_codes if spelling(code) not in known]
@@ -163,5 +165,5 @@ def _as_number(name: str, code: str) -> float:
         return float(code)
     except ValueError:
         raise TableError(
-            f"The level {code!r} of the number {name!r} is not a number. Correct it, or declare the column as a category."
+            f"The level {code!r} of the number {name!r} is not a number. Correct it, or declare a category."
         ) from None

@@ -184,7 +184,8 @@ def _dates(answer: Answer) -> DraftColumn:
         is_clear = apart > SURE * answer.std * math.sqrt(2)
         comments.insert(
             1,
-            f"The format {form} is " + ("that of most dates." if is_clear else "a guess: the noisy counts do not tell."),
+            f"The format {form} is "
+            + ("that of most dates." if is_clear else "a guess: the noisy counts do not tell."),
         )
     feature = Date(answer.name, low, high, format=form, missing=_rule(answer))
     return DraftColumn(answer.name, feature, comments=tuple(comments))
@@ -200,9 +201,9 @@ def _are_codes(answer: Answer) -> bool:
 def _about_bounds(answer: Answer) -> tuple[str, ...]:
     what = _NAMES[answer.kinds[0]] if len(answer.kinds) == 1 else "dates with slashes"
     return (
-        f"about {answer.number(*answer.kinds):,.0f} cells are {what}. The bounds are noisy quantiles, rounded outwards: "
-        f"about {100 * answer.share:.2g} % of the cells may lie beyond each of them. Replace them by known limits if there are "
-        "some.",
+        f"about {answer.number(*answer.kinds):,.0f} cells are {what}. The bounds are noisy quantiles, rounded "
+        f"outwards: about {100 * answer.share:.2g} % of the cells may lie beyond each of them. Replace them by known "
+        "limits if there are some.",
     )
 
 

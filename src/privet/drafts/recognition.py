@@ -108,7 +108,7 @@ def recognised(cell: Any) -> Cell:
     """
     if isinstance(cell, str):
         return _recognised_text(cell)
-    if isinstance(cell, datetime.date) and cell == cell:  # NaT is a date that is not equal to itself
+    if isinstance(cell, datetime.date) and not is_mark(cell):  # NaT is a date, too
         return Cell(Kind.DATE, float(cell.year), str(cell))
     if isinstance(cell, bool | np.bool_):
         return Cell(Kind.TEXT, math.nan, str(bool(cell)))

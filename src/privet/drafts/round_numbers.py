@@ -1,4 +1,4 @@
-"""Round numbers: those with two significant digits, over the whole range of float64, and bounds that consist of them."""
+"""Round numbers, which have two significant digits, over the whole range of float64, and round bounds."""
 
 from __future__ import annotations
 

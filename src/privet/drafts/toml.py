@@ -10,7 +10,6 @@ from datetime import date
 from typing import Any
 
 from privet.drafts.draft import SECTIONS, Draft, DraftColumn, missing_rule, values_of
-
 from privet.tables import Date
 from privet.tables.features import Feature
 
@@ -19,7 +18,7 @@ _ADVICE = {
     "numeric": "Numbers are clipped to these bounds: wider bounds cost accuracy, narrower ones clip cells.",
     "categorical": "A cell that is none of these levels is an error. Add the levels that can occur; remove others.",
     "dates": "Dates are clipped to these bounds: wider bounds cost accuracy, narrower ones clip cells.",
-    "missing": 'What missing cells are: "refuse" (an error, the default), "level" (a level of their own) or a constant.',
+    "missing": 'What missing cells are: "refuse" (an error, the default), "level" (one of their own) or a constant.',
 }
 
 

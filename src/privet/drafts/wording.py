@@ -14,8 +14,8 @@ NUMBER, CATEGORY, DATE, ID, TEXT = "number", "category", "date", "ID", "text"
 _TYPES = {
     NUMBER: "number numeric num integer int float double decimal real continuous count quantity interval ratio bigint "
     "smallint long currency percent percentage scale slider calc",
-    CATEGORY: "categorical category categories cat factor nominal ordinal enum enumeration choice choices radio dropdown "
-    "select checkbox boolean bool binary logical yesno truefalse dichotomous code coded",
+    CATEGORY: "categorical category categories cat factor nominal ordinal enum enumeration choice choices radio "
+    "dropdown select checkbox boolean bool binary logical yesno truefalse dichotomous code coded",
     DATE: "date datetime timestamp day",
     ID: "id identifier identification key pseudonym",
     TEXT: "text string str char character varchar nvarchar free freetext notes note comment memo file",
@@ -27,10 +27,14 @@ IMPLIED_LEVELS = {"yesno": ("yes", "no"), "truefalse": ("False", "True")} | dict
 
 _FLOAT = r"[-+]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _BETWEEN = r"\s*(?:-|\.{2,3}|~|to|until|and|bis|;|:)\s*"
-_RANGE = re.compile(rf"(?:from|between|range)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?")
+_RANGE = re.compile(
+    rf"(?:from|between|range)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?"
+)
 _BRACKETED = re.compile(rf"(?P<low>{_FLOAT})\s*[,;]\s*(?P<high>{_FLOAT})")
 _DAY = r"\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}"
-_DAYS = re.compile(rf"(?:from|between|range)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|/|,|;|:)\s*(?P<high>{_DAY})")
+_DAYS = re.compile(
+    rf"(?:from|between|range)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|/|,|;|:)\s*(?P<high>{_DAY})"
+)
 _ONE_SIDED = re.compile(rf"(?P<sign><=|>=|<|>|min(?:imum)?\s*[:=]?|max(?:imum)?\s*[:=]?)\s*(?P<bound>{_DAY}|{_FLOAT})")
 _LABELLED = re.compile(r"\(?(?P<code>[^=:()]{1,40}?)\)?\s*(?:=|:|\s-\s|\)\s)\s*(?P<label>.+)")
 _NUMBERED = re.compile(r"(?P<code>[-+]?\d+)\.?\s+(?P<label>\D.*)")
@@ -83,7 +87,7 @@ def bound_of(text: str) -> Bound:
 
 
 def bounds_of(text: str) -> Bounds | None:
-    """Return the bounds that a text such as ``0-120 years``, ``[0, 120]`` or ``>= 0`` states. None if it states none."""
+    """Return the bounds that a text such as ``0-120 years``, ``[0, 120]`` or ``>= 0`` states, or None."""
     plain = _plain(text)
     inner = plain[1:-1].strip() if plain[:1] in "[(" and plain[-1:] in "])" and plain else plain
     if match := _DAYS.fullmatch(inner):
