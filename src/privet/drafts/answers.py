@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from privet.drafts.plan import DraftPlan, Questions
 from privet.drafts.recognition import SLASHED, Cells, Kind
 from privet.drafts.round_numbers import grid, places_above, places_below
+from privet.plans import PlanError
 from privet.preprocessing.quantiles import QuantilePlan, Tally
 from privet.privacy import NoiseSource
 
@@ -78,17 +79,23 @@ class Answer:
         return bool(self.kinds) and self.kinds != (Kind.TEXT,)
 
 
-def ask(
-    frame: pd.DataFrame, names: list[str], target: str | None, plan: DraftPlan, source: NoiseSource
-) -> list[Answer]:
-    """Return noisy answers about the columns of a table, in the order of their names.
+def cells_of(frame: pd.DataFrame, names: list[str]) -> dict[str, Cells]:
+    """Return the cells of the named columns."""
+    known = list(map(str, frame.columns))
+    return {name: Cells.of(frame.iloc[:, known.index(name)]) for name in names}
+
+
+def ask(columns: dict[str, Cells], target: str | None, plan: DraftPlan, source: NoiseSource) -> list[Answer]:
+    """Return noisy answers about the columns of a table, in their order.
 
     Formal guarantees
     -----------------
     Everything that is returned is covered by ``plan.guarantee()``.
     """
-    columns = {name: Cells.of(frame.iloc[:, position]) for name, position in positions(frame, names).items()}
+    names = list(columns)
     exact = np.concatenate([cells.by_kind() for cells in columns.values()]).astype(np.float64)
+    if len(names) != plan.n_columns:
+        raise PlanError(f"The plan accounts for {plan.n_columns} columns, but there are {len(names)}.")
     kinds = plan.kinds()
     noisy = kinds.noisy(exact, source).reshape(len(names), -1)
     answers = [
@@ -98,12 +105,6 @@ def ask(
     asked = plan.questions(sum(each.asks_levels for each in answers), sum(each.asks_bounds for each in answers))
     answers = _with_levels(answers, columns, asked, source)
     return [_with_bounds(each, columns[each.name], asked, source) if each.asks_bounds else each for each in answers]
-
-
-def positions(frame: pd.DataFrame, names: list[str]) -> dict[str, int]:
-    """Return the places of the named columns."""
-    known = list(map(str, frame.columns))
-    return {name: known.index(name) for name in names}
 
 
 def _decided(answer: Answer) -> Answer:

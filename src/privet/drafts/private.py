@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from privet.checks import positive
-from privet.drafts.answers import SURE, Answer, ask, is_enough
+from privet.drafts.answers import SURE, Answer, ask, cells_of, is_enough
 from privet.drafts.draft import Draft, DraftColumn, check_names
 from privet.drafts.plan import DraftPlan
 from privet.drafts.recognition import FORMATS, SLASHED, Kind
@@ -83,7 +83,7 @@ def from_rows(
     source = NoiseSource(random_state, purpose=f"draft of a schema {budget!r}")
     guarantee = plan.guarantee().assuming(source.assumption())
     before_asking(guarantee)
-    answers = {each.name: each for each in ask(frame, asked, target, plan, source)}
+    answers = {each.name: each for each in ask(cells_of(frame, asked), target, plan, source)}
     columns = tuple(column_of(answers[name]) if name in answers else DraftColumn(name, is_id=True) for name in names)
     return Draft(_origin(guarantee), columns), guarantee
 

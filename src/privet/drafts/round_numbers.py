@@ -43,6 +43,8 @@ def rounded_bounds(low: float, high: float) -> tuple[float, float]:
     """
     low, high = min(low, high), max(low, high)
     below, above = int(places_below(np.array(low))), int(places_above(np.array(high)))
+    if below == above and low == high == 0:
+        return 0.0, 1.0
     if below == above:
         below, above = max(below - 1, 0), min(above + 1, len(grid()) - 1)
     start, end = float(grid()[below]), float(grid()[above])
@@ -61,8 +63,9 @@ def widened(low: float, high: float) -> tuple[float, float]:
     room = (high / 10 - low / 10) or abs(low) / 10 or 1.0
     start = low - room if low < 0 else max(low - room, 0.0)
     end = high + room if high > 0 else min(high + room, 0.0)
-    step = 10.0 ** math.floor(math.log10(room)) if 1e-290 < room < 1e290 else 0.0
-    if step:
+    if 1e-290 < room < 1e290:
+        power = 10.0 ** math.floor(math.log10(room))
+        step = max(digit * power for digit in (1, 2, 5) if digit * power <= room * (1 + 1e-9))
         start, end = math.floor(start / step) * step, math.ceil(end / step) * step
     start, end = (float(f"{np.clip(bound, -_MOST, _MOST):.12g}") for bound in (start, end))
     return (start, end) if start < end else (start, start + 1.0)

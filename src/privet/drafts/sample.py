@@ -25,8 +25,8 @@ _MOST = 0.9  # the share of cells of one kind from which on the others are taken
 def from_sample(frame: pd.DataFrame, name: str = "a public sample") -> Draft:
     """Return a draft that is read off the cells of a public table. Nothing in this table is protected."""
     origin = (
-        f"Drafted by privet schema from {name}, {len(frame):,} rows. They must be public: what follows is read off their "
-        "cells without any protection. If they are rows of people who were promised privacy, delete this file.",
+        f"Drafted by privet schema from {name}, {len(frame):,} rows. They must be public: what follows is read off "
+        "their cells without any protection. If they are rows of people who were promised privacy, delete this file.",
         "Bounds are widened to round numbers, because private rows may lie beyond those of the sample. Check them.",
     )
     columns = [_column(str(label), Cells.of(frame.iloc[:, place])) for place, label in enumerate(frame.columns)]
