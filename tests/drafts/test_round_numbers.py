@@ -39,7 +39,8 @@ def test_round_bounds_start_at_zero_where_this_costs_little(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"), [((18, 92), (10, 100)), ((0, 3.2), (0, 3.6)), ((1950, 2020), (1940, 2030)), ((5, 5), (4.5, 5.5))]
+    ("found", "expected"),
+    [((18, 92), (10, 100)), ((0, 3.2), (0, 3.6)), ((1950, 2020), (1940, 2030)), ((5, 5), (4.5, 5.5))],
 )
 def test_the_bounds_of_a_sample_are_widened(found, expected):
     assert widened(*found) == expected

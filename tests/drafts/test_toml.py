@@ -30,7 +30,9 @@ def read(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "target", [None, Target("y", ("no", ODD)), Target("y"), NumericTarget("y", -3, 1e22)], ids=["none", "levels", "class", "number"]
+    "target",
+    [None, Target("y", ("no", ODD)), Target("y"), NumericTarget("y", -3, 1e22)],
+    ids=["none", "levels", "class", "number"],
 )
 def test_the_file_reads_back_as_the_schema_of_the_draft(target, tmp_path):
     last = () if target is None else (DraftColumn("y", target=target, comments=("to be predicted",)),)
