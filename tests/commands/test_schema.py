@@ -155,7 +155,7 @@ def at_the_terminal(arguments, answers):
     if child == 0:
         code = 3
         try:
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # not those of pytest
+            sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")  # not pytest's
             sys.argv = ["privet", *arguments]
             main()
         except SystemExit as end:

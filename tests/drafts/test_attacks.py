@@ -137,7 +137,7 @@ def play(mechanism, first, second, event, delta, runs=300):
     return distinguish(mechanism, first, second, guarantee=claim, runs=runs, source=NoiseSource(5))
 
 
-PLAN = DraftPlan(1, 1.0, 0.005)
+PLAN = DraftPlan(1, 1.0, 0.001)
 FEW = {"x": cells("a", *["b"] * 99)}, {"x": cells("", *["b"] * 99)}
 MANY = {"x": cells(*["a"] * 50, *["b"] * 50)}, {"x": cells(*["a"] * 49, *["b"] * 51)}
 
@@ -162,7 +162,7 @@ def levels_game():
 
 def threshold_game():
     rare = {"x": cells("a", *["b"] * 99)}, {"x": cells(*["b"] * 100)}
-    return play(lambda *given: [float(levels_of(*given)[0] != 0)], *rare, NearlyGaussian(PLAN.mu, PLAN.distance), 0.2)
+    return play(lambda *given: [float(levels_of(*given)[0] != 0)], *rare, NearlyGaussian(PLAN.mu, PLAN.distance), 0.05)
 
 
 @pytest.mark.parametrize("game", [kinds_game, levels_game, threshold_game])
@@ -187,7 +187,7 @@ def test_half_of_the_noise_is_noticed(game, monkeypatch):
 
 @pytest.mark.parametrize("threshold", [-100.0, 2.0])
 def test_a_low_threshold_is_noticed(threshold, monkeypatch):
-    """The right one is above 4. At 2, noise lifts a level of one record above it in every fourth run."""
+    """The right one is above 5. At 2, noise lifts a level of one record above it in every fourth run."""
     monkeypatch.setattr(Questions, "threshold", property(lambda self: threshold))
     assert threshold_game().is_violation
 

@@ -26,8 +26,8 @@ def test_a_number_lies_between_its_places(number):
 def test_bounds_around_two_numbers_contain_both_and_are_different(low, high):
     for bounds in (rounded_bounds(low, high), widened(min(low, high), max(low, high))):
         assert bounds[0] < bounds[1]
-        assert bounds[0] <= min(low, high) * (1 - 1e-11 * np.sign(min(low, high)))
-        assert max(low, high) <= bounds[1] * (1 + 1e-11 * np.sign(bounds[1]))
+        assert bounds[0] <= min(low, high) + 1e-11 * abs(bounds[0])
+        assert max(low, high) <= bounds[1] + 1e-11 * abs(bounds[1])
 
 
 @pytest.mark.parametrize(

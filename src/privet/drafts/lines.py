@@ -17,6 +17,7 @@ _KEYED = re.compile(
     re.I,
 )
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3},\d{3}(?=\s*(?:-|\u2013|to\b|\.\.))")
+_GROUP = re.compile(r"[<>]?=?\s*\d+(?:\s*[-\u2013]\s*\d+|\s*\+)?")
 _MOST_WORDS = 3  # of a level; what has more words is a description
 
 
@@ -33,13 +34,22 @@ def entry_of(line: str, number: int) -> Entry:
     try:
         if thousands := _THOUSANDS.search(match["rest"]):
             number_of(thousands[0])  # raises, because the comma may be a decimal comma
-        for part in [*parts_of(match["inside"] or ""), *parts_of(match["rest"])]:
-            if part:
+        parts = [part for part in (*parts_of(match["inside"] or ""), *parts_of(match["rest"])) if part]
+        groups = _groups(parts)
+        entry.levels += [Level(part) for part in groups]
+        for part in parts:
+            if part not in groups:
                 _read_part(entry, part, free)
     except TableError as error:
         entry.problem = str(error)
     _place(entry, free)
     return entry
+
+
+def _groups(parts: list[str]) -> list[str]:
+    """Return the parts that are levels such as 18-30, 31-60 and 61+, if there are several. One alone is a range."""
+    found = [part for part in parts if _GROUP.fullmatch(part)]
+    return found if sum("-" in part[1:] or "\u2013" in part for part in found) > 1 else []
 
 
 def _read_part(entry: Entry, part: str, free: list[str]) -> None:
