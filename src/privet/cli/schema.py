@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from privet.cli.options import Json, Ledger, Limit, LimitDelta, open_ledger
-from privet.commands.json_output import console_for
+from privet.commands.json_output import STANDARD_OUTPUT, console_for
 
 if TYPE_CHECKING:
     from privet.drafts import Problem
@@ -76,6 +76,8 @@ def schema(
         for name, value in spending.items():
             if value is not None:
                 raise ValueError(f"{name} is for private drafts only. Give --epsilon as well, or leave it out.")
+    if ask and json == STANDARD_OUTPUT:
+        raise ValueError("--json - cannot be given with --ask, whose questions are printed there. Give --json a file.")
     console = console_for(json)
     from privet.commands import schema as command
 

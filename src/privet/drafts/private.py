@@ -13,6 +13,7 @@ from privet.drafts.draft import Draft, DraftColumn, check_names
 from privet.drafts.plan import DraftPlan
 from privet.drafts.recognition import FORMATS, SLASHED, Kind
 from privet.drafts.round_numbers import rounded_bounds
+from privet.drafts.wording import is_id_name
 from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.budget import default_delta
 from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
@@ -141,6 +142,8 @@ def _numbers(answer: Answer) -> DraftColumn:
         )
     if answer.bounds is None:
         return _few_cells(answer)
+    if is_id_name(answer.name) and not answer.is_target:
+        return _unused(answer, "numbers, but its name suggests an ID. List it in ids, or declare bounds")
     low, high = rounded_bounds(*answer.bounds)
     comments = (*_about_bounds(answer), *_others(answer))
     if answer.is_target:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privet.drafts.draft import Draft, DraftColumn, check_names
-from privet.drafts.wording import IMPLIED_LEVELS, bounds_of
+from privet.drafts.wording import IMPLIED_LEVELS, bounds_of, is_id_name
 from privet.tables import Date, Numeric, TableError, parse_levels
 from privet.tables.cells import LEVEL, REFUSE
 from privet.tables.dates import to_date
@@ -157,7 +157,7 @@ def _column(place: str, name: str, is_target: bool) -> Generator[Question, Any, 
 def _guess(name: str) -> str:
     """Return a kind that the name of a column suggests. Only names are known here."""
     words = set("".join(sign if sign.isalnum() else " " for sign in name.lower()).split())
-    if words & {"id", "identifier", "pseudonym", "key", "uuid"}:
+    if is_id_name(name):
         return "i"
     if words & {"date", "day", "birth", "born", "dob", "datum"} or name.lower().endswith("date"):
         return "d"

@@ -113,7 +113,7 @@ def recognised(cell: Any) -> Cell:
     if isinstance(cell, bool | np.bool_):
         return Cell(Kind.TEXT, math.nan, str(bool(cell)))
     if isinstance(cell, Real) or hasattr(cell, "as_integer_ratio"):
-        return _number(cell, str(cell))
+        return _number(cell)
     if cell is None or is_mark(cell):
         return _MISSING
     return Cell(Kind.TEXT, math.nan, _writable(str(cell)))
@@ -123,7 +123,7 @@ def _recognised_text(text: str) -> Cell:
     if is_mark(text):
         return _MISSING
     level = _writable(spelling(text))
-    found = _number(text, level)
+    found = _number(text)._replace(level=level)
     if found.kind is Kind.NUMBER:
         return found
     if (day := to_date(text)) is not None:
@@ -140,8 +140,8 @@ def _recognised_text(text: str) -> Cell:
     return found
 
 
-def _number(cell: Any, level: str) -> Cell:
-    """Return a number as a cell, or a text if it is not a finite number."""
+def _number(cell: Any) -> Cell:
+    """Return a number as a cell, or a text if it is not a finite number. Its level is that of the number."""
     try:
         number = float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -149,8 +149,8 @@ def _number(cell: Any, level: str) -> Cell:
     if math.isnan(number) and not isinstance(cell, str):
         return _MISSING
     if not math.isfinite(number):
-        return Cell(Kind.TEXT, math.nan, level)
-    return Cell(Kind.NUMBER, number, level if isinstance(cell, str) else spelling(number))
+        return Cell(Kind.TEXT, math.nan, str(number))
+    return Cell(Kind.NUMBER, number, spelling(number))
 
 
 def _is_day(year: int, month: int, day: int) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from privet.drafts.draft import Draft, DraftColumn
 from privet.drafts.recognition import FORMATS, SLASHED, Cells, Kind
 from privet.drafts.round_numbers import widened
+from privet.drafts.wording import is_id_name
 from privet.tables import Categorical, Date, Numeric
 from privet.tables.cells import LEVEL, REFUSE
 from privet.tables.errors import listing
@@ -56,6 +57,8 @@ def _column(name: str, cells: Cells) -> DraftColumn:
 def _numbers(name: str, cells: Cells, rule: str, more: tuple[str, ...]) -> DraftColumn:
     values = np.unique(cells.values(Kind.NUMBER)[0])
     low, high = float(values[0]), float(values[-1])
+    if is_id_name(name):
+        return DraftColumn(name, comments=("numbers, but its name suggests an ID. List it in ids, or declare bounds.",))
     found = f"numbers from {low:g} to {high:g} in the sample"
     if low < high and len(values) <= _FEW_NUMBERS and (values == np.round(values)).all():
         codes = ", ".join(f'"{value:g}"' for value in values)

@@ -65,6 +65,12 @@ class Level:
     label: str = ""
 
 
+def is_id_name(name: str) -> bool:
+    """Return whether the name of a column suggests an ID, as in ``patient_id`` or ``caseNumber ID``."""
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+    return bool(words & {"id", "ids", "identifier", "pseudonym", "key", "uuid", "guid"})
+
+
 def kind_of(text: str) -> str | None:
     """Return the kind of a column from the first word of its type, as in ``Integer (3)``. None if it is not a type."""
     return TYPE_WORDS.get(first_word(text))
