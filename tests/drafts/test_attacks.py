@@ -67,7 +67,7 @@ def test_a_replaced_cell_moves_the_scores_of_quantiles_by_at_most_one_even_if_it
     plan = QuantilePlan(1, (share, 1 - share), 5, 1.0, is_pure=False)
 
     def scores(texts, q):
-        values, counts = cells(*texts).values(Kind.NUMBER)
+        values, counts = cells(*texts).tally(Kind.NUMBER)
         choices = plan.choices(answers._tally(values.astype(np.int64), counts), q)
         return np.repeat(choices.scores, choices.sizes)
 

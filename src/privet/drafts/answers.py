@@ -137,7 +137,7 @@ def _with_levels(
 
 def _with_bounds(answer: Answer, cells: Cells, asked: Questions, source: NoiseSource) -> Answer:
     """Return the answer with two noisy quantiles, unless there are so few cells that these would be arbitrary."""
-    values, counts = cells.values(*answer.kinds)
+    values, counts = cells.tally(*answer.kinds)
     is_number = answer.kinds == (Kind.NUMBER,)
     plan = asked.bounds(len(grid()) - 1 if is_number else YEARS - 1)
     share = share_of(answer.number(*answer.kinds), asked, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
@@ -34,6 +35,7 @@ class Kind(IntEnum):
 
 SLASHED = (Kind.DAY_FIRST, Kind.MONTH_FIRST, Kind.EITHER_FIRST)
 FORMATS = {Kind.DAY_FIRST: "%d/%m/%Y", Kind.MONTH_FIRST: "%m/%d/%Y"}
+_CHUNK = 1024
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
 
@@ -45,18 +47,21 @@ class Cell(NamedTuple):
     level: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cells:
     """The distinct cells of a column, and how often each occurs.
 
     Parameters
     ----------
-    cells : tuple of Cell
-        Two cells that are written differently may be equal as numbers or as levels.
-    counts : array of int
+    raw : array of objects
+        The cells. Two cells that are written differently may be equal as numbers or as levels.
+    kinds, values, counts : array
+        Their kinds and values (see :class:`Cell`), and how often each occurs.
     """
 
-    cells: tuple[Cell, ...]
+    raw: NDArray[np.object_]
+    kinds: NDArray[np.int64]
+    values: NDArray[np.float64]
     counts: NDArray[np.int64]
 
     @classmethod
@@ -66,34 +71,49 @@ class Cells:
 
         if column.dtype == object and pd.api.types.infer_dtype(column) != "string":
             # Cell by cell: among Python objects, factorize would take True for 1, whichever comes first.
-            return cls(tuple(map(recognised, column)), np.ones(len(column), dtype=np.int64))
+            return cls._of_objects(column.to_numpy(object), np.ones(len(column), dtype=np.int64))
         codes, distinct = pd.factorize(column, use_na_sentinel=True)
         counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
-        absent = int((codes < 0).sum())
-        cells = [recognised(cell) for cell in distinct]
-        if absent:
-            cells, counts = [*cells, _MISSING], np.append(counts, absent)
-        return cls(tuple(cells), counts.astype(np.int64))
+        raw = np.empty(len(distinct) + 1, dtype=object)
+        raw[:-1], raw[-1] = list(distinct), None
+        return cls._of_objects(raw, np.append(counts, (codes < 0).sum()).astype(np.int64))
+
+    @classmethod
+    def _of_objects(cls, raw: NDArray[np.object_], counts: NDArray[np.int64]) -> Cells:
+        parts = [_kinds_and_values(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
+        kinds = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
+        return cls(raw, kinds, np.concatenate([np.empty(0), *(part[1] for part in parts)]), counts)
 
     def by_kind(self) -> NDArray[np.int64]:
         """Return the number of cells of each kind."""
         found = np.zeros(len(Kind), dtype=np.int64)
-        np.add.at(found, np.array([cell.kind for cell in self.cells], dtype=np.int64), self.counts)
+        np.add.at(found, self.kinds, self.counts)
         return found
 
-    def levels(self) -> dict[str, int]:
-        """Return the number of cells of each level, in alphabetical order. Missing cells have no level."""
+    def levels(self, *but: Kind) -> dict[str, int]:
+        """Return the number of cells of each level, in alphabetical order, except for missing cells and other kinds."""
         found: dict[str, int] = {}
-        for cell, number in zip(self.cells, self.counts.tolist(), strict=True):
-            if cell.kind is not Kind.MISSING:
-                found[cell.level] = found.get(cell.level, 0) + number
+        chosen = np.flatnonzero(~np.isin(self.kinds, [Kind.MISSING, *but]))
+        for cell, number in zip(self.raw[chosen], self.counts[chosen].tolist(), strict=True):
+            level = recognised(cell).level
+            found[level] = found.get(level, 0) + number
         return dict(sorted(found.items()))
 
-    def values(self, *kinds: Kind) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def tally(self, *kinds: Kind) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the values of all cells of these kinds, and how often each occurs."""
-        chosen = [place for place, cell in enumerate(self.cells) if cell.kind in kinds]
-        values = np.array([self.cells[place].value for place in chosen], dtype=np.float64)
-        return values, self.counts[chosen] if chosen else np.empty(0, dtype=np.int64)
+        chosen = np.isin(self.kinds, kinds)
+        return self.values[chosen], self.counts[chosen]
+
+
+def _kinds_and_values(raw: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return what :func:`recognised` says of each cell. If all cells are numbers, this is one pass of ``float``."""
+    kinds, values = np.full(len(raw), int(Kind.NUMBER)), np.full(len(raw), np.nan)
+    if all(type(cell) in (str, float, int) for cell in raw):
+        with contextlib.suppress(ValueError, OverflowError):
+            values = raw.astype(np.float64)
+    for place in np.flatnonzero(~np.isfinite(values)):
+        kinds[place], values[place], _ = recognised(raw[place])
+    return kinds, values
 
 
 _MISSING = Cell(Kind.MISSING, math.nan, "")

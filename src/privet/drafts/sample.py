@@ -48,14 +48,13 @@ def _column(name: str, cells: Cells) -> DraftColumn:
     kinds = max(choices, key=lambda each: sum(counts[kind] for kind in each))
     if sum(counts[kind] for kind in kinds) < _MOST * filled:
         return _texts(name, cells, filled, rule, absent)
-    if others := [cell.level for cell in cells.cells if cell.kind not in (*kinds, Kind.MISSING)]:
-        others = list(dict.fromkeys(others))
+    if others := list(cells.levels(*kinds)):
         absent += (f"Some cells of the sample are of another kind, and would be errors: {listing(others)}.",)
     return (_numbers if kinds == (Kind.NUMBER,) else _dates)(name, cells, rule, absent)
 
 
 def _numbers(name: str, cells: Cells, rule: str, more: tuple[str, ...]) -> DraftColumn:
-    values = np.unique(cells.values(Kind.NUMBER)[0])
+    values = np.unique(cells.tally(Kind.NUMBER)[0])
     low, high = float(values[0]), float(values[-1])
     if is_id_name(name):
         return DraftColumn(name, comments=("numbers, but its name suggests an ID. List it in ids, or declare bounds.",))
@@ -69,13 +68,13 @@ def _numbers(name: str, cells: Cells, rule: str, more: tuple[str, ...]) -> Draft
 
 
 def _dates(name: str, cells: Cells, rule: str, more: tuple[str, ...]) -> DraftColumn:
-    is_slashed = not cells.values(Kind.DATE)[0].size or cells.values(*SLASHED)[0].size > cells.values(Kind.DATE)[0].size
-    years = cells.values(*(SLASHED if is_slashed else (Kind.DATE,)))[0].astype(int)
+    is_slashed = not cells.tally(Kind.DATE)[0].size or cells.tally(*SLASHED)[0].size > cells.tally(Kind.DATE)[0].size
+    years = cells.tally(*(SLASHED if is_slashed else (Kind.DATE,)))[0].astype(int)
     low, high = datetime.date(int(years.min()), 1, 1), datetime.date(int(years.max()), 12, 31)
     form = None
     comments: tuple[str, ...] = (f"dates of the years {low.year} to {high.year} in the sample.",)
     if is_slashed:
-        day, month = (cells.values(kind)[1].sum() for kind in (Kind.DAY_FIRST, Kind.MONTH_FIRST))
+        day, month = (cells.tally(kind)[1].sum() for kind in (Kind.DAY_FIRST, Kind.MONTH_FIRST))
         form = FORMATS[Kind.MONTH_FIRST if month > day else Kind.DAY_FIRST]
         if not day and not month:
             comments += (f"The format {form} is a guess: the sample does not tell whether the day is first.",)
