@@ -123,7 +123,7 @@ def _with_levels(
     exact = {each.name: columns[each.name].levels() for each in answers if each.asks_levels}
     counts = np.array([number for levels in exact.values() for number in levels.values()], dtype=np.float64)
     noisy = iter(asked.levels().noisy(counts, source).tolist())
-    found = {name: dict(zip(levels, noisy, strict=False)) for name, levels in exact.items()}
+    found = {name: {level: next(noisy) for level in levels} for name, levels in exact.items()}
     threshold = asked.threshold
     frequent = {
         name: {level: number for level, number in levels.items() if number >= threshold}

@@ -9,7 +9,7 @@ from fractions import Fraction
 from scipy.special import ndtri
 
 from privet.checks import count, positive, probability, quotient_above
-from privet.plans import OutputPlan
+from privet.plans import OutputPlan, PlanError
 from privet.plans.adaptive import selection_epsilon
 from privet.preprocessing.quantiles import QuantilePlan
 from privet.privacy import Adjacency, Budget, Guarantee, enforced, gdp_mu
@@ -156,7 +156,7 @@ class DraftPlan:
         asked = Questions(self, n_levels, n_bounds)
         spent = [self.kinds(), *asked.plans()]
         if sum(Fraction(plan.event.gaussian_mu(self.adjacency) or 0.0) ** 2 for plan in spent) > Fraction(self.mu) ** 2:
-            raise AssertionError("the questions cost more than the plan accounts for")
+            raise PlanError("the questions cost more than the plan accounts for")
         return asked
 
 
@@ -187,7 +187,7 @@ class Questions:
 
     @property
     def threshold(self) -> float:
-        """Return the smallest noisy count at which a level is named.
+        """The smallest noisy count at which a level is named.
 
         Noise alone, on a count of zero, reaches it with a probability of at most ``distance / n_levels``: the noisy
         count is rounded to a grid of step h, of which the threshold is a multiple, and one more step pays for it.
