@@ -106,8 +106,10 @@ def test_all_questions_together_cost_what_the_plan_accounts_for(n_columns, budge
     assert 0.999 * budget[0] <= plan.guarantee().epsilon <= budget[0]
     for n_levels in range(n_columns + 1):
         asked = plan.questions(n_levels, n_columns - n_levels)
-        mus = [plan.kinds().event.mu, *(each.event.mu for each in asked.plans())]
+        mus = [plan.kinds().event.mu, *([asked.levels().event.mu] if n_levels else [])]
+        mus += [asked.bounds(len(CELLS)).event.mu] * asked.n_bounds
         assert 0.999999 * plan.mu <= math.hypot(*mus) <= plan.mu
+        assert math.sqrt(asked.cost() + mus[0] ** 2) == pytest.approx(math.hypot(*mus))
 
 
 @pytest.mark.parametrize("n_levels", [1, 3])

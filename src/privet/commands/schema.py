@@ -18,6 +18,7 @@ from privet.privacy import Guarantee, Ledger
 from privet.tables import TableError, read_table
 
 _MOST_SHOWN = 60
+_MOST_ROWS = 200
 
 
 def check_new(output: Path, *, force: bool) -> None:
@@ -76,6 +77,8 @@ def write(
     with written_whole(output) as file:
         file.write(to_toml(draft).encode())
     console.print(_shown(draft))
+    if len(draft.columns) > _MOST_ROWS:
+        console.print(f"{len(draft.columns) - _MOST_ROWS:,} further columns are in the file.", highlight=False)
     for problem in problems:
         console.print(f"Line {problem.line}: {problem.message}", highlight=False, markup=False, soft_wrap=True)
     if guarantee is not None:
@@ -129,7 +132,7 @@ def _shown(draft: Draft) -> Table:
     table = Table(title="Draft", title_justify="left")
     for name in ("column", "used as", "bounds or levels", "missing cells"):
         table.add_column(name)
-    for column in draft.columns:
+    for column in draft.columns[:_MOST_ROWS]:
         missing = "" if column.feature is None else str(column.feature.missing)
         values = ", ".join(_text(value) for value in column.values)
         table.add_row(escape(column.name), column.role, escape(_cut(values)), missing)

@@ -81,8 +81,8 @@ class Answer:
 
 def cells_of(frame: pd.DataFrame, names: list[str]) -> dict[str, Cells]:
     """Return the cells of the named columns."""
-    known = list(map(str, frame.columns))
-    return {name: Cells.of(frame.iloc[:, known.index(name)]) for name in names}
+    places = {str(label): place for place, label in enumerate(frame.columns)}
+    return {name: Cells.of(frame.iloc[:, places[name]]) for name in names}
 
 
 def ask(columns: dict[str, Cells], target: str | None, plan: DraftPlan, source: NoiseSource) -> list[Answer]:

@@ -80,13 +80,11 @@ def read_code_book(path: str | Path) -> CodeBook:
 def parse_code_book(text: str, name: str = "code book") -> CodeBook:
     """Return what the text of a code book says."""
     problems: list[Problem] = []
-    entries: list[Entry] = []
+    entries: dict[str, Entry] = {}
     for entry in _entries(text, problems):
-        if entry.name in [each.name for each in entries]:
+        if entries.setdefault(entry.name, entry) is not entry:
             problems.append(Problem(entry.line, f"{entry.name!r} is described twice. Keep one of the descriptions."))
-        else:
-            entries.append(entry)
-    columns = [_column(entry, problems) for entry in entries]
+    columns = [_column(entry, problems) for entry in entries.values()]
     if not columns:
         raise TableError(
             f"No column was found in {name}. {_ADVICE} Or give a table with a header such as name,type,range."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -90,8 +91,7 @@ class Draft:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         names = [column.name for column in self.columns]
-        if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise TableError(f"The column {listing(repeated)} occurs more than once. Rename all but one.")
+        check_different(names)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -111,7 +111,7 @@ class Draft:
         known = {column.name: column for column in self.columns}
         absent = DraftColumn("", comments=("not described.",))
         columns = tuple(known.get(name) or replace(absent, name=name) for name in names)
-        return replace(self, columns=columns), tuple(name for name in known if name not in names)
+        return replace(self, columns=columns), tuple(sorted(known.keys() - set(names), key=list(known).index))
 
     def with_roles(self, target: str | None, ids: Iterable[str]) -> Draft:
         """Return the draft with the target and the IDs that the caller named."""
@@ -120,6 +120,12 @@ class Draft:
         named = {name: DraftColumn(name, is_id=True) for name in ids}
         columns = (named.get(column.name, column) for column in self.columns)
         return replace(self, columns=tuple(each.as_target() if each.name == target else each for each in columns))
+
+
+def check_different(names: Iterable[str]) -> None:
+    """Raise TableError if a name of a column occurs more than once."""
+    if repeated := [name for name, times in Counter(names).items() if times > 1]:
+        raise TableError(f"The column {listing(repeated)} occurs more than once. Rename all but one.")
 
 
 def check_names(names: Collection[str], known: Sequence[str]) -> None:
@@ -141,4 +147,4 @@ def missing_rule(feature: Feature) -> float | date | str | None:
     return None if feature.missing == REFUSE else feature.missing
 
 
-__all__ = ["SECTIONS", "Draft", "DraftColumn", "check_names", "missing_rule", "values_of"]
+__all__ = ["SECTIONS", "Draft", "DraftColumn", "check_different", "check_names", "missing_rule", "values_of"]

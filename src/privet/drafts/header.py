@@ -6,7 +6,8 @@ import csv
 import gzip
 from pathlib import Path
 
-from privet.tables.errors import TableError, listing
+from privet.drafts.draft import check_different
+from privet.tables.errors import TableError
 
 _SEPARATORS = (",", ";", "\t", "|")
 _PARQUET = (".parquet", ".pq")
@@ -23,8 +24,7 @@ def header_of(path: str | Path) -> list[str]:
         raise TableError(f"privet cannot read the header of {path}: {error}") from error
     if not any(names):
         raise TableError(f"The file {path} has no header: its first line must have the names of the columns.")
-    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise TableError(f"The header of {path} has {listing(repeated)} more than once. Rename all but one.")
+    check_different(names)
     return names
 
 

@@ -154,8 +154,7 @@ class DraftPlan:
     def questions(self, n_levels: int, n_bounds: int) -> Questions:
         """Return the plan for what is asked next, given how many columns' levels and bounds are asked for."""
         asked = Questions(self, n_levels, n_bounds)
-        spent = [self.kinds(), *asked.plans()]
-        if sum(Fraction(plan.event.gaussian_mu(self.adjacency) or 0.0) ** 2 for plan in spent) > Fraction(self.mu) ** 2:
+        if _square(self.kinds()) + asked.cost() > Fraction(self.mu) ** 2:
             raise PlanError("the questions cost more than the plan accounts for")
         return asked
 
@@ -202,9 +201,10 @@ class Questions:
         each = selection_epsilon(self.price / math.sqrt(2) * _MARGIN)
         return QuantilePlan(1, (0.01, 0.99), resolution, each, is_pure=False)
 
-    def plans(self) -> list[OutputPlan | QuantilePlan]:
-        """Return the plans of all questions."""
-        return [*([self.levels()] if self.n_levels else []), *([self.bounds(1)] * self.n_bounds)]
+    def cost(self) -> Fraction:
+        """Return the squared mu of all questions together, exactly."""
+        levels = _square(self.levels()) if self.n_levels else Fraction(0)
+        return levels + self.n_bounds * _square(self.bounds(1))
 
     def rank_error(self, resolution: int) -> float:
         """Return how far the rank of a drawn quantile is from the target at most, with a probability of 95 %.
@@ -212,6 +212,13 @@ class Questions:
         The weight of all grid points that are further off is below resolution * exp(-epsilon rank / 2).
         """
         return 2 / self.bounds(resolution).query_epsilon * (math.log(resolution + 1) + 3)
+
+
+def _square(plan: OutputPlan | QuantilePlan) -> Fraction:
+    """Return the squared mu of what a plan releases."""
+    mu = plan.event.gaussian_mu(plan.adjacency)
+    assert mu is not None
+    return Fraction(mu) ** 2
 
 
 def _counts(n_columns: int, mu: float) -> OutputPlan:

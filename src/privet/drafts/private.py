@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from privet.checks import positive
 from privet.drafts.answers import SURE, Answer, ask, cells_of, is_enough
-from privet.drafts.draft import Draft, DraftColumn, check_names
+from privet.drafts.draft import Draft, DraftColumn, check_different, check_names
 from privet.drafts.plan import DraftPlan
 from privet.drafts.recognition import FORMATS, SLASHED, Kind
 from privet.drafts.round_numbers import rounded_bounds
@@ -18,7 +18,6 @@ from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.budget import default_delta
 from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
 from privet.tables.cells import LEVEL, MISSING, REFUSE
-from privet.tables.errors import listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +68,7 @@ def from_rows(
     The draft, with all of its comments, satisfies the returned guarantee (:class:`~privet.drafts.plan.DraftPlan`).
     """
     names = list(map(str, frame.columns))
-    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise TableError(f"The column {listing(repeated)} occurs more than once. Rename all but one.")
+    check_different(names)
     ids = tuple(ids)
     check_names([*ids, *([] if target is None else [target])], names)
     asked = [name for name in names if name not in ids]
