@@ -20,7 +20,7 @@ PARTS = {
     "federated_scenarios": ("networks", "deep", "federated"),
     "multiparty_scenarios": ("multiparty",),
 }
-SHARED = ("audit", "denoise", "linear", "objectives", "plans", "preprocessing", "privacy", "solvers")
+SHARED = ("audit", "denoise", "drafts", "linear", "objectives", "plans", "preprocessing", "privacy", "solvers")
 
 Result = tuple[Distinguished, list[str]]
 

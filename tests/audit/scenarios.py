@@ -14,11 +14,15 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 import privet
-from privet import preprocessing, solvers
+from privet import drafts, preprocessing, solvers
 from privet.audit import pairs
+from privet.drafts.answers import ask
+from privet.drafts.plan import DraftPlan
+from privet.drafts.recognition import Cells
 from privet.linear.base import PrivateLinearModel
 from privet.linear.methods.iteration import SECRETS
 from privet.objectives import L2, BoundedRows, Huber, Logistic, Multinomial, SmoothedHinge, Squared
@@ -117,7 +121,8 @@ def required() -> set[Key]:
     networks = import_module("deep_scenarios").required() if HAS_TORCH else set()
     parties = import_module("multiparty_scenarios").required() if HAS_PARTIES else set()
     rounds = import_module("federated_scenarios").required() if HAS_TORCH else set()
-    return solvers_of(solvers) | methods_of(kinds) | scalers | networks | parties | rounds
+    private_drafts = {(drafts.from_rows.__name__,)}
+    return solvers_of(solvers) | methods_of(kinds) | scalers | private_drafts | networks | parties | rounds
 
 
 def missing(wanted: Iterable[Key], scenarios: Iterable[Scenario]) -> set[Key]:
@@ -596,6 +601,19 @@ def _scalers() -> list[Scenario]:
     return found
 
 
+def _drafts() -> list[Scenario]:
+    """One record moves from one level to another. Released are the noisy counts of the levels and of the kinds."""
+    plan = DraftPlan.for_budget(Budget(3.0, LAX), 1)
+    pair = tuple({"x": Cells.of(pd.Series(["a"] * (50 - moved) + ["b"] * (50 + moved)))} for moved in (0, 1))
+
+    def mechanism(columns: Any, source: NoiseSource) -> ArrayLike:
+        (answer,) = ask(columns, None, plan, source)
+        return [*answer.counts.values(), *((answer.levels or {}).get(level, 0.0) for level in "ab")]
+
+    why = "a quarter of mu^2 pays for the kinds of cells, which do not change, and a tenth of delta for the threshold"
+    return [Scenario((drafts.from_rows.__name__,), "draft of a schema", mechanism, pair, plan.guarantee(), 0.4, why)]
+
+
 def _sparse() -> list[Scenario]:
     return import_module("sparse_scenarios").scenarios()
 
@@ -629,6 +647,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _several_tasks,
         _secrets,
         _scalers,
+        _drafts,
         _sparse,
         _networks,
         _parties,

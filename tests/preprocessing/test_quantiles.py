@@ -83,7 +83,7 @@ def test_draws_follow_the_computed_probabilities(places, q):
     """Gaps, ties and ends alike: a correct sampler fails once in a million times, one with twice the epsilon always."""
     plan = plan_of(9, 2.0)
     tally, source = tally_of(places), NoiseSource(3)
-    drawn = np.bincount([plan._draw(tally, q, source) for _ in range(DRAWS)], minlength=10)
+    drawn = np.bincount([plan.draw(tally, q, source) for _ in range(DRAWS)], minlength=10)
     assert drawn.size == 10
     expected = by_definition(plan, places, q)
     assert stats.chisquare(drawn, DRAWS * expected).pvalue > 1e-6

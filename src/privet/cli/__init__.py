@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from privet.cautions import PrivetWarning, once
-from privet.cli import audit, check, demo, fit, ledger, party, plan, predict
+from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema
 from privet.cli.early import examples
 from privet.cli.options import with_options
 from privet.extras import with_remedy
@@ -27,6 +27,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=examples("privet demo --seeds 3"))(demo.demo)
+app.command(
+    epilog=examples(
+        "privet schema table.csv --code-book book.csv -o table.toml",
+        "privet schema table.csv --epsilon 0.5 --ledger table.ledger",
+    )
+)(schema.schema)
 app.command(epilog=examples("privet check table.csv --schema table.toml"))(check.check)
 app.command(epilog=examples("privet plan --n 10000 --epsilon 1 --epochs 10 --batch-size 500"))(plan.plan)
 app.command(

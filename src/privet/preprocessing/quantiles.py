@@ -66,6 +66,11 @@ class QuantilePlan:
     probabilities move within a range of query_epsilon, so a query is also mu-GDP, with the mu of
     :func:`~privet.plans.adaptive.selection_mu`, and q queries are sqrt(q) mu-GDP.
 
+    The same holds for a tally of some of the records, such as those whose cell is a number, where each record belongs
+    to it or not by itself. If the replacement changes the size m of the tally by one, q m moves by at most 1, in the
+    same direction as the ends of the interval or while they stay, so that the score moves by at most 1 again
+    (docs/proofs.md, section 34). An empty tally has the score 0 everywhere.
+
     Between neighbouring records all grid points have equal scores. Such a run is chosen as a whole, with a weight
     in proportion to its length, and then a point in it uniformly. This has the same distribution, and takes time
     proportional to the number of records instead of the number of grid points.
@@ -150,7 +155,7 @@ class QuantilePlan:
         """Return noisy quantiles of the columns of ``X``, of shape (quantiles, columns), in units of bounds [-1, 1]."""
         if X.shape[1] != self.n_columns:
             raise PlanError(f"The plan accounts for {self.n_columns} columns, but the rows have {X.shape[1]}.")
-        drawn = [[self._draw(tally, q, source) for q in self.quantiles] for tally in self.tallies(X, bounds)]
+        drawn = [[self.draw(tally, q, source) for q in self.quantiles] for tally in self.tallies(X, bounds)]
         return 2 * np.array(drawn, dtype=np.float64).T / self.resolution - 1
 
     def tallies(self, X: Any, bounds: Bounds) -> Iterator[Tally]:
@@ -172,7 +177,7 @@ class QuantilePlan:
     def choices(self, tally: Tally, q: float) -> Choices:
         """Return all grid points with their scores for the quantile ``q``."""
         upto = np.cumsum(tally.counts)
-        below, target = upto - tally.counts, _rank(q, int(upto[-1]))
+        below, target = upto - tally.counts, _rank(q, int(tally.counts.sum()))
         starts, sizes = np.empty((2, 2 * upto.size + 1), dtype=np.int64)
         scores = np.empty(2 * upto.size + 1)
         # Even runs are the gaps before, between and after records. Odd runs are the grid points with records.
@@ -183,8 +188,8 @@ class QuantilePlan:
         is_there = sizes > 0
         return Choices(starts[is_there], sizes[is_there], scores[is_there])
 
-    def _draw(self, tally: Tally, q: float, source: NoiseSource) -> int:
-        """Draw a grid point with the exponential mechanism."""
+    def draw(self, tally: Tally, q: float, source: NoiseSource) -> int:
+        """Draw a grid point with the exponential mechanism. This is one of the queries that the plan accounts for."""
         choices = self.choices(tally, q)
         claim = Claim(self.query_epsilon * self.scale)
         return source.top_point(choices.starts, choices.scores, self.resolution + 1, self.scale, claim)

@@ -1,0 +1,23 @@
+"""Drafts of table schemas: from a code book, a public sample, questions in the terminal, or, with noise, private rows.
+
+Only :func:`from_rows` reads rows that need protection, and it pays for what it learns.
+"""
+
+from privet.drafts.code_book import CodeBook, Problem, read_code_book
+from privet.drafts.draft import Draft, DraftColumn
+from privet.drafts.private import from_rows
+from privet.drafts.questions import from_answers
+from privet.drafts.sample import from_sample
+from privet.drafts.toml import to_toml
+
+__all__ = [
+    "CodeBook",
+    "Draft",
+    "DraftColumn",
+    "Problem",
+    "from_answers",
+    "from_rows",
+    "from_sample",
+    "read_code_book",
+    "to_toml",
+]

@@ -1,0 +1,56 @@
+"""What cells are taken for, one by one."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from privet.drafts.recognition import Cells, Kind, recognised
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "level"),
+    [
+        ("", Kind.MISSING, ""),
+        (" NaN ", Kind.MISSING, ""),
+        (None, Kind.MISSING, ""),
+        (np.nan, Kind.MISSING, ""),
+        (pd.NaT, Kind.MISSING, ""),
+        (pd.NA, Kind.MISSING, ""),
+        ("1.0", Kind.NUMBER, "1"),
+        (1, Kind.NUMBER, "1"),
+        (np.float32(2), Kind.NUMBER, "2"),
+        (decimal.Decimal("1.5"), Kind.NUMBER, "1.5"),
+        (10**5000, Kind.TEXT, "inf"),
+        ("01", Kind.NUMBER, "01"),
+        ("5e-324", Kind.NUMBER, "5e-324"),
+        ("1e999", Kind.TEXT, "1e999"),
+        (np.inf, Kind.TEXT, "inf"),
+        ("-nan", Kind.TEXT, "-nan"),
+        (True, Kind.TEXT, "True"),
+        ("true", Kind.TEXT, "True"),
+        ("\ud800", Kind.TEXT, "?"),
+        ("2020-01-31 12:00", Kind.DATE, "2020-01-31 12:00"),
+        ("31.1.2020", Kind.DATE, "31.1.2020"),
+        (datetime.date(2020, 1, 31), Kind.DATE, "2020-01-31"),
+        (pd.Timestamp("2020-01-31"), Kind.DATE, "2020-01-31 00:00:00"),
+        ("31/12/2020", Kind.DAY_FIRST, "31/12/2020"),
+        ("12/31/2020", Kind.MONTH_FIRST, "12/31/2020"),
+        ("1/2/2020", Kind.EITHER_FIRST, "1/2/2020"),
+        ("31/31/2020", Kind.TEXT, "31/31/2020"),
+    ],
+    ids=lambda value: repr(value)[:20] if isinstance(value, str | float) else type(value).__name__,
+)
+def test_each_cell_has_a_kind_and_a_level(cell, kind, level):
+    found = recognised(cell)
+    assert (found.kind, found.level) == (kind, level)
+    counted = Cells.of(pd.Series([cell], dtype=object)).by_kind()
+    assert counted[kind] == counted.sum() == 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool", "string", "datetime64[ns]"])
+def test_typed_columns_are_counted_completely(dtype):
+    column = pd.Series([1, 1, 0]).astype("int64" if dtype == "string" else dtype).astype(dtype)
+    assert Cells.of(column).by_kind().sum() == 3
