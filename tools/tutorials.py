@@ -39,7 +39,9 @@ PREPARATION = """
 %matplotlib inline
 %config InlineBackend.figure_formats = ["svg"]
 %config InlineBackend.print_figure_kwargs = {"metadata": {"Date": None}, "bbox_inches": "tight", "facecolor": "white"}
-import matplotlib, warnings
+import matplotlib, os, warnings
+for name in ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS"):  # ipykernel sets some of them
+    os.environ.pop(name, None)
 matplotlib.rcParams.update({
     "figure.figsize": (7, 3.4), "svg.hashsalt": "privet", "font.size": 10, "axes.spines.top": False,
     "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "legend.frameon": False,
