@@ -1,0 +1,58 @@
+"""Sphinx configuration of the documentation site: `make docs` builds it into docs/_build, where a warning is an error."""
+
+import re
+from typing import Any
+
+import privet
+
+project = "privet"
+version = release = privet.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+
+# Markdown is what GitHub renders, too: no extension of its syntax is switched on.
+myst_heading_anchors = 6  # the anchors of GitHub, so that links to headings work in both places
+nb_execution_mode = "off"  # tutorials are executed beforehand, and their outputs are kept
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"privet {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": f"privet {version}"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_nav_level": 2,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": []}
+copyright = "the authors of privet. Apache-2.0"  # noqa: A001
+copybutton_exclude = ".linenos, .gp, .go"
+
+autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request, set_transform_request"}
+autodoc_typehints = "none"  # the signatures in numpydoc sections say it once
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_custom_sections = ["Formal guarantees"]
+napoleon_use_rtype = False
+napoleon_use_ivar = True  # an attribute that is a property is described once
+suppress_warnings = ["ref.python"]  # names in "Attributes" sections become references, which need not be unique
+toc_object_entries_show_parents = "hide"
+
+
+def setup(app: Any) -> None:
+    """Escape the bars of absolute values and norms, which reStructuredText would read as substitutions."""
+
+    def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+        for place, line in enumerate(lines):
+            parts = re.split(r"(``.*?``)", line)
+            lines[place] = "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in parts)
+
+    app.connect("autodoc-process-docstring", escape_bars)
