@@ -1,4 +1,4 @@
-"""Sphinx configuration of the documentation site: `make docs` builds it into docs/_build, where a warning is an error."""
+"""Sphinx configuration of the documentation site. `make docs` builds it into docs/_build; a warning is an error."""
 
 import re
 from typing import Any
@@ -7,12 +7,11 @@ import privet
 
 project = "privet"
 version = release = privet.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 
 # Markdown is what GitHub renders, too: no extension of its syntax is switched on.
 myst_heading_anchors = 6  # the anchors of GitHub, so that links to headings work in both places
-nb_execution_mode = "off"  # tutorials are executed beforehand, and their outputs are kept
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"privet {version}"
@@ -33,7 +32,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {"index": []}
-copyright = "the authors of privet. Apache-2.0"  # noqa: A001
+copyright = "the authors of privet. Apache-2.0"
 copybutton_exclude = ".linenos, .gp, .go"
 
 autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request, set_transform_request"}
