@@ -1,5 +1,6 @@
 """The documents agree with the code: examples run, paths and links exist, and the printed guarantee is the real one."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -8,7 +9,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/start/*.md",
+        "docs/tutorials/*.md",
+        "docs/results/*.md",
+        "examples/**/*.md",
+    )
     for path in ROOT.glob(pattern)
 )
 NEEDS = {
@@ -16,7 +24,12 @@ NEEDS = {
     "docs/deep.md": "torch",
     "docs/federated.md": "torch",
     "docs/multiparty.md": "mpyc",
+    "docs/start/federated.md": "torch",
+    "docs/start/opacus.md": "torch",
+    "docs/start/owners.md": "mpyc",
 }
+CONTINUES_ABOVE = "# Continues the example above."
+CONTINUES_FIRST = "# Continues the first example of this page."
 
 
 def text(path: str) -> str:
@@ -24,19 +37,57 @@ def text(path: str) -> str:
 
 
 def blocks(path: str) -> list[str]:
-    """Return the Python code blocks of a document."""
+    """Return the Python code blocks of a document. Blocks marked ``py`` need other machines and are not among them."""
     return re.findall(r"^```python\n(.*?)^```", text(path), re.S | re.M)
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)])
-def test_the_code_of_a_document_runs_from_top_to_bottom(path, tmp_path, monkeypatch, capsys):
+def sequences(path: str) -> list[list[str]]:
+    """Return the blocks of a document that are run one after the other. Each sequence begins with nothing defined.
+
+    A block whose first line says so continues the block before it, or the first one of the page.
+    """
+    found: list[list[str]] = []
+    for code in blocks(path):
+        start = code.partition("\n")[0]
+        if start == CONTINUES_ABOVE:
+            found[-1].append(code)
+        elif start == CONTINUES_FIRST:
+            found.append([found[0][0], code])
+        else:
+            found.append([code])
+    return found
+
+
+def names_used(code: str) -> set[str]:
+    """Return the names that a block reads and does not define at its top level before."""
+    tree = ast.parse(code)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+SEQUENCES = [
+    pytest.param(path, sequence, id=f"{path}-{number}")
+    for path in DOCUMENTS
+    for number, sequence in enumerate(sequences(path), start=1)
+]
+
+
+@pytest.mark.parametrize(("path", "sequence"), SEQUENCES)
+def test_a_code_block_runs_on_its_own_or_after_those_that_it_continues(path, sequence, tmp_path, monkeypatch, capsys):
     if path in NEEDS:
         pytest.importorskip(NEEDS[path])
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
-    for code in blocks(path):
+    for number, code in enumerate(sequence):
+        defined = {name for name in names if not name.startswith("__")}
+        assert number == 0 or names_used(code) & defined, f"{path}: this block continues nothing:\n{code}"
         exec(compile(code, path, "exec"), names)
     assert "nan" not in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_code_that_needs_other_machines_is_at_least_python(path):
+    for code in re.findall(r"^```py\n(.*?)^```", text(path), re.S | re.M):
+        compile(code, path, "exec")
 
 
 def test_the_guarantee_in_the_readme_is_what_its_first_example_prints(capsys):

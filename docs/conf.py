@@ -1,4 +1,4 @@
-"""Sphinx configuration of the API reference: `make api` builds it from the docstrings and fails on a warning."""
+"""Sphinx configuration of the documentation site. `make docs` builds it into docs/_build; a warning is an error."""
 
 import re
 from typing import Any
@@ -7,10 +7,33 @@ import privet
 
 project = "privet"
 version = release = privet.__version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+
+# Markdown is what GitHub renders, too: no extension of its syntax is switched on.
+myst_heading_anchors = 6  # the anchors of GitHub, so that links to headings work in both places
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"privet {version}"
-exclude_patterns = ["_build"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": f"privet {version}"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_nav_level": 2,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": []}
+copyright = "the authors of privet. Apache-2.0"
+copybutton_exclude = ".linenos, .gp, .go"
 
 autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request, set_transform_request"}
 autodoc_typehints = "none"  # the signatures in numpydoc sections say it once
@@ -20,6 +43,7 @@ napoleon_custom_sections = ["Formal guarantees"]
 napoleon_use_rtype = False
 napoleon_use_ivar = True  # an attribute that is a property is described once
 suppress_warnings = ["ref.python"]  # names in "Attributes" sections become references, which need not be unique
+toc_object_entries_show_parents = "hide"
 
 
 def setup(app: Any) -> None:
