@@ -46,12 +46,19 @@ suppress_warnings = ["ref.python"]  # names in "Attributes" sections become refe
 toc_object_entries_show_parents = "hide"
 
 
-def setup(app: Any) -> None:
+def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Escape the bars of absolute values and norms, which reStructuredText would read as substitutions."""
+    for place, line in enumerate(lines):
+        parts = re.split(r"(``.*?``)", line)
+        lines[place] = "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in parts)
 
-    def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-        for place, line in enumerate(lines):
-            parts = re.split(r"(``.*?``)", line)
-            lines[place] = "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in parts)
 
+def link_to_the_copy(app: Any, name: str, source: list[str]) -> None:
+    """Let links to CONTRIBUTING.md, which is outside this folder, lead to the page that includes it."""
+    source[0] = re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md", r"](\1contributing.md", source[0])
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above."""
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("source-read", link_to_the_copy)

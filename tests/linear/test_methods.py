@@ -55,6 +55,11 @@ def test_the_table_in_the_docs_has_one_row_per_method(page):
             assert found[name][-1] == ("yes" if method.is_pure else "no")
 
 
+def test_the_decision_tables_say_when_to_take_each_method():
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    assert {name for name in METHODS if f'`"{name}"`' in text} == set(METHODS)
+
+
 def test_the_table_of_solvers_in_the_docs_names_every_method():
     text = (DOCS / "linear_models.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| solver \|.*\n(?:\|.*\n)+", text, re.M)
