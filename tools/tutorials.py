@@ -124,7 +124,7 @@ def executed(text: str) -> list[Any]:
     book.cells.insert(0, new_code_cell(PREPARATION))
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "92", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = os.environ | threads | plain | {"PATH": os.pathsep.join(paths), "PYTHONPATH": source}
     with tempfile.TemporaryDirectory() as folder:
