@@ -89,7 +89,6 @@ REFUSED = {
     "schema t.csv --limit 3": "--limit is for private drafts only",
     "schema t.csv --sample t.csv -o s.toml": "s.toml exists already",
     "schema t.csv --sample t.csv --epsilon 1": "cannot be given together",
-    "ledger": "A command is missing",
     "ledger no.ledger": "ledger no.ledger does not exist",
     "ledger folder": "folder is a folder",
     "ledger t.csv --delta 3": "delta must lie in [0, 1)",

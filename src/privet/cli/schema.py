@@ -58,26 +58,15 @@ def schema(
     nothing. The sample must be public. With --epsilon, the rows of TABLE, with noise: this spends the privacy budget
     and is recorded in the ledger before anything is written.
     """
-    given = [
-        name
-        for name, value in {
-            "--code-book": code_book,
-            "--sample": sample,
-            "--ask": ask or None,
-            "--epsilon": epsilon,
-        }.items()
-        if value is not None
-    ]
+    sources = {"--code-book": code_book, "--sample": sample, "--ask": ask or None, "--epsilon": epsilon}
+    given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} cannot be given together. Choose one source of the draft.")
     spending = {"--delta": delta, "--ledger": ledger, "--limit": limit, "--seed": seed}
-    if epsilon is None:
-        for name, value in spending.items():
-            if value is not None:
-                raise ValueError(f"{name} is for private drafts only. Give --epsilon as well, or leave it out.")
-    else:
-        check_settings({"epsilon": epsilon, "delta": delta, "random_state": seed})
-        check_ledger(ledger, limit, limit_delta)
+    if epsilon is None and (unused := [name for name, value in spending.items() if value is not None]):
+        raise ValueError(f"{unused[0]} is for private drafts only. Give --epsilon as well, or leave it out.")
+    check_settings({"epsilon": epsilon, "delta": delta, "random_state": seed})
+    check_ledger(ledger, limit, limit_delta)
     if table is None and code_book is None and sample is None:
         raise ValueError("Give the table, or a --code-book or --sample that describes its columns.")
     if not given and not is_interactive(json):
