@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from privet.checks import delta_value, positive
 from privet.cli.early import examples
 from privet.cli.options import Json, LimitDelta, Verbose
-from privet.commands.json_output import console_for, write_result
+from privet.commands.json_output import console_for, plain_console, write_result
 from privet.files import check_readable, check_writable
 
 Path_ = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, as privet fit --ledger writes it.")]
@@ -38,10 +37,7 @@ ledger = typer.Typer(
 
 
 @ledger.command(
-    epilog=examples(
-        "privet ledger patients.ledger",
-        'privet ledger patients.ledger --set-limit 3 --reason "the ethics board"',
-    )
+    epilog=examples("privet ledger table.ledger", "privet ledger table.ledger --set-limit 3 --reason 'ethics board'")
 )
 def show(
     path: Path_,
@@ -84,7 +80,7 @@ def show(
     write_result(json, command.show(path, delta=delta, every=every, verbose=verbose, console=console))
 
 
-@ledger.command(epilog=examples("privet ledger export patients.ledger -o spent.csv"))
+@ledger.command(epilog=examples("privet ledger export table.ledger -o spent.csv"))
 def export(
     path: Path_,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write, which ends in .json or .csv.")],
@@ -97,7 +93,7 @@ def export(
     check_writable(output)
     from privet.commands import ledger as command
 
-    command.export(path, output, delta=delta, console=Console())
+    command.export(path, output, delta=delta, console=plain_console())
 
 
 def _check(path: Path, delta: float | None) -> None:
