@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from privet.cautions import PrivetWarning, once
-from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema
+from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema, show
 from privet.cli.early import examples
 from privet.cli.options import with_options
 from privet.extras import with_remedy
@@ -41,6 +41,9 @@ app.command(
         "privet fit table.csv --schema table.toml --epsilon 2 --ledger table.ledger",
     )
 )(fit.fit)
+app.command(epilog=examples("privet show model.privet.json", "privet show model.privet.json --json model.json"))(
+    show.show
+)
 app.command(
     epilog=examples(
         "privet predict model.privet.json new.csv -o predictions.csv",

@@ -4,6 +4,7 @@ An estimator checks its settings and data, and runs one of the methods in :mod:`
 """
 
 from privet.linear.classification import PrivateLogisticRegression
+from privet.linear.effects import Effect, Effects, column_effects
 from privet.linear.models import BY_TARGET, MODELS
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
@@ -14,6 +15,8 @@ from privet.saving import load
 __all__ = [
     "BY_TARGET",
     "MODELS",
+    "Effect",
+    "Effects",
     "PrivateAbsoluteRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
@@ -22,5 +25,6 @@ __all__ = [
     "PrivateSparseLogisticRegression",
     "PrivateSparseRegression",
     "TableModel",
+    "column_effects",
     "load",
 ]
