@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
+from privet.checks import delta_value, positive
+from privet.cli.early import examples
 from privet.cli.options import Json, LimitDelta, Verbose
+from privet.commands.json_output import console_for, plain_console, write_result
+from privet.files import check_readable, check_writable
 
 Path_ = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, as privet fit --ledger writes it.")]
 Delta = Annotated[
@@ -33,7 +36,9 @@ ledger = typer.Typer(
 )
 
 
-@ledger.command()
+@ledger.command(
+    epilog=examples("privet ledger table.ledger", "privet ledger table.ledger --set-limit 3 --reason 'ethics board'")
+)
 def show(
     path: Path_,
     delta: Delta = None,
@@ -57,15 +62,17 @@ def show(
 ) -> None:
     """Show the time line of a ledger, the total, and what is left of the limit.
 
-    The epsilon of each entry is recomputed. Example:
-
-    privet ledger patients.ledger --set-limit 3 --reason "decision of the ethics board"
+    The epsilon of each entry is recomputed.
     """
+    _check(path, delta)
+    delta_value(limit_delta)
+    if set_limit is not None:
+        positive("--set-limit", set_limit)
+        check_writable(path)
+    console = console_for(json)
     from privet.commands import ledger as command
-    from privet.commands.json_output import console_for, write_result
     from privet.privacy import Budget
 
-    console = console_for(json)
     if drop_cut_line:
         command.drop_cut_line(path, console)
     if set_limit is not None:
@@ -73,16 +80,26 @@ def show(
     write_result(json, command.show(path, delta=delta, every=every, verbose=verbose, console=console))
 
 
-@ledger.command()
+@ledger.command(epilog=examples("privet ledger export table.ledger -o spent.csv"))
 def export(
     path: Path_,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write, which ends in .json or .csv.")],
     delta: Delta = None,
 ) -> None:
-    """Write the time line of a ledger to a JSON or CSV file.
-
-    Example: privet ledger export patients.ledger -o spent.csv
-    """
+    """Write the time line of a ledger to a JSON or CSV file."""
+    _check(path, delta)
+    if output.suffix not in {".json", ".csv"}:
+        raise ValueError(f"--output must end in .json or .csv, got {output}.")
+    check_writable(output)
     from privet.commands import ledger as command
 
-    command.export(path, output, delta=delta, console=Console())
+    command.export(path, output, delta=delta, console=plain_console())
+
+
+def _check(path: Path, delta: float | None) -> None:
+    """Raise ValueError if there is no ledger, or if it cannot be read, and for an impossible delta."""
+    if delta is not None:
+        delta_value(delta)
+    if not path.exists():
+        raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
+    check_readable(path, "ledger")

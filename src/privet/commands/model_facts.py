@@ -49,8 +49,6 @@ class ModelFacts:
     ----------
     kind : str
         The class of what was saved, or the classes of the steps of a pipeline.
-    is_model : bool
-        Whether it predicts something, rather than scales columns.
     guarantee : Guarantee or None
         None if it costs no privacy.
     saved : datetime
@@ -70,7 +68,6 @@ class ModelFacts:
     """
 
     kind: str
-    is_model: bool
     guarantee: Guarantee | None
     saved: datetime
     version: str | None = None
@@ -95,7 +92,6 @@ def model_facts(path: Path) -> ModelFacts:
     version = fields.get("privet_version")
     return ModelFacts(
         kind=_kind(model),
-        is_model=isinstance(last, PrivateLinearModel),
         guarantee=_guarantee(model),
         saved=saved,
         version=version if isinstance(version, str) else None,
@@ -169,7 +165,7 @@ def _columns(model: Any) -> Iterator[ColumnFacts]:
         yield from _declared(model.schema)
         return
     steps = _flat(model)
-    first = steps[0] if steps else None
+    first: Any = steps[0] if steps else None
     given = [str(name) for name in getattr(first, "feature_names_in_", ())]
     for place in range(getattr(first, "n_features_in_", 0)):
         name = given[place] if given else f"column {place}"
@@ -197,28 +193,27 @@ def _of_run(path: Path, saved: datetime) -> ModelFacts:
     form, state, sizes = read_header(path)
     try:
         if form.startswith("privet federated run"):
-            guarantee = Guarantee.from_dict(state["guarantee"])
-            steps, unit, kind = state["rounds_done"], "rounds", "the model of a federated run"
+            fields = state["state"]
+            guarantee = Guarantee.from_dict(fields["guarantee"])
+            done, unit, kind = fields["rounds_done"], "round", "the model of a federated run"
             parameters = sizes["model"]
-            plan = state["plan"]
         elif form.startswith("privet training"):
             fields = dict(state["dict"])
             guarantee = Guarantee.from_dict(json.loads(fields["guarantee"]))
-            steps, unit, kind = fields["steps_done"], "steps", "a training of a deep network"
+            done, unit, kind = fields["steps_done"], "step", "a training of a deep network"
             parameters = sum(sizes[value["tensor"]] for _, value in fields["model"]["dict"])
-            plan = fields["plan"]
         else:
             raise ValueError(f"its format is {form!r}")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is not a run that this version of privet can show ({error}).") from error
+    progress = f"{done:,} {unit}{'' if done == 1 else 's'} when the file was written"
     return ModelFacts(
         kind=kind,
-        is_model=True,
         guarantee=guarantee,
         saved=saved,
         details=(
             ("Parameters", f"{parameters:,}"),
-            ("Progress", f"{steps:,} {unit} when the file was written. The guarantee covers what was released then."),
-            ("Plan", str(plan)),
+            ("Progress", f"{progress}. The guarantee covers what was released until then."),
+            ("Plan", str(fields["plan"])),
         ),
     )

@@ -1,31 +1,22 @@
 """``privet schema``: draft a schema file from public facts or, for a part of the budget, from private rows."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from privet.commands.json_output import STANDARD_OUTPUT, write_result
+from privet.commands.json_output import write_result
 from privet.drafts import Draft, Problem, from_answers, from_rows, from_sample, read_code_book, to_toml
 from privet.drafts.draft import DraftColumn
 from privet.drafts.header import header_of
-from privet.files import check_writable, written_whole
+from privet.files import written_whole
 from privet.privacy import Guarantee, Ledger
 from privet.tables import TableError, read_table
 
 _MOST_SHOWN = 60
 _MOST_ROWS = 200
-
-
-def check_new(output: Path, *, force: bool) -> None:
-    """Raise an error if the output exists, unless it may be replaced, or if it cannot be written."""
-    if output.is_file() and not force:
-        raise ValueError(f"{output} exists already. Choose another name with --output, or replace it with --force.")
-    check_writable(output)
 
 
 def from_code_book(
@@ -103,11 +94,6 @@ def write(
     )
 
 
-def is_interactive(json: Path | None) -> bool:
-    """Return whether a person can be asked in the terminal."""
-    return sys.stdin.isatty() and json != STANDARD_OUTPUT
-
-
 def _described(draft: Draft, name: str, table: Path | None, target: str | None, ids: Sequence[str]) -> Draft:
     if table is not None:
         draft, others = draft.for_table(header_of(table))
@@ -135,7 +121,7 @@ def _shown(draft: Draft) -> Table:
     for column in draft.columns[:_MOST_ROWS]:
         missing = "" if column.feature is None else str(column.feature.missing)
         values = ", ".join(_text(value) for value in column.values)
-        table.add_row(escape(column.name), column.role, escape(_cut(values)), missing)
+        table.add_row(column.name, column.role, _cut(values), missing)
     return table
 
 
