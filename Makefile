@@ -10,10 +10,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint types layers wheel api audit mutants bench experiments clean
+.PHONY: help demo check test lint types layers wheel docs docs-execute audit mutants bench experiments clean
 
 help:                  ## list the targets
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 12
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /	/' | expand -t 14
 
 demo: $(VENV)/demo.stamp  ## train private models on real medical records
 	$(BIN)/privet demo
@@ -38,8 +38,14 @@ layers: $(VENV)/dev.stamp  ## imports point down the layers, noise is drawn in o
 wheel: $(VENV)/dev.stamp  ## build the wheel, install it into a clean environment without constraints, and use it
 	$(BIN)/python tools/wheel.py
 
-api: $(VENV)/dev.stamp  ## the API reference, from the docstrings, into docs/api/_build; a warning is an error
-	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html docs/api docs/api/_build
+docs: $(VENV)/dev.stamp  ## the documentation site, into docs/_build; a warning or a broken internal link is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 --builder html docs docs/_build
+	$(BIN)/python tools/site_links.py docs/_build
+
+docs-execute: $(VENV)/dev.stamp  ## runs the tutorials and all code of the documents, and draws the pictures of docs/accounting.md
+	$(BIN)/python tools/tutorials.py
+	$(BIN)/python tools/pictures.py
+	PRIVET_DOCS=long $(ONE_THREAD) $(BIN)/python -m pytest tests/test_docs.py tests/docs
 
 audit: $(VENV)/dev.stamp  ## attack every solver and estimator, at length
 	PRIVET_AUDIT=long $(BIN)/python -m pytest -s tests/audit tests/multiparty/protocol/test_coalition_majority.py \
@@ -86,7 +92,7 @@ experiments: $(VENV)/experiments.stamp  ## the papers' tables and figures, into 
 	$(BIN)/python experiments/fed_frequency.py
 
 clean:                 ## remove the environment and all caches
-	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) $(PFL) docs/api/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) $(PEER) $(OPACUS) $(FLOWER) $(PFL) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

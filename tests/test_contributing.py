@@ -19,6 +19,7 @@ RECIPES = {
     "an estimator": 5,
     "a layer rule": 4,
     "an experiment": 4,
+    "a page to the documentation": 6,
 }
 
 MUTANTS = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8"))

@@ -210,6 +210,9 @@ def page_of(paper: Entry) -> str:
         "This page is written by `tools/claims.py` from the result files.",
     ]
     parts += [paper["note"]] if "note" in paper else []
+    parts.append(
+        markdown(["entry", "verdict"], [[f"[{heading(each)}](#{anchor(each)})", each["verdict"]] for each in own])
+    )
     shown: set[str] = set()
     for claim in own:
         parts += section(claim, shown)
@@ -228,7 +231,7 @@ def section(claim: Entry, shown: set[str]) -> list[str]:
     for name in claim.get("files", ()):
         if name.endswith(".png") and name not in shown:
             shown.add(name)
-            parts.append(f"![{claim['item']}]({name})")
+            parts.append(f"![{heading(claim)}]({name})")
     return parts + ([f"From {links(claim)}."] if links(claim) else [])
 
 

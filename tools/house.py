@@ -19,9 +19,9 @@ FOLDERS = {
     "tests/": "Mirrors src/privet. tests/audit attacks every solver, estimator and method.",
     "experiments/": "One script per table or figure of a paper, with the paper's figures beside privet's.",
     "benchmarks/": "privet against its peers in one run, as ratios.",
-    "docs/": "Guides, proofs, errata of the papers, sharp edges, results; docs/api is the API reference.",
+    "docs/": "The site: start pages, guides, tutorials, background, results; docs/api is the API reference.",
     "examples/": "Programs to copy from.",
-    "tools/": "Scripts of the project itself: this map, the index of results, footprints, mutants, the wheel.",
+    "tools/": "Scripts of the project itself: this map, the index of results, pictures, footprints, mutants, the wheel.",
 }
 
 
