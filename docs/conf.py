@@ -29,6 +29,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_show_search_summary = False  # summaries are fetched, which browsers refuse for files on a disk
 html_theme_options = {
     "logo": {"text": f"privet {version}"},
     "navbar_align": "left",
