@@ -1,14 +1,15 @@
 """Runs the tutorials of docs/tutorials, and writes what they print and draw into their pages.
 
     python tools/tutorials.py                    # runs all of them
-    python tools/tutorials.py deep budget        # runs these
+    python tools/tutorials.py network budget     # runs these
     python tools/tutorials.py --check            # ends with exit code 1 if outputs do not belong to the code
-    python tools/tutorials.py --notebook deep    # writes deep.ipynb, without outputs, to the current folder
+    python tools/tutorials.py --notebook budget  # writes budget.ipynb, without outputs, to the current folder
 
-A tutorial is a Markdown page. Its blocks ``python`` and ``sh`` are the cells of one notebook, which runs in an empty folder.
-What a cell prints stands below it, between two comments. Pictures are in docs/tutorials/outputs. The last line of the page
-holds a hash of the code and one of the outputs, so that a test notices if the code has changed since it ran, or if an
-output was edited. A block that draws states the text alternative of its picture: ``python alt="What is to be seen"``.
+A tutorial is a Markdown page. Its blocks ``python`` and ``sh`` are the cells of one notebook, which runs in an empty
+folder. What a cell prints stands below it, between two comments. Pictures are in docs/tutorials/outputs. The last line
+of the page holds a hash of the code and one of the outputs, so that a test notices if the code has changed since it
+ran, or if an output was edited. A block that draws states the text alternative of its picture:
+``python alt="What is seen"``.
 """
 
 import argparse

@@ -20,7 +20,7 @@ def loaded():
 TOOL = loaded()
 PAGES = TOOL.pages()
 CODE = "# A page\n\nText.\n\n```python\nprint(6 * 7)\n```\n\nMore.\n"
-PICTURE = '<svg xmlns="http://www.w3.org/2000/svg"><!-- {} --></svg>'
+PICTURE = '<svg xmlns="http://www.w3.org/2000/svg"><!-- a --></svg>'
 
 
 def page(path):
@@ -86,7 +86,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(TOOL, "FOLDER", tmp_path)
     (tmp_path / "outputs").mkdir()
 
-    def make(output, *, picture=PICTURE.format("a")):
+    def make(output, *, picture=PICTURE):
         (tmp_path / "outputs" / "page_1.svg").write_text(picture, encoding="utf-8")
         shown = f'```\n\n<!-- output -->\n<div class="output">\n\n{output}\n\n</div>\n<!-- end of output -->\n\nMore'
         text = CODE.replace("```\n\nMore", shown)
@@ -125,7 +125,9 @@ def test_a_fault_of_an_output_is_found(made, output, fault):
 
 
 def test_a_time_stamp_in_a_picture_is_found(made):
-    (found,) = TOOL.faults(made("![What is seen](outputs/page_1.svg)", picture=PICTURE.format("2026-11-16T10:20:30")))
+    (found,) = TOOL.faults(
+        made("![What is seen](outputs/page_1.svg)", picture=PICTURE.replace("<!-- a", "<!-- 2026-11-16T10:20:30"))
+    )
     assert "a time stamp" in found
 
 
@@ -142,7 +144,7 @@ def test_an_output_that_was_edited_is_found(made, tmp_path):
     path.write_text(sound.replace("42", "43"))
     assert "have been edited" in next(TOOL.faults(path))
     path.write_text(sound)
-    (tmp_path / "outputs" / "page_1.svg").write_text(PICTURE.format("another"), encoding="utf-8")
+    (tmp_path / "outputs" / "page_1.svg").write_text(PICTURE.replace("<!-- a", "<!-- b"), encoding="utf-8")
     assert "have been edited" in next(TOOL.faults(path))
 
 
