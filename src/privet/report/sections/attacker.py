@@ -1,0 +1,47 @@
+"""What an attacker can and cannot do: the exact trade-off of false alarms and recognised people."""
+
+from typing import Any
+
+from privet.privacy import Adjacency, Guarantee
+from privet.report.numbers import percent_up
+from privet.report.svg import Axis, Chart
+
+TITLE = "What an attacker can and cannot do"
+RATES = (0.001, 0.01, 0.05, 0.1)
+_PERCENT = [(k / 5, f"{20 * k} %") for k in range(6)]
+
+
+def values(report: Any) -> dict[str, Any]:
+    """Return the chart and the table of true-positive rates."""
+    guarantee: Guarantee = report.guarantee
+    return {
+        "chart": trade_off_chart(guarantee),
+        "rows": [(f"{100 * fpr:g} %", percent_up(guarantee.tpr(fpr))) for fpr in RATES],
+        "question": question(guarantee),
+        "unit": guarantee.unit,
+    }
+
+
+def question(guarantee: Guarantee) -> str:
+    """Return what the attacker tries to find out."""
+    if guarantee.adjacency is Adjacency.REPLACE_ONE:
+        return f"whether the data contained a given {guarantee.unit}, or another one in its place"
+    return f"whether the data contained a given {guarantee.unit}"
+
+
+def trade_off_chart(guarantee: Guarantee) -> str:
+    """Return the trade-off curve as SVG."""
+    fpr, tpr = guarantee.trade_off(120)
+    chart = Chart(
+        Axis("false alarms", 0, 1, _PERCENT),
+        Axis("recognised", 0, 1, _PERCENT),
+        "Trade-off curve",
+        f"The largest share of {guarantee.unit}s in the data that any attack can recognise, against its share of false "
+        f"alarms. At 1 % false alarms, at most {percent_up(guarantee.tpr(0.01))} are recognised.",
+    )
+    chart.area([0, *fpr, 1], [0, *fpr, 1], [0, *tpr, 1])
+    chart.line([0, 1], [0, 1], "guess")
+    chart.line([0, *fpr, 1], [float(tpr[0]), *tpr, 1])
+    chart.point(0.01, guarantee.tpr(0.01))
+    chart.text(0.62, 0.56, "guessing", dy=4)
+    return chart.svg()

@@ -1,0 +1,67 @@
+"""The promise in plain words, to be pasted into an application to an ethics board."""
+
+import math
+from typing import Any
+
+from privet.privacy import Adjacency, Guarantee, Unit
+from privet.report.numbers import percent_up, plain, up
+from privet.report.sections.attacker import question
+
+TITLE = "In plain words"
+
+
+def values(report: Any) -> dict[str, Any]:
+    """Return the paragraphs of the summary."""
+    return {"paragraphs": paragraphs(report)}
+
+
+def paragraphs(report: Any) -> list[str]:
+    """Return the summary as paragraphs of plain text."""
+    guarantee: Guarantee = report.guarantee
+    model = f"The model {report.facts.purpose}."
+    if not guarantee.is_private:
+        return [
+            f"{model} It was trained without privacy noise. Nothing is promised to the people in the data: what is "
+            f"released may reveal everything about any {guarantee.unit}.",
+        ]
+    found = [f"{model} It was trained with differential privacy, so that it reveals hardly anything about any single "
+             f"{guarantee.unit}. {_promise(guarantee)}", _attacks(guarantee)]
+    found.append(_unit(guarantee))
+    vouched = [each.text for each in guarantee.assumptions if not each.is_enforced]
+    if vouched:
+        found.append(f"The promise rests on conditions that software cannot check: {'; '.join(vouched)}.")
+    found.append(
+        "What the promise does not say: it does not keep anybody from learning general facts, such as that smoking is "
+        "unhealthy, also about people who took part. It does not cover other releases from the same data, and it does not "
+        "replace the protection of the data themselves."
+    )
+    return found
+
+
+def _promise(guarantee: Guarantee) -> str:
+    change = guarantee.adjacency.in_words.format(unit=guarantee.unit)
+    slack = f", and by at most {plain(guarantee.delta, 3)} in addition" if guarantee.delta else ""
+    factor = up(math.exp(min(guarantee.epsilon, 600.0)), 3)
+    return (
+        f"Formally: {change} changes the probability of any outcome of the training by a factor of at most {factor}{slack}. "
+        f"This is ({up(guarantee.epsilon, 4)}, {plain(guarantee.delta, 3)})-differential privacy."
+    )
+
+
+def _attacks(guarantee: Guarantee) -> str:
+    return (
+        f"Suppose that somebody sees everything that was released, knows everything about all other {guarantee.unit}s, has "
+        f"unlimited computers, and wants to find out {question(guarantee)}. Their best guess is right with probability at "
+        f"most {percent_up(guarantee.best_guess)}, where 50 % is a coin toss. If they accept false alarms for 1 % of the "
+        f"{guarantee.unit}s that were not used, they recognise at most {percent_up(guarantee.tpr(0.01))} of those that were."
+    )
+
+
+def _unit(guarantee: Guarantee) -> str:
+    if guarantee.unit is Unit.CLIENT:
+        return "The protected unit is one client with all of its data, however many records it has."
+    same = " The number of records is public." if guarantee.adjacency is Adjacency.REPLACE_ONE else ""
+    return (
+        f"The protected unit is one record, that is, one row of the data.{same} If a person has several records, the "
+        "promise to that person is weaker: with k records, epsilon is up to k times as large."
+    )
