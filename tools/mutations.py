@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = {"__repr__", "__str__", "in_words", "_paragraph", "description"}  # functions that only make text
+WORDS = {"__repr__", "__str__", "in_words", "paragraph", "description"}  # functions that only make text
 CHECKS = {"strict", "stacklevel"}  # arguments that matter only for errors and warnings
 SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
     ast.Lt: [ast.LtE, ast.GtE],

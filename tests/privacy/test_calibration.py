@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from privet.privacy import Adjacency, Budget, NoiseMultiplier, calibrate, gdp_mu
-from privet.privacy.analyses.accounting import _Guess, _local_slope, _log, _next_x, _Point, _search, epsilon
+from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.calibration import _Guess, _local_slope, _log, _next_x, _Point, _search
 from privet.privacy.events import Composition, FixedSizeGaussian, GaussianRelease, PoissonGaussian, PureRelease
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE

@@ -29,7 +29,7 @@ from privet.privacy.events import (
     PoissonGaussian,
     PureRelease,
 )
-from privet.privacy.guarantees.guarantee import _upwards
+from privet.privacy.guarantees.statement import upwards
 
 REPLACE, ADD = Adjacency.REPLACE_ONE, Adjacency.ADD_OR_REMOVE
 CLIPPED = enforced("each record's gradient is clipped to norm 1")
@@ -175,7 +175,7 @@ def test_the_printed_epsilon_is_never_below_the_certified_one():
     ],
 )
 def test_printed_numbers_are_rounded_up(value, digits, printed):
-    assert _upwards(value, digits) == printed
+    assert upwards(value, digits) == printed
 
 
 def test_statement_mentions_delta_only_if_it_is_positive():

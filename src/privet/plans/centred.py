@@ -9,7 +9,8 @@ from privet.plans.gradient import GradientPlan, check_noise
 from privet.plans.output import OutputPlan
 from privet.plans.samplers import FullBatch, Sampler
 from privet.plans.stabilities.base import Stability
-from privet.privacy.analyses.accounting import calibrate, epsilon
+from privet.privacy.analyses.accounting import epsilon
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.budget import (
     Adjacency,

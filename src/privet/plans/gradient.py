@@ -11,7 +11,7 @@ from privet.plans.contraction import Descent
 from privet.plans.prepared import Drawn
 from privet.plans.samplers import Batch, FullBatch, Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
-from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget_or_noise, stated_delta
 from privet.privacy.events import Event, LastIterate, Noiseless
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced

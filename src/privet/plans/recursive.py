@@ -13,7 +13,7 @@ from privet.checks import count, nonnegative, positive
 from privet.plans.gradient import GradientPlan, Step, check_noise
 from privet.plans.samplers import Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
-from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.budget import Adjacency, BudgetLike, as_budget_or_noise, stated_delta
 from privet.privacy.events import Composition, Event
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed

@@ -1,6 +1,6 @@
 """Guarantees, their analyses and the noise that they rest on. Nothing in this package depends on machine learning."""
 
-from privet.privacy.analyses.accounting import calibrate
+from privet.privacy.analyses.calibration import calibrate
 from privet.privacy.analyses.gaussian import (
     gaussian_epsilon,
     gaussian_sigma,

@@ -1,4 +1,4 @@
-"""The accountant: it computes the epsilon of an event, and the least noise that keeps an event within a budget.
+"""The accountant: it computes the epsilon of an event.
 
 Which analysis is used
 ----------------------
@@ -27,26 +27,23 @@ never through REPLACE_ONE. A test compares both with the exact Gaussian profile.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from privet.checks import delta_value
-from privet.privacy.analyses.gaussian import gdp_epsilon, gdp_mu
+from privet.privacy.analyses.gaussian import gdp_epsilon
 from privet.privacy.analyses.loss_distribution import (
     COARSE,
     FINE,
     LARGEST_LOSS,
-    MIDDLE,
     Precision,
     fourier_floor,
     largest_loss,
     loss_distribution_epsilon,
 )
 from privet.privacy.analyses.renyi import renyi_epsilon
-from privet.privacy.budget import Adjacency, Budget, BudgetOrNoise, NoiseMultiplier
-from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event, GaussianRelease, NearlyGaussian
+from privet.privacy.budget import Adjacency
+from privet.privacy.events.base import Event, GaussianRelease, NearlyGaussian
 
-_SENSIBLE_EPSILON = 100.0
 _LARGEST_EXPONENT = 700.0  # Beyond it, an exponential may overflow.
 
 Bound = Callable[[Sequence[Event], Adjacency, float, Precision], float]
@@ -145,13 +142,7 @@ def merged_epsilon(
     if not all(part.has_noise for part in parts):
         return math.inf
     bound = _ANALYSES[analysis]
-    exact: list[Event] = []
-    error = 0.0
-    for part in parts:
-        if isinstance(part, NearlyGaussian):  # merged() collects all approximation errors in one such part.
-            error += part.approximation_error
-        else:
-            exact.append(part)
+    exact, error = without_errors(parts)
     if not error:
         return bound(exact, adjacency, delta, precision) if exact else 0.0
     found = 0.0
@@ -164,6 +155,15 @@ def merged_epsilon(
             return found
         found = needed * (1 + 1e-9)  # Increase epsilon until the delta that it leaves certifies it.
     return found
+
+
+def without_errors(parts: Sequence[Event]) -> tuple[list[Event], float]:
+    """Return what the analyses describe exactly, and the total variation distance of what ran from it.
+
+    :func:`merged` collects all approximation errors in one part.
+    """
+    exact = [part for part in parts if not isinstance(part, NearlyGaussian)]
+    return exact, sum(part.approximation_error for part in parts if isinstance(part, NearlyGaussian))
 
 
 def unsampled_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) -> float:
@@ -196,9 +196,15 @@ def _tightest(parts: Sequence[Event], adjacency: Adjacency, delta: float, precis
 
 def _closed_form_epsilon(parts: Sequence[Event], adjacency: Adjacency, delta: float) -> float | None:
     """Return the epsilon of one event, alone or together with Gaussian releases, by its own formula, or None."""
+    mu, others = gaussians_and_other(parts, adjacency)
+    return others[0].closed_form_epsilon(delta, mu) if len(others) == 1 else None
+
+
+def gaussians_and_other(parts: Sequence[Event], adjacency: Adjacency) -> tuple[float, list[Event]]:
+    """Return the mu of all Gaussian releases together, and the other events."""
     mus = [part.gaussian_mu(adjacency) for part in parts]
     others = [part for part, mu in zip(parts, mus, strict=True) if mu is None]
-    return others[0].closed_form_epsilon(delta, math.hypot(*filter(None, mus), 0.0)) if len(others) == 1 else None
+    return math.hypot(*filter(None, mus), 0.0), others
 
 
 _ANALYSES: dict[str, Bound] = {
@@ -207,137 +213,3 @@ _ANALYSES: dict[str, Bound] = {
     "pld": loss_distribution_epsilon,
     "unsampled": lambda parts, adjacency, delta, precision: unsampled_epsilon(parts, adjacency, delta),
 }
-
-
-def calibrate(
-    family: Callable[[float], Event],
-    adjacency: Adjacency,
-    budget: BudgetOrNoise,
-    *,
-    analysis: str = "tightest",
-    smallest: float = 1.0,
-) -> float:
-    """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
-
-    If a :class:`~privet.privacy.NoiseMultiplier` is given in place of a budget, return its multiplier.
-
-    The one exception: where the certified epsilon jumps between analyses, the safe side of the jump is returned.
-
-    Parameters
-    ----------
-    family : callable
-        Maps a noise multiplier z to the event. Epsilon must decrease as z grows.
-    adjacency, budget
-        The target. A pure budget raises an error, because Gaussian noise cannot meet it.
-    analysis : str
-        As for :func:`~privet.privacy.analyses.accounting.epsilon`.
-    smallest : float
-        The smallest noise multiplier of the event, divided by z. It stays in the range of the accountants.
-
-    Notes
-    -----
-    If the release is Gaussian with a mu proportional to 1/z, the multiplier is exact. Otherwise the search uses
-    accountants of increasing precision, and the returned multiplier has been certified by the function that
-    :func:`~privet.privacy.analyses.accounting.epsilon` calls.
-    """
-    if budget.delta == 0:
-        raise ValueError("Gaussian noise gives no pure epsilon guarantee: set delta > 0, or use a K-norm method")
-    if isinstance(budget, NoiseMultiplier):
-        return budget.multiplier
-    if smallest != 1:
-        return _calibrated(lambda z: family(z / smallest), adjacency, budget, analysis) / smallest
-    return _calibrated(family, adjacency, budget, analysis)
-
-
-def _calibrated(family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, analysis: str) -> float:
-    """Return the noise multiplier for a budget, above 0."""
-    one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
-    if analysis in {"tightest", "unsampled"} and one and two == one / 2:
-        multiplier = one / gdp_mu(budget)
-        # A hidden iterate may need next to no noise, but a budget that needs no noise at all is an error.
-        return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
-
-    def certified(precision: Precision) -> Callable[[float], float]:
-        return lambda z: merged_epsilon(
-            merged(family(z), adjacency), adjacency, budget.delta, analysis=analysis, precision=precision
-        )
-
-    guess = _Guess(1.0, slope=-1.0)
-    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):
-        guess = _search(certified(precision), budget.epsilon, guess, window)
-    return guess.noise_multiplier
-
-
-@dataclass(frozen=True)
-class _Guess:
-    """A noise multiplier, and the slope of log epsilon against its logarithm nearby."""
-
-    noise_multiplier: float
-    slope: float
-
-
-@dataclass(frozen=True)
-class _Point:
-    """Logarithms of a noise multiplier and its epsilon."""
-
-    x: float
-    y: float
-
-
-def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
-    """Return a z with epsilon_of(z) / target in the window, by secant steps on logarithmic scales in a bracket."""
-    aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
-    points: list[_Point] = []
-    x, slope = math.log(start.noise_multiplier), start.slope
-    for turn in range(80):
-        value = epsilon_of(math.exp(x))
-        points.append(_Point(x, _log(value)))
-        slope = _local_slope(points, aim, slope)
-        if target * window[0] < value <= target * window[1]:
-            return _Guess(math.exp(x), slope)
-        low = max((p.x for p in points if p.y > aim), default=-math.inf)  # too little noise
-        high = min((p.x for p in points if p.y <= aim), default=math.inf)  # enough noise
-        if high <= math.log(LEAST_NOISE):
-            raise ValueError(
-                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
-                "that a unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n."
-            )
-        if low >= math.log(MOST_NOISE):
-            raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
-        if high - low < 1e-7:  # epsilon jumps over the window, where the tightest analysis changes
-            safe = min(p.x for p in points if p.y < math.log(target) - 1e-12)
-            return _Guess(math.exp(safe), slope)
-        x = _next_x(_nearest(points, aim)[0], aim, slope, low, high)
-        if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
-            x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
-        x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
-    raise RuntimeError(f"calibration to epsilon = {target:g} did not converge. Please report this plan as a bug.")
-
-
-def _nearest(points: list[_Point], aim: float) -> list[_Point]:
-    return sorted(points, key=lambda point: abs(point.y - aim))
-
-
-def _local_slope(points: list[_Point], aim: float, slope: float) -> float:
-    """Return the slope between the two points nearest to the aim if they are near each other, else ``slope``."""
-    if len(points) < 2:
-        return slope
-    one, other = _nearest(points, aim)[:2]
-    if one.x == other.x or not abs(one.y - other.y) < 3.0:
-        return slope
-    return min((one.y - other.y) / (one.x - other.x), -0.1)
-
-
-def _next_x(best: _Point, aim: float, slope: float, low: float, high: float) -> float:
-    """Return where the line through the best point meets the aim, or the middle of the bracket if that is outside."""
-    step = (aim - best.y) / slope if math.isfinite(best.y) else math.copysign(2.0, best.y)
-    x = best.x + math.copysign(min(max(abs(step), 0.002), 2.0), step)
-    if low < x < high:
-        return x
-    if math.isfinite(low) and math.isfinite(high):
-        return (low + high) / 2
-    return low + 1.0 if math.isfinite(low) else high - 1.0
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf  # log(inf) is inf

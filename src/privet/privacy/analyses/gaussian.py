@@ -132,6 +132,15 @@ def averaged_epsilon(mus: NDArray[np.float64], chances: NDArray[np.float64], del
     return float(brentq(excess, 0.0, gdp_epsilon(float(mus.max()), delta), xtol=1e-12)) * (1 + 1e-9) + 1e-11
 
 
+def averaged_deltas(
+    mus: NDArray[np.float64], chances: NDArray[np.float64], epsilons: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the average of Gaussian profiles at each epsilon."""
+    mus, chances = mus[mus > 0], chances[mus > 0]
+    mu, epsilon = np.broadcast_arrays(mus, epsilons[:, None])
+    return np.asarray(np.exp(log_gdp_deltas(mu.ravel(), epsilon.ravel())).reshape(mu.shape) @ chances)
+
+
 def gdp_delta(mu: float, epsilon: float) -> float:
     """Return delta(epsilon; mu) of equation (1), for any epsilon >= 0."""
     mu, epsilon = nonnegative("mu", mu), nonnegative("epsilon", epsilon)

@@ -9,9 +9,11 @@ dp-accounting does not offer come from :mod:`~privet.privacy.analyses.loss_masse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.privacy.analyses.loss_masses import LossMasses
 from privet.privacy.budget import Adjacency
@@ -49,16 +51,36 @@ def loss_distribution_epsilon(
         part.spread() > 0 for part in parts
     ):  # All releases together reveal nothing, except with probability delta.
         return 0.0 if sum(part.unsampled(adjacency).delta for part in parts) <= delta else math.inf
-    interval = _interval(parts, precision)
-    total: Any = None
     try:
-        for part in parts:
-            distribution = part.loss_distribution(interval)
-            total = distribution if total is None else total.compose(distribution)
+        total = _composed(tuple(parts), _interval(parts, precision))
         with np.errstate(over="ignore"):  # An infinite epsilon is a valid result.
             return float(total.get_epsilon_for_delta(room))
     except OverflowError:  # Losses in the hundreds: this analysis has no bound.
         return math.inf
+
+
+def loss_distribution_deltas(parts: Sequence["Event"], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the delta at each of the ascending epsilons: the larger one of both directions, rounded up.
+
+    The deltas are 1 where this analysis has no bound.
+    """
+    if largest_loss(parts) > LARGEST_LOSS or not any(part.spread() > 0 for part in parts):
+        return np.ones_like(epsilons)
+    try:
+        deltas = _composed(tuple(parts), _interval(parts, FINE)).get_delta_for_epsilon(epsilons)
+    except OverflowError:
+        return np.ones_like(epsilons)
+    return np.asarray(np.maximum(deltas, 0.0) + fourier_rounding(parts))
+
+
+@lru_cache(maxsize=8)  # The epsilon and the whole profile of an event are read from the same distribution.
+def _composed(parts: tuple["Event", ...], interval: float) -> Any:
+    """Return the privacy loss distribution of all parts together, as a dp-accounting object."""
+    total: Any = None
+    for part in parts:
+        distribution = part.loss_distribution(interval)
+        total = distribution if total is None else total.compose(distribution)
+    return total
 
 
 def _interval(parts: Sequence["Event"], precision: Precision) -> float:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +24,25 @@ def renyi_epsilon(parts: Sequence["Event"], adjacency: Adjacency, delta: float) 
     room = delta - sum(part.unsampled(adjacency).delta for part in parts)
     if room <= 0:
         return math.inf
-    orders = np.asarray(ORDERS, dtype=np.float64)
-    total = sum((part.renyi(adjacency, orders) for part in parts), start=np.zeros_like(orders))
+    orders, total = _divergences(tuple(parts), adjacency)
     converted = total + np.log1p(-1 / orders) - (math.log(room) + np.log(orders)) / (orders - 1)
     best = float(np.min(converted))
     return max(0.0, best) if not math.isnan(best) else math.inf
+
+
+def renyi_deltas(parts: Sequence["Event"], adjacency: Adjacency, epsilons: Floats) -> Floats:
+    """Return the delta at each epsilon, by the same conversion as :func:`renyi_epsilon`, at the best order."""
+    slack = sum(part.unsampled(adjacency).delta for part in parts)
+    orders, total = _divergences(tuple(parts), adjacency)
+    logs = (orders - 1) * (total + np.log1p(-1 / orders) - epsilons[:, None]) - np.log(orders)
+    return np.asarray(np.exp(np.minimum(np.nan_to_num(np.min(logs, axis=1), nan=0.0), 0.0)) + slack)
+
+
+@lru_cache(maxsize=8)  # A profile needs them twice: for its largest epsilon, and for its small deltas.
+def _divergences(parts: tuple["Event", ...], adjacency: Adjacency) -> tuple[Floats, Floats]:
+    """Return the orders, and the Renyi divergence of all parts together at each of them."""
+    orders = np.asarray(ORDERS, dtype=np.float64)
+    return orders, sum((part.renyi(adjacency, orders) for part in parts), start=np.zeros_like(orders))
 
 
 def poisson_rdp(sigma: float, rate: float, orders: Floats) -> Floats:

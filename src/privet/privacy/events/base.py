@@ -101,6 +101,10 @@ class Event:
         """
         return None
 
+    def closed_form_deltas(self, epsilons: Floats, other_mu: float = 0.0) -> Floats | None:
+        """Return the delta of this event at each epsilon, where :meth:`closed_form_epsilon` has an answer, or None."""
+        return None
+
     def renyi(self, adjacency: Adjacency, orders: Floats) -> Floats:
         """Return a bound on the Renyi divergence at each order; for a black box, outside an event of chance delta."""
         raise self.not_covered("rdp")

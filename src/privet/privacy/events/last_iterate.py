@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from privet.checks import count, delta_value, nonnegative, positive
 from privet.privacy.analyses.fixed_order import VisitSchedule, place_mus, worst_place_mu
-from privet.privacy.analyses.gaussian import averaged_epsilon, gdp_epsilon, gdp_epsilons
+from privet.privacy.analyses.gaussian import averaged_deltas, averaged_epsilon, gdp_epsilon, gdp_epsilons
 from privet.privacy.analyses.loss_distribution import repeated_distribution
 from privet.privacy.analyses.loss_masses import coarser, mixture_losses
 from privet.privacy.budget import Adjacency
@@ -19,6 +19,7 @@ from privet.privacy.events.base import Event, Floats, GaussianRelease, Unsampled
 
 # Steps that contract strongly leave hardly any mu, even at the last place, but their rounding errors remain.
 _LEAST_SHARE = 2.0**-13
+_MOST_PROFILE_VALUES = 300_000  # computed within about half a second
 
 
 class Secret(StrEnum):
@@ -148,6 +149,17 @@ class LastIterate(Event):
         """Return the epsilon of the averaged Gaussian profile of one run, None for several runs."""
         mus, chances = self.mixture()
         return averaged_epsilon(np.hypot(mus, other_mu), chances, delta) if self.runs == 1 else None
+
+    def closed_form_deltas(self, epsilons: Floats, other_mu: float = 0.0) -> Floats | None:
+        """Return the averaged Gaussian profile of one run, None for several runs."""
+        if self.runs > 1:
+            return None
+        mus, chances = self.mixture()
+        if mus.size * epsilons.size > _MOST_PROFILE_VALUES:
+            mus, chances = coarser(mus, chances)
+        if other_mu > 0:  # Units that are hidden completely by one release are seen in the other.
+            mus, chances = np.append(mus, 0.0), np.append(chances, max(1 - chances.sum(), 0.0))
+        return averaged_deltas(np.hypot(mus, other_mu), chances, epsilons)
 
     def renyi(self, adjacency: Adjacency, orders: Floats) -> Floats:
         """Average the moments over the secret: "Privacy Amplification by Iteration", Lemma 25, without its slack."""

@@ -2,22 +2,26 @@
 
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal, localcontext
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
-from privet.checks import delta_value
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.checks import count, delta_value
 from privet.privacy.analyses import accounting
+from privet.privacy.analyses.trade_off import TradeOff, checked_rates, trade_off
 from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event, event_from_dict
 from privet.privacy.guarantees.per_record import PerRecord, per_record
+from privet.privacy.guarantees.statement import statement
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 
-MOST_LINES, WIDTH = 12, 100  # of a printed statement
+Floats = NDArray[np.float64]
+
 TOLERANCE = 1e-3  # of epsilon: accountants of different versions may differ by this much
 
 
@@ -121,6 +125,48 @@ class Guarantee:
         """Return the epsilon of the same release at another delta."""
         return accounting.epsilon(self.event, self.adjacency, delta)
 
+    @overload
+    def tpr(self, fpr: float) -> float: ...
+    @overload
+    def tpr(self, fpr: Floats) -> Floats: ...
+    def tpr(self, fpr: float | Floats) -> float | Floats:
+        """Return the most that the true-positive rate of any attack can be at a false-positive rate, rounded up.
+
+        An attack sees the release, knows everything else, and decides between two neighbouring datasets: whether a
+        given record was used (under replace-one adjacency: which of two records). Of the datasets without the record, a
+        share of ``fpr`` raises a false alarm; of those with it, a share of at most ``tpr(fpr)`` is recognised.
+        """
+        found = self._trade_off.tpr(checked_rates("fpr", fpr))
+        return found if isinstance(fpr, np.ndarray) else float(found)
+
+    @property
+    def best_guess(self) -> float:
+        """The most that the chance to guess right can be, between two neighbouring datasets that are equally likely.
+
+        It is 1/2 if nothing is revealed, and (1 + delta) / 2 for the delta at epsilon = 0. It is rounded up.
+        """
+        return (1 + self._trade_off.advantage) / 2
+
+    @property
+    def mu(self) -> float:
+        """The parameter of Gaussian differential privacy: exact for Gaussian releases, otherwise rounded up.
+
+        The release is mu-GDP up to ``delta``: ``tpr(a) <= Phi(Phi^-1(a) + mu) + delta`` at every false-positive rate a.
+        If all releases are exactly Gaussian, this holds without ``delta``. Infinite if no mu suffices.
+        """
+        return self._trade_off.mu(self.delta)
+
+    def trade_off(self, points: int = 200) -> tuple[Floats, Floats]:
+        """Return about ``points`` false-positive rates and bounds on true-positive rates, to draw the curve.
+
+        The straight lines between them are nowhere below :meth:`tpr`, so that the drawn curve is a valid bound as well.
+        """
+        return self._trade_off.polygon(count("points", points, at_least=4))
+
+    @property
+    def _trade_off(self) -> TradeOff:
+        return trade_off(self.event, self.adjacency)
+
     def recomputed(self) -> "Guarantee":
         """Return the guarantee with an epsilon that its event supports, computed anew. Every file is read through this.
 
@@ -178,44 +224,7 @@ class Guarantee:
         line counts them. Assumed conditions are never left out. With ``verbose=True`` all conditions are listed, one
         per line. If there is no privacy, the first line says so, and no conditions follow.
         """
-        if not self.is_private:
-            lines = [f"No differential privacy: the noise multiplier is 0, so no {self.unit} is protected."]
-            lines += _paragraph("Meaning:", f"what is released may reveal everything about any {self.unit}", verbose)
-            return "\n".join(lines + _paragraph("Released:", self.released, verbose))
-        held: list[Assumption] = []
-        vouched: list[Assumption] = []
-        for condition in self.assumptions:
-            (held if condition.is_enforced else vouched).append(condition)
-        hold = "assumption below holds" if len(vouched) == 1 else f"{len(vouched)} assumptions below hold"
-        lines = [
-            f"({_upwards(self.epsilon, 6)}, {_upwards(self.delta, 3)})-differential privacy for each {self.unit} "
-            f"({self.adjacency})" + (f", provided that the {hold}." if vouched else ".")
-        ]
-        change = f"{self.adjacency.in_words.format(unit=self.unit)} changes the probability of any outcome by a factor"
-        slack = f", plus at most {_upwards(self.delta, 3)}" if self.delta > 0 else ""
-        lines += _paragraph("Meaning:", f"{change} of at most e^{_upwards(self.epsilon, 4)}{slack}", verbose)
-        lines += _paragraph("Released:", self.released, verbose)
-        if (local := self.local) is not None:
-            numbers = f"({_upwards(local.epsilon, 4)}, {_upwards(self.delta, 3)})"
-            seen = "against whoever sees every state, if each person adds their own noise"
-            lines += _paragraph("Local:", f"{numbers} {seen}", verbose)
-        for condition in vouched:
-            lines += _paragraph("Assumed:", condition.text, verbose)
-        paragraphs = [_paragraph("Enforced:", condition.text, verbose) for condition in held]
-        wanted = [place for place, condition in enumerate(held) if verbose or not condition.is_detail]
-        room = len(lines) + sum(len(paragraphs[place]) for place in wanted)
-        # The longest conditions are the most technical ones. They give way first.
-        for place in sorted(wanted, key=lambda place: (len(paragraphs[place]), place), reverse=True):
-            if verbose or room + (len(wanted) < len(held)) <= MOST_LINES:
-                break
-            wanted.remove(place)
-            room -= len(paragraphs[place])
-        for place in wanted:
-            lines += paragraphs[place]
-        if further := len(held) - len(wanted):
-            noun = "detail" if further == 1 else "details"
-            lines.append(f"  ({further} further {noun} in the verbose statement)")
-        return "\n".join(lines)
+        return statement(self, verbose)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary."""
@@ -313,22 +322,3 @@ def check_composable(guarantees: Sequence[Guarantee]) -> None:
                 f"cannot compose a guarantee for each {first.unit} with one for each {other.unit}. State the two "
                 "guarantees separately."
             )
-
-
-def _upwards(value: float, digits: int) -> str:
-    """Return a number in few digits, rounded up: a quoted number must not promise more than was certified.
-
-    A relative excess of 1e-12, a rounding error of the number itself, is ignored.
-    """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    with localcontext(prec=digits, rounding=ROUND_CEILING):
-        return f"{float(+Decimal(value * (1 - 1e-12))):.{digits}g}"
-
-
-def _paragraph(label: str, text: str, is_one_line: bool) -> list[str]:
-    """Return a labelled paragraph of a statement, as one line or as lines of at most ``WIDTH`` columns."""
-    first = f"  {label:<9} "
-    width = len(first) + len(text) + 1 if is_one_line else WIDTH
-    wrapper = textwrap.TextWrapper(width, first, " " * len(first), break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(f"{text}.")
