@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from privet import cautions, names
-from privet.checks import choice
-from privet.estimators import EstimatorChecks, SavedEstimator
+from privet.checks import choice, positive
+from privet.estimators import EstimatorChecks, SavedEstimator, ShownEstimator
 from privet.linear.method_choice import MethodChoice
 from privet.linear.methods import Method, Task, described, named, usual_budget
 from privet.linear.methods.knowledge_transfer import TEACHERS
@@ -27,6 +27,7 @@ from privet.privacy.budget import default_delta
 from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
 from privet.solvers import Problem, Release
+from privet.solvers.base.interface import FEATURE_NOISE
 
 _CHECKS = names.PARAMETERS | {"teacher": partial(choice, choices=("auto", *TEACHERS))}
 
@@ -54,7 +55,7 @@ class Targets:
     others: tuple[NDArray[Any], ...] = ()
 
 
-class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEstimator, BaseEstimator):
+class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEstimator, ShownEstimator, BaseEstimator):
     """Base of the linear estimators. Subclasses declare their parameters and their loss, and encode targets.
 
     In the docstring of a subclass, ``{methods}`` stands for the descriptions of the methods that it offers, and
@@ -194,6 +195,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self.method_ = method.name
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))
+        self.noise_std_: float | None = release.trace.get(FEATURE_NOISE)
         return release
 
     def _warn(self, task: Task, method: Method) -> None:
@@ -245,6 +247,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self._keep_weights(release.weights)
         self.guarantee_ = release.guarantee
         self.n_iter_ = int(release.trace.get("steps", 1))
+        self.noise_std_ = release.trace.get(FEATURE_NOISE)
 
     # ---------------------------------------------------------------------------------------------- prediction
 
@@ -281,5 +284,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         coefficients = self._coefficients()
         if not np.isfinite(np.column_stack([coefficients, self.intercept_])).all():
             raise ValueError("its weights are not finite")
+        if (std := getattr(self, "noise_std_", None)) is not None:
+            positive("noise_std_", std)
         if coefficients.shape[1] != self.n_features_in_:
             raise ValueError(f"it has {coefficients.shape[1]} weights for {self.n_features_in_} features")

@@ -192,6 +192,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     n_iter_ : int
     n_records_ : int
         Number of records that were trained on. It is missing if the guarantee treats it as private.
+    noise_std_ : float or None
+        Standard deviation of the noise in each coefficient, where the method makes it known, as ``output`` does.
 
     Examples
     --------

@@ -98,6 +98,13 @@ class OutputPlan:
             unit=unit,
         )
 
+    def noise_std(self, dimension: int) -> float:
+        """Return the standard deviation of the noise on each of ``dimension`` coordinates.
+
+        The radius of K-norm noise follows a Gamma law of shape d, so that its mean square is d (d + 1) scale^2.
+        """
+        return self.scale * math.sqrt(dimension + 1) if self.is_pure else self.scale
+
     def noisy(self, result: NDArray[Any], source: NoiseSource) -> NDArray[Any]:
         """Return the result with its noise."""
         claim = Claim(self.stability.sensitivity)

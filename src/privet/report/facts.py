@@ -113,7 +113,9 @@ def facts_of(thing: Any) -> tuple[Guarantee, Facts]:
     """Return the guarantee of a private model, and the public facts about it."""
     for kind in type(thing).__mro__:
         if kind.__name__ in _SOURCES:
-            found: tuple[Guarantee, Facts] = import_module(f"privet.report.sources.{_SOURCES[kind.__name__]}").facts(thing)
+            found: tuple[Guarantee, Facts] = import_module(f"privet.report.sources.{_SOURCES[kind.__name__]}").facts(
+                thing
+            )
             return found
     raise TypeError(
         f"{type(thing).__name__} cannot be reported. privet reports models of tables, linear estimators and pipelines of "

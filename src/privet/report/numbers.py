@@ -21,11 +21,11 @@ def _rounded(value: float, digits: int, side: str) -> str:
     return plain(float(Context(prec=digits, rounding=side).plus(near)))
 
 
-def plain(value: float, digits: int = 6) -> str:
-    """Return a number as people write it: 0.00012, 12,345, and 6.2 × 10⁻⁷."""
+def plain(value: float, digits: int = 6, *, least: float = 1e-4) -> str:
+    """Return a number as people write it: 0.00012, 12,345, and, below ``least``, 6.2 × 10⁻⁷."""
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else "unlimited"
-    if 1e-4 <= abs(value) < 1e7:
+    if least <= abs(value) < 1e7:
         text = f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
         return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
@@ -36,15 +36,20 @@ def plain(value: float, digits: int = 6) -> str:
     return power if mantissa == "1" else f"{mantissa.replace('-', '−')} × {power}"
 
 
+def delta(value: float) -> str:
+    """Return a delta with three digits, as a multiple of a power of ten: 10⁻⁶ and 6.2 × 10⁻⁷."""
+    return plain(value, 3, least=0.1)
+
+
 def percent_up(share: float) -> str:
     """Return a share in percent with one decimal, rounded up and at most 100."""
     tenths = math.ceil(round(share * 1000, 6))
-    return f"{min(tenths, 1000) / 10:g} %"
+    return f"{min(tenths, 1000) / 10:g}\u00a0%"
 
 
 def percent(share: float) -> str:
     """Return a share in percent with one decimal."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}\u00a0%"
 
 
 def exact(value: float) -> str:

@@ -41,7 +41,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("up", "down", "plain", "percent", "percent_up"):
+    for name in ("delta", "percent_up", "up"):
         environment.filters[name] = getattr(numbers, name)
     environment.globals["Section"] = Section
     return environment

@@ -11,7 +11,7 @@ from html import escape
 from itertools import count
 
 _WIDTH, _HEIGHT = 380.0, 270.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 12.0, 44.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 22.0, 12.0, 44.0
 _ids = count(1)
 
 

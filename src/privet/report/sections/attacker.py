@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+
 from privet.privacy import Adjacency, Guarantee
 from privet.report.numbers import percent_up
 from privet.report.svg import Axis, Chart
 
 TITLE = "What an attacker can and cannot do"
 RATES = (0.001, 0.01, 0.05, 0.1)
-_PERCENT = [(k / 5, f"{20 * k} %") for k in range(6)]
+_PERCENT = [(k / 5, f"{20 * k}\u00a0%") for k in range(6)]
 
 
 def values(report: Any) -> dict[str, Any]:
@@ -16,7 +18,7 @@ def values(report: Any) -> dict[str, Any]:
     guarantee: Guarantee = report.guarantee
     return {
         "chart": trade_off_chart(guarantee),
-        "rows": [(f"{100 * fpr:g} %", percent_up(guarantee.tpr(fpr))) for fpr in RATES],
+        "rows": [(f"{100 * fpr:g}\u00a0%", percent_up(guarantee.tpr(fpr))) for fpr in RATES],
         "question": question(guarantee),
         "unit": guarantee.unit,
     }
@@ -31,17 +33,18 @@ def question(guarantee: Guarantee) -> str:
 
 def trade_off_chart(guarantee: Guarantee) -> str:
     """Return the trade-off curve as SVG."""
-    fpr, tpr = guarantee.trade_off(120)
+    fpr = np.concatenate([[0.0], np.geomspace(1e-4, 0.01, 40), np.linspace(0.012, 1.0, 248)])
+    tpr = guarantee.tpr(fpr)
     chart = Chart(
         Axis("false alarms", 0, 1, _PERCENT),
         Axis("recognised", 0, 1, _PERCENT),
         "Trade-off curve",
         f"The largest share of {guarantee.unit}s in the data that any attack can recognise, against its share of false "
-        f"alarms. At 1 % false alarms, at most {percent_up(guarantee.tpr(0.01))} are recognised.",
+        f"alarms. At 1\u00a0% false alarms, at most {percent_up(guarantee.tpr(0.01))} are recognised.",
     )
-    chart.area([0, *fpr, 1], [0, *fpr, 1], [0, *tpr, 1])
+    chart.area(fpr.tolist(), fpr.tolist(), tpr.tolist())
     chart.line([0, 1], [0, 1], "guess")
-    chart.line([0, *fpr, 1], [float(tpr[0]), *tpr, 1])
+    chart.line(fpr.tolist(), tpr.tolist())
     chart.point(0.01, guarantee.tpr(0.01))
     chart.text(0.62, 0.56, "guessing", dy=4)
     return chart.svg()

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from privet.privacy import Guarantee
+from privet.report.numbers import delta as as_power
 from privet.report.numbers import plain, up
 from privet.report.svg import Axis, Chart, power_ticks, round_ticks
 
@@ -23,7 +24,7 @@ def values(report: Any) -> dict[str, Any]:
     mu = guarantee.mu
     return {
         "chart": _chart(finite, guarantee) if len(finite) > 1 else "",
-        "rows": [(plain(delta, 3), up(table[delta], 4), delta == stated) for delta in sorted(table)],
+        "rows": [(as_power(delta), up(table[delta], 4), delta == stated) for delta in sorted(table)],
         "mu": up(mu, 4) if math.isfinite(mu) else None,
         "unit": guarantee.unit,
         "adjacency": guarantee.adjacency,
@@ -38,7 +39,7 @@ def _chart(points: list[tuple[float, float]], guarantee: Guarantee) -> str:
         Axis("epsilon", 0, most, round_ticks(0, most)),
         "Epsilon at every delta",
         "The same promise, stated with other deltas: "
-        + "; ".join(f"epsilon {up(epsilon)} at delta {plain(delta, 3)}" for delta, epsilon in points)
+        + "; ".join(f"epsilon {up(epsilon)} at delta {as_power(delta)}" for delta, epsilon in points)
         + ".",
     )
     chart.line([delta for delta, _ in points], [epsilon for _, epsilon in points])

@@ -1,5 +1,6 @@
 """What the model found: the effect of each column, with a band for the noise that privacy added."""
 
+import math
 from typing import Any
 
 from privet.report.facts import EffectRow, EffectTable
@@ -21,10 +22,16 @@ def _table(table: EffectTable) -> dict[str, Any]:
     reach = max((abs(row.size) + 2 * (row.noise_std or 0.0) for row in table.rows), default=1.0) or 1.0
     return {
         "output": table.output,
-        "rows": [(row, f"{row.size:+.3g}".replace("-", "−"), _std(row), _bar(row, reach)) for row in table.rows],
+        "rows": [(row, _signed(row.size, reach), _std(row), _bar(row, reach)) for row in table.rows],
         "hidden": table.hidden,
         "has_noise": any(row.noise_std is not None for row in table.rows),
     }
+
+
+def _signed(size: float, reach: float) -> str:
+    """Return an effect with its sign, and with as many decimals as give the largest one about three digits."""
+    decimals = min(max(0, 2 - math.floor(math.log10(reach))), 8)
+    return f"{size:+,.{decimals}f}".replace("-", "−")
 
 
 def _std(row: EffectRow) -> str:

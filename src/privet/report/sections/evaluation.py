@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.privacy import Guarantee
+from privet.report.numbers import delta as as_power
 from privet.report.numbers import plain, up
 
 TITLE = "Evaluation by NIST SP 800-226"
@@ -33,19 +34,30 @@ def answers(report: Any) -> list[Answer]:
     """Return the answers for a report."""
     guarantee: Guarantee = report.guarantee
     vouched = sum(not each.is_enforced for each in guarantee.assumptions)
-    rests = f"{vouched} condition{'s' if vouched != 1 else ''} must be vouched for." if vouched else "No condition is left open."
+    rests = (
+        f"{vouched} condition{'s' if vouched != 1 else ''} must be vouched for."
+        if vouched
+        else "No condition is left open."
+    )
     seeded = any("seed" in each.text for each in guarantee.assumptions)
-    spent = "The total of all releases is in this report." if report.spent else "Other releases from the same data add up."
+    spent = (
+        "The total of all releases is in this report." if report.spent else "Other releases from the same data add up."
+    )
     return [
         Answer(
             "Privacy parameters",
-            f"Epsilon {up(guarantee.epsilon, 4)} at delta {plain(guarantee.delta, 3)}, {guarantee.adjacency} adjacency, "
+            f"Epsilon {up(guarantee.epsilon, 4)} at delta {as_power(guarantee.delta)}, {guarantee.adjacency} adjacency, "
             "and the exact trade-off curve.",
             STATED,
             "budget",
         ),
         Answer("Unit of privacy", f"One {guarantee.unit}. {_several(guarantee)}", STATED, "summary"),
-        Answer("Composition", f"{spent} Deltas and events compose exactly.", STATED, "spending" if report.spent else ""),
+        Answer(
+            "Composition",
+            f"{spent} Totals are computed from what was released, not by adding epsilons up.",
+            STATED,
+            "spending" if report.spent else "",
+        ),
         Answer(
             "Algorithms and correctness",
             f"The guarantee is computed from the plan that ran. {rests}",
@@ -68,7 +80,11 @@ def answers(report: Any) -> list[Answer]:
         Answer(
             "Random numbers and floating point",
             "Noise is drawn exactly, on a public grid, so that no bit of a release depends on rounding errors. "
-            + ("A seed was set: the promise holds while it is secret." if seeded else "Its key comes from the operating system."),
+            + (
+                "A seed was set: the promise holds while it is secret."
+                if seeded
+                else "Its key comes from the operating system."
+            ),
             ENFORCED,
             "conditions",
         ),
@@ -92,4 +108,6 @@ def answers(report: Any) -> list[Answer]:
 
 
 def _several(guarantee: Guarantee) -> str:
-    return "Does a person have several records?" if guarantee.unit == "record" else "A client's whole data counts as one."
+    return (
+        "Does a person have several records?" if guarantee.unit == "record" else "A client's whole data counts as one."
+    )

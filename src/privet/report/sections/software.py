@@ -17,8 +17,8 @@ def versions(report: Any) -> list[tuple[str, str]]:
     """Return names and versions: of the privet that made the model if it is known, and of the installed packages."""
     from privet import __version__
 
-    rows = [("privet, which trained the model", report.version)] if report.version else []
-    rows += [("privet, which wrote this report", __version__), ("Python", platform.python_version())]
+    rows = [("Trained by privet", report.version)] if report.version else []
+    rows += [("Report by privet", __version__), ("Python", platform.python_version())]
     needed = {"neural network": ("torch",), "federated model": ("torch",)}.get(report.facts.kind, ())
     for name in _PACKAGES:
         if name in {"torch", "flwr", "mpyc"} and name not in needed:

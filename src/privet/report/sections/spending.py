@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from privet.privacy.ledger.timeline import Moment
+from privet.report.numbers import delta as as_power
 from privet.report.numbers import down, plain, up
 from privet.report.svg import Axis, Chart, round_ticks
 
@@ -27,7 +28,7 @@ def values(report: Any) -> dict[str, Any] | None:
         "hidden": max(0, len(moments) - MOST_LINES),
         "entries": sum(moment.entry is not None for moment in moments),
         "total": up(last.total, 4),
-        "delta": plain(last.delta, 3),
+        "delta": as_power(last.delta),
         "limit": limit and up(limit.epsilon, 4),
         "left": None if last.left is None else down(last.left, 4),
     }
@@ -52,7 +53,9 @@ def _chart(moments: Sequence[Moment]) -> str:
     low, high = first - room, last + 3 * room
     limits = [(time, moment.change.limit.epsilon) for time, moment in zip(times, totals, strict=True) if moment.change]
     top = max([*(moment.total or 0.0 for moment in totals), *(limit for _, limit in limits)]) * 1.1 or 1.0
-    ticks = [(first, _day(first)), (last, _day(last))] if _day(first) != _day(last) else [((low + high) / 2, _day(last))]
+    ticks = (
+        [(first, _day(first)), (last, _day(last))] if _day(first) != _day(last) else [((low + high) / 2, _day(last))]
+    )
     chart = Chart(
         Axis("date", low, high, ticks),
         Axis("total epsilon", 0, top, round_ticks(0, top)),

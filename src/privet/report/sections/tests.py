@@ -14,5 +14,7 @@ def values(report: Any) -> dict[str, Any] | None:
     rows = []
     for figure in report.tests:
         text = percent if figure.is_share else lambda value: plain(value, 3)
-        rows.append((figure.name, text(figure.value), f"{text(figure.low)} to {text(figure.high)}", f"{figure.records:,}"))
+        rows.append(
+            (figure.name, text(figure.value), f"{text(figure.low)} to {text(figure.high)}", f"{figure.records:,}")
+        )
     return {"rows": rows, "notes": sorted({figure.note for figure in report.tests if figure.note})}

@@ -17,8 +17,8 @@ _KNOWN = (
     "deviations wide on each side. An effect whose band contains zero may be noise alone."
 )
 _UNKNOWN = (
-    "This method adds noise in a way that the descent dampens by an amount that depends on the data. How much of it is "
-    "left in an effect is therefore not known, and no band is shown. Small effects may be noise alone."
+    "Noise was added in every step of the training, or before it. How much of it is left in an effect depends on the data. "
+    "It is therefore not known, and no band is shown. Small effects may be noise alone."
 )
 _SAMPLING = (
     "Besides privacy noise, effects vary because other records could have been collected. That variation is not shown: "
@@ -71,5 +71,7 @@ def _rows(effect: Any, unit: float | None, is_table: bool) -> list[EffectRow]:
     first = effect.levels[0][0] if effect.levels and effect.per_unit is None else None
     for level, difference in effect.levels[1:] if first is not None else effect.levels:
         against = f"{level} instead of {first}" if first is not None else f"{level} instead of a middle value"
-        rows.append(EffectRow(effect.column, against, difference, unit and math.sqrt(2 if first is not None else 1) * unit))
+        rows.append(
+            EffectRow(effect.column, against, difference, unit and math.sqrt(2 if first is not None else 1) * unit)
+        )
     return rows

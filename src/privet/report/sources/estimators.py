@@ -56,7 +56,8 @@ def settings_of(estimator: PrivateLinearModel) -> list[tuple[str, str]]:
     """Return how an estimator was trained."""
     settings: dict[str, Any] = estimator.get_params()
     found = [("Model", f"{describe(estimator)} ({type(estimator).__name__})")]
-    found.append(("Method", f"{estimator.method_}: {estimator.method_reason_}" if estimator.method_reason_ else estimator.method_))
+    reason = f" ({estimator.method_reason_})" if estimator.method_reason_ else ""
+    found.append(("Method", f"{estimator.method_}{reason}"))
     if (n := getattr(estimator, "n_records_", None)) is not None:
         found.append(("Records", f"{n:,}"))
     found.append(("Steps", f"{estimator.n_iter_:,}"))
