@@ -1,7 +1,7 @@
 """Reports and pictures of results: the methods that results offer, whose work :mod:`privet.report` does.
 
-Users look for ``report`` and ``plot`` on the results themselves, while the package that makes them builds on all results.
-This module is therefore the only one that imports from a layer above it, when such a method is called.
+Users look for ``report`` and ``plot`` on the results themselves, while the package that makes them builds on all
+results. This module is therefore the only one that imports from a layer above it, when such a method is called.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a report says about a private model besides its guarantee: public facts, in the same form for every kind of model."""
+"""What a report says about a private model besides its guarantee: public facts, in one form for all kinds of models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,6 +118,6 @@ def facts_of(thing: Any) -> tuple[Guarantee, Facts]:
             )
             return found
     raise TypeError(
-        f"{type(thing).__name__} cannot be reported. privet reports models of tables, linear estimators and pipelines of "
-        "them, trainings of make_private and results of simulate."
+        f"{type(thing).__name__} cannot be reported. privet reports models of tables, linear estimators, pipelines "
+        "of them, trainings of make_private and results of simulate."
     )

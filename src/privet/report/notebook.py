@@ -5,7 +5,7 @@ from typing import Any
 
 from privet.privacy import Guarantee
 from privet.report.numbers import delta as as_power
-from privet.report.numbers import percent_up, plain, up
+from privet.report.numbers import percent_up, up
 
 _TABLE = 'style="border-collapse:collapse;margin:0.5em 0;text-align:left"'
 _CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
@@ -22,7 +22,8 @@ def to_html(thing: Any) -> str:
     )
     named = "" if thing is guarantee else f"{escape(_name(thing))}: "
     return (
-        f'<div class="privet-guarantee"><b>{named}{_heading(guarantee)}</b><table {_TABLE}><tbody>{rows}</tbody></table>'
+        f'<div class="privet-guarantee"><b>{named}{_heading(guarantee)}</b>'
+        f"<table {_TABLE}><tbody>{rows}</tbody></table>"
         f"<details><summary>What it rests on</summary><pre>{escape(guarantee.statement(True))}</pre></details></div>"
     )
 

@@ -1,7 +1,7 @@
 """Numbers in words for readers: percentages, epsilons and deltas, rounded to the side that promises less."""
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 
 def up(value: float, digits: int = 3) -> str:
@@ -15,10 +15,17 @@ def down(value: float, digits: int = 3) -> str:
 
 
 def _rounded(value: float, digits: int, side: str) -> str:
-    if math.isinf(value):
-        return "unlimited"
+    return "unlimited" if math.isinf(value) else plain(_nearby(value, digits, side))
+
+
+def upper(value: float, digits: int) -> float:
+    """Return the number that :func:`up` writes."""
+    return _nearby(value, digits, ROUND_CEILING)
+
+
+def _nearby(value: float, digits: int, side: str) -> float:
     near = Context(prec=12).create_decimal(repr(float(value)))  # 0.30000000000000004 is 0.3
-    return plain(float(Context(prec=digits, rounding=side).plus(near)))
+    return float(Context(prec=digits, rounding=side).plus(near))
 
 
 def plain(value: float, digits: int = 6, *, least: float = 1e-4) -> str:
@@ -50,8 +57,3 @@ def percent_up(share: float) -> str:
 def percent(share: float) -> str:
     """Return a share in percent with one decimal."""
     return f"{100 * share:.1f}\u00a0%"
-
-
-def exact(value: float) -> str:
-    """Return a number as it is stored, for files that machines read."""
-    return str(Decimal(repr(value)))

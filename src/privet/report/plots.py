@@ -6,7 +6,7 @@ from privet.extras import remedy
 from privet.privacy import Guarantee
 from privet.report.facts import facts_of
 from privet.report.numbers import delta as as_power
-from privet.report.numbers import plain, up
+from privet.report.numbers import up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,8 @@ def _effects(model: Any, ax: "Axes | None") -> "Axes":
         raise ValueError(f"{type(model).__name__} has no effects to draw.")
     if len(facts.effects) > 1 and ax is not None:
         raise ValueError(
-            f"The model has {len(facts.effects)} outputs, which cannot be drawn on one Axes. Leave ax out: the first one is "
-            "drawn."
+            f"The model has {len(facts.effects)} outputs, which cannot be drawn on one Axes. Leave ax out to "
+            "draw the first one."
         )
     table = facts.effects[0]
     ax = _axes(ax, 6.0, 1.2 + 0.3 * len(table.rows))

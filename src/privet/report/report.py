@@ -10,6 +10,7 @@ from typing import Any
 from privet.files import check_writable, written_whole
 from privet.privacy import Guarantee, Ledger
 from privet.privacy.ledger.timeline import Moment, moments
+from privet.report.about import About
 from privet.report.facts import Facts, TestFigure, facts_of
 
 
@@ -26,6 +27,8 @@ class Report:
         The time line of a ledger, or nothing.
     tests : sequence of TestFigure
         Figures on public test records.
+    about : About
+        What the holder of the data has to say.
     digest : str
         SHA-256 of the file of the model, if there is one.
     version : str
@@ -38,6 +41,7 @@ class Report:
     title: str
     spent: Sequence[Moment] = ()
     tests: Sequence[TestFigure] = ()
+    about: About = field(default_factory=About)
     digest: str = ""
     version: str = ""
     made: date = field(default_factory=lambda: datetime.now(UTC).date())

@@ -108,7 +108,8 @@ class Chart:
             yield f'<line class="grid" x1="{_LEFT:g}" y1="{b:.1f}" x2="{right:g}" y2="{b:.1f}"/>'
             yield f'<text class="tick" x="{_LEFT - 6:g}" y="{b + 4:.1f}" text-anchor="end">{escape(text)}</text>'
         middle, centre = (_LEFT + right) / 2, (_TOP + bottom) / 2
-        yield f'<text class="axis" x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(self.x.label)}</text>'
+        below = f'x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle"'
+        yield f'<text class="axis" {below}>{escape(self.x.label)}</text>'
         turned = f'transform="rotate(-90 13 {centre:g})" text-anchor="middle"'
         yield f'<text class="axis" x="13" y="{centre:g}" {turned}>{escape(self.y.label)}</text>'
 

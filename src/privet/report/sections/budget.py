@@ -5,7 +5,7 @@ from typing import Any
 
 from privet.privacy import Guarantee
 from privet.report.numbers import delta as as_power
-from privet.report.numbers import plain, up
+from privet.report.numbers import up
 from privet.report.svg import Axis, Chart, power_ticks, round_ticks
 
 TITLE = "Epsilon, delta and mu"

@@ -7,7 +7,7 @@ from typing import Any
 
 from privet.privacy.ledger.timeline import Moment
 from privet.report.numbers import delta as as_power
-from privet.report.numbers import down, plain, up
+from privet.report.numbers import down, up
 from privet.report.svg import Axis, Chart, round_ticks
 
 TITLE = "Everything spent on these data"

@@ -5,7 +5,7 @@ from typing import Any
 
 from privet.privacy import Adjacency, Guarantee, Unit
 from privet.report.numbers import delta as as_power
-from privet.report.numbers import percent_up, plain, up
+from privet.report.numbers import percent_up, up
 from privet.report.sections.attacker import question
 
 TITLE = "In plain words"
@@ -38,8 +38,8 @@ def paragraphs(report: Any) -> list[str]:
         found.append(f"The promise rests on conditions that software cannot check: {'; '.join(vouched)}.")
     found.append(
         "What the promise does not say: it does not keep anybody from learning general facts, such as that smoking is "
-        "unhealthy, also about people who took part. It does not cover other releases from the same data, and it does not "
-        "replace the protection of the data themselves."
+        "unhealthy, also about people who took part. It does not cover other releases from the same data, and it does "
+        "not replace the protection of the data themselves."
     )
     return found
 
@@ -49,18 +49,19 @@ def _promise(guarantee: Guarantee) -> str:
     slack = f", and by at most {as_power(guarantee.delta)} in addition" if guarantee.delta else ""
     factor = up(math.exp(min(guarantee.epsilon, 600.0)), 3)
     return (
-        f"Formally: {change} changes the probability of any outcome of the training by a factor of at most {factor}{slack}. "
-        f"This is ({up(guarantee.epsilon, 4)}, {as_power(guarantee.delta)})-differential privacy."
+        f"Formally: {change} changes the probability of any outcome of the training by a factor of at most "
+        f"{factor}{slack}. This is ({up(guarantee.epsilon, 4)}, {as_power(guarantee.delta)})-differential privacy."
     )
 
 
 def _attacks(guarantee: Guarantee) -> str:
     weak = " This promise is weak: such an attacker may be right almost always." if guarantee.best_guess > WEAK else ""
     return (
-        f"Suppose that somebody sees everything that was released, knows everything about all other {guarantee.unit}s, has "
-        f"unlimited computers, and wants to find out {question(guarantee)}. Their best guess is right with probability at "
-        f"most {percent_up(guarantee.best_guess)}, where 50\u00a0% is a coin toss. If they accept false alarms for 1\u00a0% of the "
-        f"{guarantee.unit}s that were not used, they recognise at most {percent_up(guarantee.tpr(0.01))} of those that were.{weak}"
+        f"Suppose that somebody sees everything that was released, knows everything about all other {guarantee.unit}s, "
+        f"has unlimited computers, and wants to find out {question(guarantee)}. Their best guess is right with "
+        f"probability at most {percent_up(guarantee.best_guess)}, where 50\u00a0% is a coin toss. If they accept false "
+        f"alarms for 1\u00a0% of the {guarantee.unit}s that were not used, they recognise at most "
+        f"{percent_up(guarantee.tpr(0.01))} of those that were.{weak}"
     )
 
 

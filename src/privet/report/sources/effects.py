@@ -13,12 +13,12 @@ MOST_ROWS = 14
 """How many effects are listed per output. The others are counted."""
 
 _KNOWN = (
-    "The noise that privacy added to each effect has the standard deviation in the last column. The band is two standard "
-    "deviations wide on each side. An effect whose band contains zero may be noise alone."
+    "The noise that privacy added to each effect has the standard deviation in the last column. The band is two "
+    "standard deviations wide on each side. An effect whose band contains zero may be noise alone."
 )
 _UNKNOWN = (
-    "Noise was added in every step of the training, or before it. How much of it is left in an effect depends on the data. "
-    "It is therefore not known, and no band is shown. Small effects may be noise alone."
+    "Noise was added in every step of the training, or before it. How much of it is left in an effect depends on the "
+    "data. It is therefore not known, and no band is shown. Small effects may be noise alone."
 )
 _SAMPLING = (
     "Besides privacy noise, effects vary because other records could have been collected. That variation is not shown: "

@@ -10,8 +10,8 @@ from privet.report.numbers import plain
 from privet.report.sources.effects import effect_tables
 
 CURATOR = (
-    "The holder of the data ran the training and saw all records. Everybody who sees only what was released is covered by "
-    "the promise."
+    "The holder of the data ran the training and saw all records. Everybody who sees only what was released is covered "
+    "by the promise."
 )
 
 _KINDS = {

@@ -7,8 +7,8 @@ from privet.report.facts import Curve, Facts
 from privet.report.sources.networks import plan_settings, spending_curve
 
 _SERVER = (
-    "Each client trained on its own data, and one server saw the update of every sampled client without noise. The server "
-    "is trusted with these updates. Everybody who sees only the global models is covered by the promise."
+    "Each client trained on its own data, and one server saw the update of every sampled client without noise. The "
+    "server is trusted with these updates. Everybody who sees only the global models is covered by the promise."
 )
 _COMMITTEE = (
     "Each client trained on its own data and handed in shares to several servers, so that nobody saw the update of a "

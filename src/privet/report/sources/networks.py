@@ -60,5 +60,6 @@ def spending_curve(plan: Any, guarantee: Guarantee, spent: int, step: str) -> li
         (float(done), plan.truncated(done).guarantee(guarantee.delta, unit=guarantee.unit).epsilon) for done in shares
     ]
     points[-1] = (points[-1][0], guarantee.epsilon)
-    note = f"Epsilon at delta = {as_power(guarantee.delta)} if only the first {step}s had been made. It follows from the plan."
+    delta = as_power(guarantee.delta)
+    note = f"Epsilon at delta = {delta} if only the first {step}s had been made. It follows from the plan."
     return [Curve(f"Epsilon after each {step}", f"{step}s", "epsilon", tuple(points), note)]

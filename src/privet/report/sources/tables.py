@@ -70,14 +70,14 @@ def _study_settings(study: dict[str, Any]) -> list[tuple[str, str]]:
 def _study_trust(study: dict[str, Any]) -> str:
     if study.get("method") == "relay":
         return (
-            "The data stayed with their owners, who passed the state of a noisy descent from one to the next. Each owner "
-            "adds its own noise, and its neighbours see more than the public does."
+            "The data stayed with their owners, who passed the state of a noisy descent from one to the next. Each "
+            "owner adds its own noise, and its neighbours see more than the public does."
         )
     if study.get("servers", study.get("server")):
         honest = "at least one of them" if study.get("trust") == "one" else "more than half of them"
         return (
-            "The data stayed with their owners, who handed in encrypted shares to several servers. No server saw a row. "
-            f"The promise needs {honest} to be honest."
+            "The data stayed with their owners, who handed in encrypted shares to several servers. No server saw a "
+            f"row. The promise needs {honest} to be honest."
         )
     return (
         "The data stayed with their owners, who computed together on secret shares. No owner saw a row of another. The "
