@@ -1,5 +1,6 @@
 """The options of ``privet plan``."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from privet.cautions import about_budget
 from privet.checks import count, delta_value, positive
 from privet.cli.options import Delta, Epsilon, Json, Quiet
 from privet.commands.json_output import console_for
+from privet.files import check_writable
 
 
 def plan(
@@ -21,6 +23,9 @@ def plan(
     ] = None,
     dimension: Annotated[
         int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write a page with sliders for these settings, which needs no server.")
     ] = None,
     json: Json = None,
     quiet: Quiet = False,
@@ -37,6 +42,8 @@ def plan(
         raise ValueError(f"A batch of {batch_size} cannot be drawn from n = {n} records.")
     if noise_multiplier is not None:
         positive("noise multiplier", noise_multiplier)
+    if html is not None:
+        check_writable(html)
     console = console_for(json)
     from privet.commands import plan as command
     from privet.privacy import Budget
@@ -55,3 +62,5 @@ def plan(
         output=json,
         console=console,
     )
+    if html is not None:
+        command.write_page(html, n, budget, epochs=epochs, batch_size=batch_size, console=console)

@@ -36,9 +36,12 @@ from privet.privacy.analyses.closed_forms import (
 )
 from privet.privacy.analyses.subsampling_lemmas import SideConditionError
 from privet.privacy.events import Event
+from privet.report.plan_page import write_plan_page
 
 # Recursive momentum: the weight of fresh gradients, and the bound on their changes relative to that on gradients.
 REFRESH, CHANGE = 0.3, 0.1
+USED = 0.999
+"""The share of the budget's epsilon that is used, so that the noise that is shown is right to three digits."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,12 @@ def run(
     write_result(output, found)
 
 
+def write_page(path: Path, n: int, budget: Budget, *, epochs: int, batch_size: int | None, console: Console) -> None:
+    """Write the page in which sliders move these settings, and say where it is."""
+    write_plan_page(path, n, budget, epochs=epochs, batch_size=batch_size)
+    console.print(f"Page written to {path}. Open it in a browser: it needs no server.", highlight=False, soft_wrap=True)
+
+
 def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
     table = Table(title=f"{adjacency} adjacency: {adjacency.in_words.format(unit='record')}", title_justify="left")
     for name in ("sampling", "analysis"):
@@ -168,7 +177,7 @@ def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, 
         found = epsilon_of(event_of(noise_multiplier), plan.adjacency, budget.delta, analysis=analysis)
         return Row(name, plan.adjacency, label, plan.steps, batch, noise_multiplier, found)
     try:
-        multiplier = calibrate(event_of, plan.adjacency, budget, analysis=analysis)
+        multiplier = calibrate(event_of, plan.adjacency, budget, analysis=analysis, used=USED)
     except ValueError as error:
         return Row(name, plan.adjacency, label, plan.steps, batch, None, None, str(error))
     certified = epsilon_of(event_of(multiplier), plan.adjacency, budget.delta)
@@ -195,7 +204,7 @@ def _recursive(
         return replace(draft, noise_multiplier=own, first_noise_multiplier=own * ratio)
 
     if noise_multiplier is None:
-        noise_multiplier = calibrate(lambda z: plan_of(z).event, draft.adjacency, budget)
+        noise_multiplier = calibrate(lambda z: plan_of(z).event, draft.adjacency, budget, used=USED)
     certified = epsilon_of(plan_of(noise_multiplier).event, draft.adjacency, budget.delta)
     batch = sampler.nominal_size(n)
     yield Row(sampler.name, draft.adjacency, "DP-SRM †", steps, batch, noise_multiplier, certified)

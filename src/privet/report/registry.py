@@ -30,7 +30,7 @@ def write_entry(report: Report, path: str | os.PathLike[str]) -> list[str]:
     found = entry(report)
     check_entry(found)
     text = _yaml().safe_dump(found, sort_keys=False, allow_unicode=True, width=100)
-    with written_whole(target) as file:
+    with written_whole(target, is_public=True) as file:
         file.write(text.encode())
     return open_fields(found)
 

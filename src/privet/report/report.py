@@ -66,17 +66,9 @@ class Report:
         target = Path(path)
         check_writable(target)
         text = self.html()
-        with written_whole(target) as file:
+        with written_whole(target, is_public=True) as file:
             file.write(text.encode())
-        os.chmod(target, 0o666 & ~_umask())  # A report is for others to read.
         return target
-
-
-def _umask() -> int:
-    """Return which permissions new files do not get."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _timeline(ledger: Any) -> list[Moment]:

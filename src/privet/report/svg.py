@@ -87,8 +87,10 @@ class Chart:
     def svg(self) -> str:
         """Return the chart as an SVG element."""
         name = f"chart-{next(_ids)}"
+        box = f"{_LEFT:g} {_TOP:g} {_WIDTH - _RIGHT:g} {_HEIGHT - _BOTTOM:g}"
         head = (
-            f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-labelledby="{name}-t {name}-d">'
+            f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" data-box="{box}" role="img" '
+            f'aria-labelledby="{name}-t {name}-d">'
             f'<title id="{name}-t">{escape(self.title)}</title><desc id="{name}-d">{escape(self.description)}</desc>'
         )
         return head + "".join([*self._grid(), *self._parts]) + "</svg>"

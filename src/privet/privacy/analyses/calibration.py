@@ -20,8 +20,9 @@ def calibrate(
     *,
     analysis: str = "tightest",
     smallest: float = 1.0,
+    used: float = 0.9905,
 ) -> float:
-    """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
+    """Return a noise multiplier whose epsilon is never above the budget's, and above the share ``used`` of it.
 
     If a :class:`~privet.privacy.NoiseMultiplier` is given in place of a budget, return its multiplier.
 
@@ -37,6 +38,8 @@ def calibrate(
         As for :func:`~privet.privacy.analyses.accounting.epsilon`.
     smallest : float
         The smallest noise multiplier of the event, divided by z. It stays in the range of the accountants.
+    used : float
+        How much of the budget's epsilon must be used, below 1. A larger share takes longer to find.
 
     Notes
     -----
@@ -49,11 +52,13 @@ def calibrate(
     if isinstance(budget, NoiseMultiplier):
         return budget.multiplier
     if smallest != 1:
-        return _calibrated(lambda z: family(z / smallest), adjacency, budget, analysis) / smallest
-    return _calibrated(family, adjacency, budget, analysis)
+        return _calibrated(lambda z: family(z / smallest), adjacency, budget, analysis, used) / smallest
+    return _calibrated(family, adjacency, budget, analysis, used)
 
 
-def _calibrated(family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, analysis: str) -> float:
+def _calibrated(
+    family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, analysis: str, used: float
+) -> float:
     """Return the noise multiplier for a budget, above 0."""
     one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
     if analysis in {"tightest", "unsampled"} and one and two == one / 2:
@@ -67,7 +72,7 @@ def _calibrated(family: Callable[[float], Event], adjacency: Adjacency, budget: 
         )
 
     guess = _Guess(1.0, slope=-1.0)
-    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):
+    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (used, 1.0))):
         guess = _search(certified(precision), budget.epsilon, guess, window)
     return guess.noise_multiplier
 

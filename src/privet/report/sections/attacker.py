@@ -35,16 +35,29 @@ def trade_off_chart(guarantee: Guarantee) -> str:
     """Return the trade-off curve as SVG."""
     fpr = np.concatenate([[0.0], np.geomspace(1e-4, 0.01, 40), np.linspace(0.012, 1.0, 248)])
     tpr = guarantee.tpr(fpr)
-    chart = Chart(
-        Axis("false alarms", 0, 1, _PERCENT),
-        Axis("recognised", 0, 1, _PERCENT),
-        "Trade-off curve",
+    chart = _empty(
         f"The largest share of {guarantee.unit}s in the data that any attack can recognise, against its share of false "
-        f"alarms. At 1\u00a0% false alarms, at most {percent_up(guarantee.tpr(0.01))} are recognised.",
+        f"alarms. At 1\u00a0% false alarms, at most {percent_up(guarantee.tpr(0.01))} are recognised."
     )
-    chart.area(fpr.tolist(), fpr.tolist(), tpr.tolist())
-    chart.line([0, 1], [0, 1], "guess")
-    chart.line(fpr.tolist(), tpr.tolist())
+    _draw(chart, fpr.tolist(), tpr.tolist())
     chart.point(0.01, guarantee.tpr(0.01))
-    chart.text(0.62, 0.56, "guessing", dy=4)
     return chart.svg()
+
+
+def empty_trade_off_chart() -> str:
+    """Return the chart with the line of guessing alone, into which a script draws the curve."""
+    chart = _empty("")
+    _draw(chart, [0.0], [0.0])
+    return chart.svg()
+
+
+def _empty(description: str) -> Chart:
+    axes = Axis("false alarms", 0, 1, _PERCENT), Axis("recognised", 0, 1, _PERCENT)
+    return Chart(*axes, "Trade-off curve", description)
+
+
+def _draw(chart: Chart, fpr: list[float], tpr: list[float]) -> None:
+    chart.area(fpr, fpr, tpr)
+    chart.line([0, 1], [0, 1], "guess")
+    chart.line(fpr, tpr)
+    chart.text(0.62, 0.56, "guessing", dy=4)
