@@ -16,10 +16,10 @@ SLIDERS = (
     ("batch", "Batch size", "At the right end, every step uses all records."),
 )
 SCHEMES = (
-    ("full-replace", "all records", "replace-one"),
-    ("full-add", "all records", "add-or-remove"),
+    ("full-replace", "All records", "replace-one"),
+    ("full-add", "All records", "add-or-remove"),
     ("poisson", "Poisson batches", "add-or-remove"),
-    ("fixed", "batches of fixed size", "replace-one"),
+    ("fixed", "Batches of fixed size", "replace-one"),
 )
 
 

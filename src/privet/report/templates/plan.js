@@ -231,9 +231,14 @@ function update() {
   }
   draw(found[chosen.value].pairs, epsilon);
   element("chosen").textContent = Array.from(chosen.parentElement.children).slice(1).map((each) => each.textContent).join(", ");
-  const sampled = at("batch") < at("n") ? ` --batch-size ${at("batch")}` : "";
-  element("command").textContent =
-    `privet plan --n ${at("n")} --epsilon ${at("epsilon")} --delta ${at("delta") < 1e-3 ? at("delta").toExponential() : at("delta")} --epochs ${at("epochs")}${sampled}`;
+  const delta = at("delta") < 1e-3 ? at("delta").toExponential() : at("delta");
+  const options = ["privet plan", `--n ${at("n")}`, `--epsilon ${at("epsilon")}`, `--delta ${delta}`, `--epochs ${at("epochs")}`];
+  if (at("batch") < at("n")) { options.push(`--batch-size ${at("batch")}`); }
+  element("command").replaceChildren(...options.flatMap((option, k) => {
+    const part = document.createElement("span");
+    part.textContent = option;
+    return k ? [" ", part] : [part];
+  }));
   document.body.dataset.updates = Number(document.body.dataset.updates || 0) + 1;
 }
 
