@@ -47,13 +47,14 @@ def _table(report: Report) -> Table:
     for finding in report.findings:
         what = finding.what if finding.is_problem else f"{finding.severity.value}: {finding.what}"
         cells = "" if finding.n_cells is None else f"{finding.n_cells:,}"
-        words = (_printable(finding.column or ""), what, cells, _rows(finding), _examples(finding), finding.remedy)
+        words = (printable(finding.column or ""), what, cells, _rows(finding), _examples(finding), finding.remedy)
         # Text, because cells of the table could contain what rich takes for markup.
         table.add_row(*map(Text, words), style="" if finding.is_problem else "dim")
     return table
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
+    """Return a name as it can be shown in a terminal: quoted, if it contains control characters."""
     return name if name.isprintable() else repr(name)
 
 

@@ -64,8 +64,10 @@ class Effects:
     label : str or None
         The class whose score is the output, or None if the output is a number.
     is_log_odds : bool
-        Whether the score of the class is its log-odds: against the other class if there are two, and otherwise against
-        the (geometric) average of all classes.
+        Whether the score of the class is its log-odds.
+    is_binary : bool
+        Whether there are two classes, so that the score is that against the other class. Scores of several classes are
+        those against the (geometric) average of all classes.
     baseline : float
         The output of a row of first levels and of numbers in the middle of their bounds, or of zeros if there are no
         bounds.
@@ -79,6 +81,7 @@ class Effects:
     target: str | None
     label: str | None
     is_log_odds: bool
+    is_binary: bool
     baseline: float
     largest_norm: float | None
     columns: tuple[Effect, ...]
@@ -113,6 +116,7 @@ class _Output:
     target: str | None
     label: str | None
     is_log_odds: bool
+    is_binary: bool
     weights: Floats
     intercept: float
     factor: float = 1.0
@@ -129,17 +133,17 @@ def _outputs(model: PrivateLinearModel, targets: Sequence[Any]) -> Iterator[_Out
             in_units = isinstance(target, NumericTarget)
             factor = target.half_width if in_units else 1.0
             middle = target.low / 2 + target.high / 2 if in_units else 0.0
-            yield _Output(name, None, False, weights[0], intercepts[0], factor, middle)
+            yield _Output(name, None, False, False, weights[0], intercepts[0], factor, middle)
             continue
         labels = [str(label) for label in getattr(target, "levels", None) or cast(Any, one).classes_]
         is_log_odds = isinstance(one, ProbabilisticClassifier)
         if len(weights) == 1:
-            yield _Output(name, labels[1], is_log_odds, weights[0], intercepts[0])
+            yield _Output(name, labels[1], is_log_odds, True, weights[0], intercepts[0])
             continue
         # Scores of several classes are known up to a constant: what counts is how they differ from their average.
         weights, intercepts = weights - weights.mean(axis=0), intercepts - intercepts.mean()
         for label, row, intercept in zip(labels, weights, intercepts, strict=True):
-            yield _Output(name, label, is_log_odds, row, intercept)
+            yield _Output(name, label, is_log_odds, False, row, intercept)
 
 
 def _of_table(model: TableModel) -> Iterator[Effects]:
@@ -195,7 +199,9 @@ def _of_rows(scalers: Sequence[Any], model: PrivateLinearModel) -> Iterator[Effe
 def _effects(output: _Output, baseline: float, largest_norm: float | None, columns: Sequence[Effect]) -> Effects:
     """Return the effects of columns, those of the largest size first, and those of equal size in their own order."""
     by_size = tuple(sorted(columns, key=lambda effect: -effect.size))
-    return Effects(output.target, output.label, output.is_log_odds, float(baseline), largest_norm, by_size)
+    return Effects(
+        output.target, output.label, output.is_log_odds, output.is_binary, float(baseline), largest_norm, by_size
+    )
 
 
 def _steps(model: Any) -> tuple[list[Any], PrivateLinearModel]:

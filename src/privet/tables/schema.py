@@ -148,8 +148,9 @@ class TableSchema:
         These numbers are not private. They are for the owner of the table.
         """
         declared = [column for column in (*self.features, *self.targets) if isinstance(column, BoundedColumn)]
-        clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
-        return {name: number for name, number in clipped.items() if number}
+        names = [column.name for column in declared]
+        clipped = zip(names, map(BoundedColumn.n_clipped, declared, columns_of(frame, names)), strict=True)
+        return {name: number for name, number in clipped if number}
 
     def findings(self, frame: pd.DataFrame) -> list[Finding]:
         """Return everything that there is to say of a table: problems, notes, and how many cells are clipped.

@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 
 _MARGIN = 1 + 1e-10  # exceeds the relative rounding error of normal probabilities and quantiles
 _TAIL = 1e-15  # The lines reach up to the epsilon at which delta is this small.
+_LEAST_DRAWN = 1e-12  # false-positive rate up to which corners are close to each other
 _EVEN, _GEOMETRIC = 600, 600  # epsilons of the lines, from 0 and from 1e-6 of the largest one
 
 
@@ -105,7 +106,7 @@ class TradeOff:
         slopes, deltas = self._lines
         if points is not None and slopes.size > max(points // 2, 2):
             # Evenly by the normal quantile of the rate at which a line becomes the smallest one.
-            places = ndtri(np.maximum(_crossings(slopes, deltas), 1e-300))
+            places = ndtri(np.maximum(_crossings(slopes, deltas), _LEAST_DRAWN))
             chosen = np.searchsorted(places, np.linspace(places[0], places[-1], max(points // 2, 2) - 1))
             chosen = np.unique(np.append(chosen, slopes.size - 1))
             slopes, deltas = slopes[chosen], deltas[chosen]
@@ -180,5 +181,8 @@ def _corners(slopes: Floats, deltas: Floats) -> tuple[Floats, Floats]:
     before = starts < at_axis
     fpr, tpr = starts[before], (slopes * starts + deltas)[before]
     last = int(np.flatnonzero(before)[-1]) if np.any(before) else 0
-    fpr, tpr = np.append(fpr, at_axis[last]), np.append(tpr, 1 - at_axis[last])
-    return np.concatenate((fpr, 1 - tpr[::-1], [1.0])), np.concatenate((tpr, 1 - fpr[::-1], [1.0]))
+    middle = at_axis[last]
+    return (
+        np.concatenate((fpr, [middle], 1 - tpr[::-1], [1.0])),
+        np.concatenate((tpr, [1 - middle], 1 - fpr[::-1], [1.0])),
+    )
