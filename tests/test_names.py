@@ -3,7 +3,7 @@
 import pytest
 
 from privet import linear, names
-from privet.linear.classification import HINGES
+from privet.linear.svc import HINGES
 from privet.linear.methods import METHODS
 from privet.linear.methods.iteration import SECRETS
 

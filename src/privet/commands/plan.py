@@ -177,20 +177,19 @@ def _row(
 ) -> Row:
     """Return one analysis of one plan, at the given noise or at the noise that the analysis needs for the budget."""
     name, batch = plan.sampler.name, plan.sampler.nominal_size(n)
+    delta = stated_delta(None, budget.delta)
 
     def event_of(multiplier: float) -> Event:
         return replace(plan, noise_multiplier=multiplier).event
 
     if noise_multiplier is not None:
-        found = epsilon_of(
-            event_of(noise_multiplier), plan.adjacency, stated_delta(None, budget.delta), analysis=analysis
-        )
+        found = epsilon_of(event_of(noise_multiplier), plan.adjacency, delta, analysis=analysis)
         return Row(name, plan.adjacency, label, plan.steps, batch, noise_multiplier, found)
     try:
         multiplier = calibrate(event_of, plan.adjacency, budget, analysis=analysis)
     except ValueError as error:
         return Row(name, plan.adjacency, label, plan.steps, batch, None, None, str(error))
-    certified = epsilon_of(event_of(multiplier), plan.adjacency, stated_delta(None, budget.delta))
+    certified = epsilon_of(event_of(multiplier), plan.adjacency, delta)
     return Row(name, plan.adjacency, label, plan.steps, batch, multiplier, certified)
 
 

@@ -169,7 +169,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         rows = self._bounded_rows(X, self._intercept_column())
         delta = default_delta(rows.n) if self.delta is None else self.delta
         noise = NoiseMultiplier(self.noise_multiplier, delta) if self._is_set("noise_multiplier") else None
-        rate = AttackRate(*self.tpr, delta=delta) if self.tpr is not None else None
+        rate = AttackRate(self.tpr[0], self.tpr[1], delta) if self.tpr is not None else None
         if noise is not None:
             budget = usual_budget(noise, 1 + len(targets.others))
         else:

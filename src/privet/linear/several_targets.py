@@ -133,7 +133,7 @@ class SeveralTargets:
                     f"noise_multiplier={self.noise_multiplier:g} cannot be given for columns with different numbers of "
                     "classes, which share a budget. Give epsilon instead, or fit these columns separately."
                 )
-            asked = Budget(self.epsilon, delta) if self.tpr is None else AttackRate(*self.tpr, delta=delta)
+            asked = Budget(self.epsilon, delta) if self.tpr is None else AttackRate(self.tpr[0], self.tpr[1], delta)
             planned = _share_budget(asked, X, groups, len(models))
             self._book(planned)
         for number, group in enumerate(groups):

@@ -61,9 +61,10 @@ def exact_deltas(parts: Sequence[Event], adjacency: Adjacency, epsilons: Floats,
     if (closed := _closed_form_deltas(parts, adjacency, epsilons)) is not None:
         found = np.minimum(found, closed * _MARGIN)
     else:
-        found = np.minimum(found, loss_distribution_deltas(parts, epsilons, precision) * _MARGIN)
+        by_losses = loss_distribution_deltas(parts, epsilons, precision)
+        found = np.minimum(found, by_losses * _MARGIN)
         # Where rounding errors of a Fourier transform matter, and where there is no loss distribution.
-        open_ = (found < fourier_floor(parts)) | (found >= 1.0)
+        open_ = (by_losses < fourier_floor(parts)) | (by_losses >= 1.0)
         if np.any(open_):
             found[open_] = np.minimum(found[open_], renyi_deltas(parts, adjacency, epsilons[open_]) * _MARGIN)
     # A unit that is never used is not revealed.
