@@ -302,7 +302,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
 
 
 def _calibrated_to(rate: AttackRate) -> Assumption:
-    return enforced(f"the noise of this training alone leaves every attack {rate}, to which it was calibrated")
+    shares = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
+    return enforced(f"calibrated so that {shares} from this training alone")
 
 
 def _check_rate(rate: AttackRate, found: Guarantee) -> None:
