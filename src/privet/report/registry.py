@@ -29,7 +29,7 @@ def write_entry(report: Report, path: str | os.PathLike[str]) -> list[str]:
     check_writable(target)
     found = entry(report)
     check_entry(found)
-    text = _yaml().safe_dump(found, sort_keys=False, allow_unicode=True, width=100)
+    text = _to_yaml(found)
     with written_whole(target, is_public=True) as file:
         file.write(text.encode())
     return open_fields(found)
@@ -169,6 +169,20 @@ def _implementation(report: Report) -> dict[str, Any]:
         ),
         "justification": about.justification or OPEN,
     }
+
+
+def _to_yaml(found: dict[str, Any]) -> str:
+    """Return an entry as YAML, in which texts of several lines keep their lines."""
+    yaml = _yaml()
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        pass
+
+    def represent(dumper: Any, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent)
+    return str(yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _yaml() -> Any:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from privet.privacy import Guarantee
+from privet.privacy.analyses.accounting import gaussian_mu
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import up
 from privet.report.svg import Axis, Chart, power_ticks, round_ticks
@@ -26,6 +27,8 @@ def values(report: Any) -> dict[str, Any]:
         "chart": _chart(finite, guarantee) if len(finite) > 1 else "",
         "rows": [(as_power(delta), up(table[delta], 4), delta == stated) for delta in sorted(table)],
         "mu": up(mu, 4) if math.isfinite(mu) else None,
+        "is_gaussian": gaussian_mu(guarantee.event, guarantee.adjacency) is not None,
+        "ends": any(math.isinf(epsilon) for epsilon in table.values()),
         "unit": guarantee.unit,
         "adjacency": guarantee.adjacency,
         "neighbours": guarantee.adjacency.in_words.format(unit=guarantee.unit),

@@ -89,13 +89,11 @@ def floating_point(guarantee: Guarantee) -> str:
     """Return how noise is drawn, and what its secrecy rests on."""
     if not guarantee.is_private:
         return "There is no noise."
-    seeded = any("seed" in each.text for each in guarantee.assumptions if not each.is_enforced)
-    key = (
-        "A seed was set: the promise holds only while it is secret."
-        if seeded
-        else "Its key comes from the operating system."
-    )
-    return f"Noise is drawn exactly, on a public grid, so that no bit of a release depends on rounding errors. {key}"
+    drawn = "Noise is drawn exactly, on a public grid, so that no bit of a release depends on rounding errors."
+    if any("seed" in each.text for each in guarantee.assumptions if not each.is_enforced):
+        return f"{drawn} A seed was set: the promise holds only while it is secret."
+    is_keyed = any("keyed by the operating system" in each.text for each in guarantee.assumptions)
+    return f"{drawn} Its key comes from the operating system." if is_keyed else drawn
 
 
 def _open(report: Any, name: str) -> Answer:

@@ -9,8 +9,8 @@ from privet.report.facts import EffectRow, EffectTable
 from privet.report.numbers import plain
 from privet.tables import NumericTarget
 
-MOST_ROWS = 14
-"""How many effects are listed per output. The others are counted."""
+MOST_ROWS, LEAST_ROWS, MOST_OUTPUTS = 24, 4, 6
+"""How many effects are listed, at least how many per output, and of how many outputs. The others are counted."""
 
 _KNOWN = (
     "The noise that privacy added to each effect has the standard deviation in the last column. The band is two "
@@ -34,18 +34,21 @@ def effect_tables(model: Any) -> tuple[tuple[EffectTable, ...], str]:
         return (), ""
     estimator = model.estimator if isinstance(model, TableModel) else model
     std = getattr(estimator, "noise_std_", None)
-    tables = tuple(_table(output, std, model) for output in outputs)
-    return tables, f"{_UNKNOWN if std is None else _KNOWN} {_SAMPLING}"
+    room = max(LEAST_ROWS, MOST_ROWS // len(outputs))
+    tables = tuple(_table(output, std, model, room) for output in outputs[:MOST_OUTPUTS])
+    note = f"{_UNKNOWN if std is None else _KNOWN} {_SAMPLING}"
+    hidden = len(outputs) - MOST_OUTPUTS
+    return tables, f"Effects on {hidden} further outputs are not listed. {note}" if hidden > 0 else note
 
 
-def _table(output: Effects, std: float | None, model: Any) -> EffectTable:
+def _table(output: Effects, std: float | None, model: Any, room: int) -> EffectTable:
     unit = None if std is None else std * _output_per_weight(output, model)
     rows = [row for effect in output.columns for row in _rows(effect, unit, isinstance(model, TableModel))]
     name = f"the prediction of {output.target}" if output.target else "the prediction"
     if output.label is not None:
         score = "log-odds" if output.is_log_odds else "score"
         name = f"the {score} of {output.target} = {output.label}" if output.target else f"the {score} of {output.label}"
-    return EffectTable(name, tuple(rows[:MOST_ROWS]), max(0, len(rows) - MOST_ROWS))
+    return EffectTable(name, tuple(rows[:room]), max(0, len(rows) - room))
 
 
 def _output_per_weight(output: Effects, model: Any) -> float:
