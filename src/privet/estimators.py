@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +13,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet.privacy import Guarantee
 from privet.saving import FORMAT, check_format, register, write
+from privet.showing import Reported, plot, to_html
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class EstimatorChecks:
@@ -120,6 +124,30 @@ class SavedEstimator:
         """
         if not isinstance(getattr(self, "guarantee_", None), Guarantee | None):
             raise ValueError("its guarantee_ is not a guarantee")
+
+
+class ShownEstimator(Reported):
+    """Mixin for fitted estimators that show their guarantee in a notebook, below the diagram of scikit-learn."""
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the effects of the columns, with the noise in them where it is known. This requires matplotlib."""
+        check_is_fitted(self)
+        return plot(self, ax)
+
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        # scikit-learn has a property here, too, which raises AttributeError if its diagrams are switched off.
+        diagram: Callable[[], str] = super()._repr_html_  # type: ignore[misc]
+        return lambda: diagram() + self._guarantee_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._guarantee_html()
+        return bundle
+
+    def _guarantee_html(self) -> str:
+        return to_html(self) if isinstance(getattr(self, "guarantee_", None), Guarantee) else ""
 
 
 def to_plain(value: Any) -> Any:

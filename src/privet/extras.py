@@ -1,6 +1,16 @@
 """Which extra of privet installs a module that is missing, in the same words everywhere."""
 
-EXTRAS = {"torch": "deep", "flwr": "federated", "mpyc": "multiparty", "grpc": "multiparty", "statsmodels": "demo"}
+EXTRAS = {
+    "torch": "deep",
+    "flwr": "federated",
+    "mpyc": "multiparty",
+    "grpc": "multiparty",
+    "statsmodels": "demo",
+    "matplotlib": "report",
+    "jinja2": "report",
+    "yaml": "report",
+    "jsonschema": "report",
+}
 
 
 def remedy(module: str) -> str:

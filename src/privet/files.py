@@ -10,10 +10,11 @@ from typing import IO, Any
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def written_whole(path: str | os.PathLike[str], *, is_public: bool = False) -> Iterator[IO[bytes]]:
     """Yield a file to write to, which replaces ``path`` once it is completely on disk.
 
-    A reader sees the old file or the new one, never a part. If an error occurs, the old file stays.
+    A reader sees the old file or the new one, never a part. If an error occurs, the old file stays. Only its owner can
+    read the file, unless ``is_public`` gives it the permissions that new files usually have.
     """
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -22,6 +23,10 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if is_public:
+            mask = os.umask(0)
+            os.umask(mask)
+            Path(temporary).chmod(0o666 & ~mask)
         Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -9,7 +9,18 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from privet.checks import LARGEST_NORM, SMALLEST_NORM, choice, count, delta_value, nonnegative, positive, whole, within
+from privet.checks import (
+    LARGEST_NORM,
+    SMALLEST_NORM,
+    choice,
+    count,
+    delta_value,
+    nonnegative,
+    positive,
+    rate_pair,
+    whole,
+    within,
+)
 
 MODELS = {
     "logistic": "PrivateLogisticRegression",
@@ -63,6 +74,7 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "secret": partial(choice, choices=SECRETS),
     "loss": partial(choice, choices=HINGES),
     "noise_multiplier": nonnegative,
+    "tpr": rate_pair,
     "batch_size": count,
     "n_nonzero": count,
     "max_iter": count,

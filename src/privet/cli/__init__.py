@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from privet.cautions import PrivetWarning, once
-from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema, show
+from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, report, schema, show
 from privet.cli.early import examples, paragraphs
 from privet.cli.options import with_options
 from privet.extras import with_remedy
@@ -58,6 +58,12 @@ app.command(
         "privet audit training.py --replay",
     )
 )(audit.audit)
+app.command(
+    epilog=examples(
+        "privet report model.privet.json -o report.html --ledger table.ledger",
+        "privet report model.privet.json --about about.toml --registry entry.yaml",
+    )
+)(report.report)
 app.add_typer(party.party, name="party", epilog=examples("privet party run --help"))
 app.add_typer(
     ledger.ledger,

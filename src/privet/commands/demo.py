@@ -15,14 +15,18 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
+from privet import __version__
 from privet.commands.json_output import write_result
 from privet.extras import remedy
 from privet.linear import PrivateLogisticRegression, TableModel
 from privet.progress import progress_bar
+from privet.report import Report
+from privet.report.figures import digest_of, test_figures
 from privet.tables import Numeric, TableSchema, Target
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 METHODS = ("gradient", "output")
+TITLE = "More than one outpatient visit per year: a private model of the RAND Health Insurance Experiment"
 
 # These bounds come from the code book, not from the data. Coinsurance is 0 to 100 %. The other columns are logarithms
 # of dollars up to a few thousand, indicators, and a count of chronic diseases.
@@ -56,7 +60,13 @@ class Score:
 
 
 def run(
-    *, output: Path, seeds: int, json: Path | None = None, verbose: bool = False, console: Console
+    *,
+    output: Path,
+    report: Path,
+    seeds: int,
+    json: Path | None = None,
+    verbose: bool = False,
+    console: Console,
 ) -> dict[tuple[float, str], Score]:
     """Train all settings, print their accuracies, then train and save one model and print its guarantee."""
     train, test = train_test_split(load_records(), test_size=0.2, random_state=0)
@@ -77,9 +87,12 @@ def run(
     model.save(output)
     console.print("\nThe saved model was trained once more at epsilon 1, with fresh secure noise. Its guarantee:\n")
     console.print(model.guarantee.statement(verbose), highlight=False, markup=False, soft_wrap=True)
+    figures = test_figures(model, test)
+    Report.of(model, title=TITLE, tests=figures, version=__version__, digest=digest_of(output)).save(report)
     console.print(
-        f"\nWritten to {output}. This table is public. On private data, each of the {1 + len(scores) * seeds} "
-        "trainings above would count towards the privacy budget.",
+        f"\nModel written to {output}.\nReport for an ethics board written to {report}. Open it in a browser.\n\n"
+        f"This table is public. On private data, each of the {1 + len(scores) * seeds} trainings above would count "
+        "towards the privacy budget.",
         highlight=False,
         soft_wrap=True,
     )

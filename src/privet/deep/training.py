@@ -33,12 +33,13 @@ from privet.privacy.ledger.spending import LedgerLike, RunBooking
 from privet.progress import status_bar
 from privet.replay import Replayed
 from privet.run_files import RunFiles
+from privet.showing import Reported
 
 _LARGE = 280
 """Batch size from which adding up the gradients takes longer than drawing the noise, per parameter and on one core."""
 
 
-class PrivateTraining:
+class PrivateTraining(Reported):
     """The private training of a model. See :func:`~privet.deep.make_private`.
 
     Attributes

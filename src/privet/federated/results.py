@@ -9,6 +9,7 @@ from privet.federated.plan import RoundsPlan, epsilon_after
 from privet.federated.server import Server
 from privet.networks import Weights
 from privet.privacy import Guarantee
+from privet.showing import Reported
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RoundReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
+class RunResult(Reported):
     """The outcome of a federated run.
 
     Attributes

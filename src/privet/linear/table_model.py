@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,15 @@ from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.privacy import Guarantee, enforced
 from privet.privacy.ledger.spending import LedgerLike
+from privet.showing import Reported, plot, to_html
 from privet.solvers import Release
 from privet.tables import NumericTarget, TableError, TableSchema, Target
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-class TableModel:
+
+class TableModel(Reported):
     """A :class:`~privet.tables.TableSchema` and an estimator, fitted, saved and loaded together.
 
     A classifier predicts a :class:`~privet.tables.Target`, a regressor a :class:`~privet.tables.NumericTarget`. Numbers
@@ -48,6 +52,8 @@ class TableModel:
         After :meth:`fit`, the trained copy.
     guarantee, guarantee_ : Guarantee
         The guarantee of the fit, under both names.
+    study : dict or None
+        The study of ``privet party`` in whose result file the model was, with its name, its digest and its parties.
     """
 
     def __init__(self, schema: TableSchema, estimator: PrivateLinearModel, *, ledger: LedgerLike | None = None) -> None:
@@ -74,6 +80,7 @@ class TableModel:
             )
         self._declared = schema
         self.schema = schema
+        self.study: dict[str, Any] | None = None
         self.estimator: PrivateLinearModel = clone(estimator)
         if ledger is not None:
             self.estimator.set_params(ledger=ledger)
@@ -123,6 +130,7 @@ class TableModel:
             Records that need no protection, with the same columns, for methods that learn from them. A sparse model
             labels them itself, and does not use their target.
         """
+        self.study = None
         schema = self._declared.with_target_levels(frame)
         rows, encoded = schema.encode(frame), schema.encode_target(frame)
         sample = frame.iloc[:: -(-len(frame) // cautions.SAMPLED_ROWS)]
@@ -211,6 +219,13 @@ class TableModel:
             )
         return self.estimator.predict_proba(rows)
 
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the effects of the columns, with the noise in them where it is known. This requires matplotlib."""
+        return plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write schema, weights and guarantee to one JSON file, completely or not at all."""
         saving.write(path, self.to_dict())
@@ -237,6 +252,8 @@ class TableModel:
             raise ValueError(f"It is not a privet table model: {type(estimator).__name__} is not a linear model.")
         model = cls(TableSchema.from_dict(fields["schema"]), estimator)
         model.estimator = estimator
+        study = fields.get("study")
+        model.study = study if isinstance(study, dict) else None
         if len(model.schema.columns) != estimator.n_features_in_:
             raise ValueError("It is not a valid table model: its columns do not match its weights.")
         if not _fits(model.schema, estimator):

@@ -7,7 +7,7 @@ convex loss, with pure or Gaussian noise, and for minimisers that are computed a
 from privet.plans.output import OutputPlan
 from privet.plans.stabilities.minimiser import MinimiserStability, default_tolerance
 from privet.privacy.guarantees.guarantee import enforced
-from privet.solvers.base.interface import Problem, Release, Run
+from privet.solvers.base.interface import FEATURE_NOISE, Problem, Release, Run
 from privet.solvers.base.minimise import check_minimisable, least_tolerance, minimise
 
 
@@ -30,7 +30,8 @@ def minimiser_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
     guarantee = run.guarantee(bound=bound, released="the minimiser, with noise added once")
     weights = minimise(problem, tolerance=stability.tolerance)
     run.report(1, 1)
-    trace = {"tolerance": stability.tolerance, "noise_scale": plan.scale}
+    noise = {FEATURE_NOISE: plan.noise_std(weights.size)}
+    trace = {"tolerance": stability.tolerance, "noise_scale": plan.scale, **noise}
     return Release(plan.noisy(weights, run.source), guarantee, trace)
 
 

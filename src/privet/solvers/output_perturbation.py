@@ -15,7 +15,7 @@ from privet.plans import CentredOutputPlan, DescentStability, OutputPlan
 from privet.plans.stabilities.descent import sum_of_powers
 from privet.privacy.guarantees.guarantee import enforced
 from privet.solvers.base.centring import centred_anywhere, check_centrable, noisy_centre, uncentred
-from privet.solvers.base.interface import Problem, Progress, Release, Run
+from privet.solvers.base.interface import FEATURE_NOISE, Problem, Progress, Release, Run
 from privet.solvers.base.rounding import UNIT_ROUNDOFF, rounding_besides_sums
 
 
@@ -36,7 +36,7 @@ def output_perturbation(problem: Problem, run: Run[OutputPlan]) -> Release:
     bound = enforced(f"rows and gradients are bounded, so that {stability.in_words()}")
     guarantee = run.guarantee(bound=bound, released="the final weights, with noise added once")
     weights = plan.noisy(_descended(problem, stability, run.report), run.source)
-    return Release(weights, guarantee, _trace(stability))
+    return Release(weights, guarantee, _trace(stability, plan, weights.size))
 
 
 def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -> Release:
@@ -67,7 +67,7 @@ def centred_output_perturbation(problem: Problem, run: Run[CentredOutputPlan]) -
     centre = run.shared("centre", lambda: noisy_centre(rows, plan.mean, run.source))
     centred = replace(problem, rows=rows.centred(centre, plan.centred_norm))
     weights = plan.output.noisy(_descended(centred, stability, run.report), run.source)
-    return Release(uncentred(weights, rows, centre), guarantee, _trace(stability))
+    return Release(uncentred(weights, rows, centre), guarantee, _trace(stability, plan.output, weights.size))
 
 
 def _descended(problem: Problem, stability: DescentStability, report: Progress) -> NDArray[Any]:
@@ -81,8 +81,9 @@ def _descended(problem: Problem, stability: DescentStability, report: Progress) 
     return weights
 
 
-def _trace(stability: DescentStability) -> dict[str, Any]:
-    return {"steps": stability.steps, "step_size": stability.step_size}
+def _trace(stability: DescentStability, plan: OutputPlan, dimension: int) -> dict[str, Any]:
+    noise = {FEATURE_NOISE: plan.noise_std(dimension)}
+    return {"steps": stability.steps, "step_size": stability.step_size, **noise}
 
 
 def centred_stability(

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from privet.privacy.budget import Adjacency, Budget
 from privet.privacy.events import Composition, Event, event_from_dict
 from privet.privacy.guarantees.per_record import PerRecord, per_record
 from privet.privacy.guarantees.statement import statement
+from privet.showing import plot, to_html
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Adjacency", "Assumption", "Budget", "Guarantee", "Unit", "assumed", "compose", "enforced"]
 
@@ -166,6 +170,13 @@ class Guarantee:
     @property
     def _trade_off(self) -> TradeOff:
         return trade_off(self.event, self.adjacency)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the trade-off curve, together with that of guessing. This requires matplotlib."""
+        return plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
 
     def recomputed(self) -> "Guarantee":
         """Return the guarantee with an epsilon that its event supports, computed anew. Every file is read through this.

@@ -38,6 +38,9 @@ Chooser = Callable[[NDArray[Any]], float]
 ALL_ITERATES = "every noisy gradient, all iterates and the final weights"
 """Description of what is released if the plan accounts for every noisy gradient."""
 
+FEATURE_NOISE = "feature_noise"
+"""Key of a trace: the standard deviation of the noise in the weight of each feature, where it is known exactly."""
+
 
 @dataclass(frozen=True)
 class Problem:

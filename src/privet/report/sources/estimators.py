@@ -1,0 +1,67 @@
+"""The facts of a linear estimator, and of a pipeline of private scalers and a linear estimator."""
+
+from typing import Any
+
+from privet.linear.base import PrivateLinearModel
+from privet.preprocessing.total import total_guarantee
+from privet.privacy import Guarantee
+from privet.report.facts import Facts
+from privet.report.numbers import plain
+from privet.report.sources.effects import effect_tables
+
+CURATOR = (
+    "The holder of the data ran the training and saw all records. Everybody who sees only what was released is covered "
+    "by the promise."
+)
+
+_KINDS = {
+    "PrivateLogisticRegression": "logistic regression",
+    "PrivateLinearSVC": "linear support vector machine",
+    "PrivateRidge": "linear regression",
+    "PrivateHuberRegressor": "linear regression with a Huber loss",
+    "PrivateAbsoluteRegressor": "linear regression with an absolute loss",
+    "PrivateSparseLogisticRegression": "sparse logistic regression",
+    "PrivateSparseRegression": "sparse linear regression",
+}
+
+
+def facts(model: Any) -> tuple[Guarantee, Facts]:
+    """Return the guarantee and the facts of a fitted estimator or pipeline."""
+    is_pipeline = not isinstance(model, PrivateLinearModel)
+    guarantee = total_guarantee(model) if is_pipeline else model.guarantee_
+    estimator: PrivateLinearModel = model.steps[-1][1] if is_pipeline else model
+    effects, note = effect_tables(model)
+    kind = describe(estimator)
+    settings = settings_of(estimator)
+    if is_pipeline:
+        settings.insert(0, ("Steps", ", then ".join(type(step).__name__ for _, step in model.steps)))
+    found = Facts(
+        kind=kind,
+        title=f"A private {kind}",
+        purpose=f"is a {kind} on {estimator.n_features_in_} columns",
+        settings=settings,
+        trust=CURATOR,
+        effects=effects,
+        effects_note=note,
+    )
+    return guarantee, found
+
+
+def describe(estimator: PrivateLinearModel) -> str:
+    """Return what an estimator is, in words."""
+    return _KINDS.get(type(estimator).__name__, "linear model")
+
+
+def settings_of(estimator: PrivateLinearModel) -> list[tuple[str, str]]:
+    """Return how an estimator was trained."""
+    settings: dict[str, Any] = estimator.get_params()
+    found = [("Model", f"{describe(estimator)} ({type(estimator).__name__})")]
+    reason = f" ({estimator.method_reason_})" if estimator.method_reason_ else ""
+    found.append(("Method", f"{estimator.method_}{reason}"))
+    if (n := getattr(estimator, "n_records_", None)) is not None:
+        found.append(("Records", f"{n:,}"))
+    found.append(("Steps", f"{estimator.n_iter_:,}"))
+    for name, value in settings.items():
+        if name in {"alpha", "clip_norm", "smoothing", "batch_size", "n_nonzero"} and value:
+            found.append((name, plain(value)))
+    return found
