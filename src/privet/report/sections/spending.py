@@ -11,7 +11,7 @@ from privet.report.numbers import down, up
 from privet.report.svg import Axis, Chart, round_ticks
 
 TITLE = "Everything spent on these data"
-MOST_LINES = 10
+MOST_LINES = 8
 
 
 def values(report: Any) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from privet.report.facts import Curve
 from privet.report.svg import Axis, Chart, round_ticks
 
 TITLE = "The model and its training"
-MOST_INPUTS = 20
+MOST_INPUTS = 16
 
 
 def values(report: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from privet.report.facts import EffectRow, EffectTable
 from privet.report.numbers import plain
 from privet.tables import NumericTarget
 
-MOST_ROWS, LEAST_ROWS, MOST_OUTPUTS = 24, 4, 6
+MOST_ROWS, LEAST_ROWS, MOST_OUTPUTS = 24, 4, 4
 """How many effects are listed, at least how many per output, and of how many outputs. The others are counted."""
 
 _KNOWN = (

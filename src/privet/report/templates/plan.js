@@ -123,8 +123,8 @@ function leastNoise(family, epsilon, delta, guess) {
 // The most that an attack can recognise at each rate of false alarms: the least over epsilon of two straight lines.
 function tradeOff(pairs, epsilon) {
   const tangents = [];
-  for (let k = 0; k <= 24; k++) {
-    const e = 4 * epsilon * (k / 24) ** 2;
+  for (let k = 0; k <= 60; k++) {
+    const e = 3 * epsilon * (k / 60) ** 1.5;
     tangents.push([e, Math.exp(logDelta(pairs, Math.max(e, 1e-6)))]);
   }
   return (fpr) => Math.min(1, ...tangents.map(([e, d]) =>
