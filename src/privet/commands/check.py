@@ -1,6 +1,6 @@
 """``privet check``: list everything that keeps a table from being used, and how many of its cells are clipped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rich.text import Text
 from privet.commands.json_output import write_result
 from privet.tables import Finding, Report, SchemaError, Severity, TableSchema, check_table
 
+MOST_FINDINGS = 200
 NOTICE = "These findings describe the rows and are not private. Do not publish them."
 
 
@@ -29,7 +30,9 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
         schema, errors = error.rest, error
     report = check_table(data, schema, errors)
     if report.findings:
-        console.print(_table(report))
+        console.print(_table(report.findings[:MOST_FINDINGS]))
+        if (more := len(report.findings) - MOST_FINDINGS) > 0:
+            console.print(f"{more:,} further lines are left out. --json FILE writes all of them.")
         console.print("Rows are counted from 1, without the header.", highlight=False)
     if any(finding.severity is Severity.CLIPPED for finding in report.findings):
         console.print("Bounds are public facts: do not adapt them to the number of clipped cells.", highlight=False)
@@ -39,12 +42,12 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
     return report
 
 
-def _table(report: Report) -> Table:
+def _table(findings: Sequence[Finding]) -> Table:
     table = Table(show_lines=True, box=box.HORIZONTALS)
     for name, width in (("column", 20), ("problem", 30), ("cells", 9), ("rows", 18), ("examples", 26)):
         table.add_column(name, overflow="fold", max_width=width, justify="right" if name == "cells" else "left")
     table.add_column("remedy", overflow="fold", ratio=1)
-    for finding in report.findings:
+    for finding in findings:
         what = finding.what if finding.is_problem else f"{finding.severity.value}: {finding.what}"
         cells = "" if finding.n_cells is None else f"{finding.n_cells:,}"
         words = (printable(finding.column or ""), what, cells, _rows(finding), _examples(finding), finding.remedy)
