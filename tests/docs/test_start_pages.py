@@ -47,7 +47,7 @@ def test_an_analyst_gets_from_the_file_to_the_guarantee_that_the_page_shows(tmp_
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
         printed[command[0]] = done.output
-    assert list(printed) == ["check", "fit", "predict", "ledger", "show"]
+    assert list(printed) == ["check", "fit", "predict", "ledger", "show", "report"]
     (promise,), (answer,) = blocks("start/analyst.md", ""), blocks("start/analyst.md", "text")
     assert promise in printed["fit"]
     assert " ".join(answer.split()) in " ".join(printed["show"].split())
