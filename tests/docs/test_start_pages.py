@@ -26,7 +26,8 @@ def blocks(page, language):
 
 def commands(page):
     """Return the privet commands of a page, without the name of the program."""
-    lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("privet ")]
+    text = "".join(blocks(page, "sh")).replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line.startswith("privet ")]
     return [shlex.split(line)[1:] for line in lines]
 
 
