@@ -54,3 +54,11 @@ def test_each_cell_has_a_kind_and_a_level(cell, kind, level):
 def test_typed_columns_are_counted_completely(dtype):
     column = pd.Series([1, 1, 0]).astype("int64" if dtype == "string" else dtype).astype(dtype)
     assert Cells.of(column).by_kind().sum() == 3
+
+
+def test_dates_beyond_those_of_python_count_as_its_first_or_last_year():
+    """Parquet files and numpy have years beyond 1 to 9999, which are not on the public grid of a private draft."""
+    days = pd.Series(np.array(["-0500-01-01", "0000-01-01", "12000-01-01", "2020-01-01"], "datetime64[s]"))
+    values, counts = Cells.of(days).tally(Kind.DATE)
+    assert sorted(values) == [1, 1, 2020, 9999]
+    assert counts.sum() == 4

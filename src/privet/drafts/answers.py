@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.drafts.plan import DraftPlan, Questions
-from privet.drafts.recognition import SLASHED, Cells, Kind
+from privet.drafts.recognition import SLASHED, YEARS, Cells, Kind
 from privet.drafts.round_numbers import grid, places_above, places_below
 from privet.plans import PlanError
 from privet.preprocessing.quantiles import QuantilePlan, Tally
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SURE = 4.0
 """A noisy count is taken to be above zero, or above another one, if it is so by this many standard deviations."""
-YEARS = 9999
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.25
 
 DATES = (Kind.DATE, *SLASHED)

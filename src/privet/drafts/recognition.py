@@ -35,6 +35,8 @@ class Kind(IntEnum):
 
 SLASHED = (Kind.DAY_FIRST, Kind.MONTH_FIRST, Kind.EITHER_FIRST)
 FORMATS = {Kind.DAY_FIRST: "%d/%m/%Y", Kind.MONTH_FIRST: "%m/%d/%Y"}
+YEARS = 9999
+"""The last year of a date. The first one is 1."""
 _CHUNK = 1024
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
@@ -129,7 +131,7 @@ def recognised(cell: Any) -> Cell:
     if isinstance(cell, str):
         return _recognised_text(cell)
     if isinstance(cell, datetime.date) and not is_mark(cell):  # NaT is a date, too
-        return Cell(Kind.DATE, float(cell.year), str(cell))
+        return Cell(Kind.DATE, float(min(max(cell.year, 1), YEARS)), str(cell))  # numpy's dates go beyond Python's
     if isinstance(cell, bool | np.bool_):
         return Cell(Kind.TEXT, math.nan, str(bool(cell)))
     if isinstance(cell, Real) or hasattr(cell, "as_integer_ratio"):
