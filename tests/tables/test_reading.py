@@ -265,7 +265,7 @@ def test_only_the_declared_columns_are_read_and_missing_ones_are_named(tmp_path)
     assert list(read_table(path, schema, with_targets=False).columns) == ["b"]
     with pytest.raises(TableError, match="2 columns named 'a'"):
         read_table(path, TableSchema((Numeric("a", 0, 9),)))
-    with pytest.raises(TableError, match="no column 'secrets'. Did you mean 'secret'"):
+    with pytest.raises(TableError, match=r"no column 'secrets'\. Did you mean 'secret'"):
         read_table(path, TableSchema((Numeric("secrets", 0, 9),)))
 
 
