@@ -16,6 +16,7 @@ from privet.drafts.round_numbers import rounded_bounds
 from privet.drafts.wording import is_id_name
 from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.budget import default_delta
+from privet.privacy.ledger.spending import book_spending
 from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
 from privet.tables.cells import LEVEL, MISSING, REFUSE
 
@@ -82,6 +83,7 @@ def from_rows(
     source = NoiseSource(random_state, purpose=f"draft of a schema {budget!r}")
     guarantee = plan.guarantee().assuming(source.assumption())
     before_asking(guarantee)
+    book_spending(guarantee, "draft of a schema")
     answers = {each.name: each for each in ask(cells_of(frame, asked), target, plan, source)}
     columns = tuple(column_of(answers[name]) if name in answers else DraftColumn(name, is_id=True) for name in names)
     return Draft(_origin(guarantee), columns), guarantee

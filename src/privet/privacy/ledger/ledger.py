@@ -43,7 +43,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: BudgetLike | None = None) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.realpath(path))  # SQLite's log lies beside the file itself, not beside a link to it.
         self._given = None if limit is None else _as_limit(limit)
         self._spent = Spent()
 

@@ -4,8 +4,9 @@ Which contexts a fit belongs to
 -------------------------------
 A fit is booked in all contexts that are open around it. Pool threads and worker processes have no "around": a search
 starts them at any time, also before the context was entered. A thread that is in no context itself therefore books in
-all contexts of its process, and a process without contexts in all those of the processes that it descends from. A
-context that is open on behalf of another thread may thus be charged too much, but no fit is forgotten.
+all contexts of its process, and each process also in all those of the processes that it descends from. A context that
+is open on behalf of another thread may thus be charged too much. A thread that enters a context itself books in this
+one, and not in those of other threads.
 """
 
 import os
@@ -53,7 +54,7 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
     Notes
     -----
     Booked are fits of estimators, scalers and table models, searches and pipelines of them, runs of solvers, trainings
-    of :func:`~privet.deep.make_private`, and the rounds of :mod:`privet.federated`. This includes those in threads, and
+    of :func:`~privet.deep.make_private`, the rounds of :mod:`privet.federated`, and drafts of schemas from private rows. This includes those in threads, and
     in processes on the same machine that descend from this one, such as the workers of scikit-learn with ``n_jobs=2``.
     It does not include workers on other machines: give their estimators ``ledger=``. Noise that is drawn from a plan or
     a :class:`~privet.privacy.NoiseSource` directly is not booked either: use :meth:`Ledger.spend`.
@@ -88,8 +89,7 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
 
 def open_ledgers() -> list[Ledger]:
     """Return the ledgers of all contexts that a fit at this point belongs to."""
-    around = _around.get() or tuple(_in_process)
-    return list(around) if around else [Ledger(path) for path in open_contexts.inherited()]
+    return [*(_around.get() or _in_process), *map(Ledger, open_contexts.inherited())]
 
 
 def book_spending(guarantee: Guarantee, label: str = "", *, ledgers: Iterable[LedgerLike | None] = ()) -> None:
@@ -154,7 +154,7 @@ def _by_path(ledgers: Iterable[LedgerLike | None]) -> dict[Path, Ledger]:
     for each in ledgers:
         if each is not None:
             one = each if isinstance(each, Ledger) else Ledger(each)
-            found.setdefault(one.path.resolve(), one)
+            found.setdefault(one.path, one)
     return found
 
 
