@@ -54,10 +54,11 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
     Notes
     -----
     Booked are fits of estimators, scalers and table models, searches and pipelines of them, runs of solvers, trainings
-    of :func:`~privet.deep.make_private`, the rounds of :mod:`privet.federated`, and drafts of schemas from private rows. This includes those in threads, and
-    in processes on the same machine that descend from this one, such as the workers of scikit-learn with ``n_jobs=2``.
-    It does not include workers on other machines: give their estimators ``ledger=``. Noise that is drawn from a plan or
-    a :class:`~privet.privacy.NoiseSource` directly is not booked either: use :meth:`Ledger.spend`.
+    of :func:`~privet.deep.make_private`, the rounds of :mod:`privet.federated`, and drafts of schemas from private
+    rows. This includes those in threads, and in processes on the same machine that descend from this one, such as the
+    workers of scikit-learn with ``n_jobs=2``. It does not include workers on other machines: give their estimators
+    ``ledger=``. Noise that is drawn from a plan or a :class:`~privet.privacy.NoiseSource` directly is not booked
+    either: use :meth:`Ledger.spend`.
 
     Nested blocks book in the ledgers of all of them, and so does an estimator with ``ledger=`` of its own. A ledger
     that is named twice is charged once.
