@@ -18,7 +18,7 @@ from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.budget import default_delta
 from privet.privacy.ledger.spending import book_spending
 from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
-from privet.tables.cells import LEVEL, MISSING, REFUSE
+from privet.tables.cells import LEVEL, MISSING, REFUSE, check_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,9 +72,11 @@ def from_rows(
     check_different(names)
     ids = tuple(ids)
     check_names([*ids, *([] if target is None else [target])], names)
-    asked = [name for name in names if name not in ids]
+    if target is not None:
+        check_name(target)
+    asked = [name for name in names if name not in ids and name.strip()]
     if not asked:
-        raise TableError("All columns are IDs, so there is nothing to describe.")
+        raise TableError("All columns are IDs or have no name, so there is nothing to describe.")
     n = len(frame)
     budget = Budget(positive("epsilon", epsilon), default_delta(n) if delta is None else delta)
     plan = DraftPlan.for_budget(budget, len(asked))
@@ -85,8 +87,14 @@ def from_rows(
     before_asking(guarantee)
     book_spending(guarantee, "draft of a schema")
     answers = {each.name: each for each in ask(cells_of(frame, asked), target, plan, source)}
-    columns = tuple(column_of(answers[name]) if name in answers else DraftColumn(name, is_id=True) for name in names)
+    columns = tuple(column_of(answers[name]) if name in answers else _not_asked(name) for name in names)
     return Draft(_origin(guarantee), columns), guarantee
+
+
+def _not_asked(name: str) -> DraftColumn:
+    if name.strip():
+        return DraftColumn(name, is_id=True)
+    return DraftColumn(name, comments=("a column without a name cannot be used. Name it in the header of the table.",))
 
 
 def _too_few(budget: Budget, n_columns: int, n: int) -> str:
