@@ -343,7 +343,7 @@ def test_a_line_that_was_cut_off_is_reported_and_removed(
     with (folder / "l.jsonl").open("a") as file:
         file.write('{"label": "fit')
     for command in (("ledger", "l.jsonl"), (*FIT, "--ledger", "l.jsonl")):
-        assert "privet ledger l.jsonl --drop-cut-line" in refusal(*command)
+        assert f"privet ledger {folder / 'l.jsonl'} --drop-cut-line" in refusal(*command)
     shown = privet("ledger", "l.jsonl", "--drop-cut-line", cwd=folder)
     assert shown.returncode == 0, shown.stderr
     assert """Removed a line that was cut off: '{"label": "fit'""" in shown.stdout
