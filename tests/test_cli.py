@@ -365,6 +365,7 @@ def test_a_ledger_in_text_form_is_copied_into_a_database_by_the_next_fit(
 def test_the_limit_is_shown_raised_and_exported(refusal: Refusal, privet: PreloadedCommandLine, folder: Path) -> None:
     booked = (*FIT, "--epsilon", 1, "--delta", 1e-6, "--ledger", "l.jsonl")
     assert privet(*booked, "--limit", 1.1, cwd=folder).returncode == 0
+    (folder / "model.privet.json").unlink()
     assert "above the limit of 1.1" in refusal(*booked)
     assert "would raise the stored limit" in refusal(*booked, "--limit", 2)
     raised = privet("ledger", "l.jsonl", "--set-limit", 2, "--reason", "the board", cwd=folder)
@@ -379,6 +380,7 @@ def test_the_limit_is_shown_raised_and_exported(refusal: Refusal, privet: Preloa
     found = json.loads(privet("ledger", "--json", "-", "l.jsonl", cwd=folder).stdout)
     assert found["limit"] == {"epsilon": 2.0, "delta": 1e-6}
     assert found["lines"][-1]["left"] == pytest.approx(2 - found["total"]["epsilon"])
+    (folder / "model.privet.json").unlink()
     assert "must end in .json or .csv" in refusal("ledger", "export", "l.jsonl", "-o", "out.txt")
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from privet import linear, names
-from privet.linear.classification import HINGES
 from privet.linear.methods import METHODS
 from privet.linear.methods.iteration import SECRETS
+from privet.linear.svc import HINGES
 
 
 def test_the_models_have_the_names_of_their_classes():

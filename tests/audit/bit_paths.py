@@ -12,11 +12,12 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scenarios as audits
 from scenarios import BUDGET, CLIP, DELTA, HAS_PARTIES, HAS_TORCH, PURE, STEP, Key
 
 import privet
-from privet import preprocessing, solvers
+from privet import drafts, preprocessing, solvers
 from privet.audit import pairs
 from privet.linear.base import PrivateLinearModel
 from privet.objectives import Huber, SmoothedHinge, Squared
@@ -279,6 +280,19 @@ def _scalers(d: int) -> list[Path]:
     return found
 
 
+def _drafts(d: int) -> list[Path]:
+    """Return the draft of a table with numbers and texts, of which the cells of one row become missing."""
+    rows = np.arange(400)
+    first = pd.DataFrame({f"x{k}": rows % 20 if k % 2 else np.where(rows % 2, "a", "b") for k in range(max(8, d // 8))})
+    second = first.copy()
+    second.iloc[0] = [np.nan if k % 2 else "" for k in range(first.shape[1])]
+
+    def run(frame: Any, source: NoiseSource) -> Any:
+        return drafts.from_rows(frame, 60.0, 0.1, random_state=source.below(10**15))
+
+    return [Path((drafts.from_rows.__name__,), "", run, (first, second))]
+
+
 # ---------------------------------------------------------------------------------------------------- networks, parties
 
 
@@ -362,6 +376,6 @@ def _parties(d: int) -> list[Path]:
 
 def paths(d: int) -> list[Path]:
     """Return all paths, on tables of ``d`` columns."""
-    parts = [_descents, _once, _sparse, _estimators, _scalers]
+    parts = [_descents, _once, _sparse, _estimators, _scalers, _drafts]
     parts += ([_networks, _rounds] if HAS_TORCH else []) + ([_parties] if HAS_PARTIES else [])
     return [path for part in parts for path in part(d)]

@@ -240,7 +240,7 @@ def test_only_the_model_and_the_ledger_are_written(signed, unsigned):
 
 def test_no_cell_of_a_table_appears_in_files_or_output(signed):
     for name, party in signed.parties.items():
-        said = signed.model(name).read_text() + party.out + (signed.folder / name / "ledger.jsonl").read_text()
+        said = signed.model(name).read_text() + party.out + (signed.folder / name / "ledger.jsonl").read_text("latin-1")
         for seed in range(3):
             for column in ("age", "bmi", "cost"):
                 cells = [f"{cell:.6g}" for cell in patients(seed)[column]]

@@ -47,7 +47,7 @@ def test_a_training_beyond_the_limit_makes_no_step(tmp_path):
 
 def test_a_resumed_training_is_not_booked_again_even_if_the_limit_is_used_up(tmp_path):
     ledger = tmp_path / "a.ledger"
-    Ledger(ledger, 1.001).begin()
+    Ledger(ledger, (1.001, 1e-5)).begin()
     private = training(ledger)
     private.save(tmp_path / "run")  # before it is booked, as a run that is killed early leaves it
     steps(private, 2)

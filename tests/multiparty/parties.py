@@ -13,6 +13,7 @@ import tempfile
 import time
 from multiprocessing import forkserver
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -141,13 +142,15 @@ def _run(folder, function, arguments):
 
 
 def _watch(handle):
-    """Record the name of every file that is opened for writing."""
+    """Record the name of every file that is opened for writing, also by SQLite."""
 
     def hook(event, arguments):
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, str | os.PathLike) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 os.write(handle, f"{os.path.abspath(path)}\n".encode())
+        elif event == "sqlite3.connect":
+            os.write(handle, f"{unquote(urlsplit(arguments[0]).path)}\n".encode())
 
     sys.addaudithook(hook)
 

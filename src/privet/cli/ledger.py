@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
+from privet.cli.early import examples
 from privet.cli.options import Json, LimitDelta, Verbose
 
 Path_ = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, as privet fit --ledger writes it.")]
@@ -33,7 +33,9 @@ ledger = typer.Typer(
 )
 
 
-@ledger.command()
+@ledger.command(
+    epilog=examples("privet ledger table.ledger", "privet ledger table.ledger --set-limit 3 --reason 'ethics board'")
+)
 def show(
     path: Path_,
     delta: Delta = None,
@@ -57,9 +59,7 @@ def show(
 ) -> None:
     """Show the time line of a ledger, the total, and what is left of the limit.
 
-    The epsilon of each entry is recomputed. Example:
-
-    privet ledger patients.ledger --set-limit 3 --reason "decision of the ethics board"
+    The epsilon of each entry is recomputed.
     """
     from privet.commands import ledger as command
     from privet.commands.json_output import console_for, write_result
@@ -73,16 +73,14 @@ def show(
     write_result(json, command.show(path, delta=delta, every=every, verbose=verbose, console=console))
 
 
-@ledger.command()
+@ledger.command(epilog=examples("privet ledger export table.ledger -o spent.csv"))
 def export(
     path: Path_,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write, which ends in .json or .csv.")],
     delta: Delta = None,
 ) -> None:
-    """Write the time line of a ledger to a JSON or CSV file.
-
-    Example: privet ledger export patients.ledger -o spent.csv
-    """
+    """Write the time line of a ledger to a JSON or CSV file."""
     from privet.commands import ledger as command
+    from privet.commands.json_output import plain_console
 
-    command.export(path, output, delta=delta, console=Console())
+    command.export(path, output, delta=delta, console=plain_console())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from privet.files import check_writable, write_json, written_whole
@@ -104,7 +103,7 @@ def _check_exists(path: Path) -> None:
 
 
 def _table(path: Path, shown: Sequence[Moment]) -> Table:
-    table = Table(title=escape(str(path)), title_justify="left")
+    table = Table(title=str(path), title_justify="left")
     for name in ("time", "label", "epsilon", "delta", "adjacency", "total epsilon", "left"):
         table.add_column(name, justify="left" if name in {"time", "label", "adjacency"} else "right")
     for moment in shown:
@@ -117,7 +116,7 @@ def _table(path: Path, shown: Sequence[Moment]) -> Table:
             words = "limit set" + (f": {limit.label}" if limit.label else "")
             cells = [words, f"{limit.limit.epsilon:.4f}", f"{limit.limit.delta:.3g}", ""]
         cells += [_rounded(moment.total, math.ceil), _rounded(moment.left, math.floor)]
-        table.add_row(*(escape(cell) for cell in (moment.time, *cells)))
+        table.add_row(moment.time, *cells)
     for one, other in pairwise(shown):
         if other.time < one.time:
             table.caption = "Lines are in the order in which they were booked. The clock was set back in between."

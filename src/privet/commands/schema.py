@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from privet.commands.json_output import STANDARD_OUTPUT, write_result
@@ -135,7 +134,7 @@ def _shown(draft: Draft) -> Table:
     for column in draft.columns[:_MOST_ROWS]:
         missing = "" if column.feature is None else str(column.feature.missing)
         values = ", ".join(_text(value) for value in column.values)
-        table.add_row(escape(column.name), column.role, escape(_cut(values)), missing)
+        table.add_row(column.name, column.role, _cut(values), missing)
     return table
 
 

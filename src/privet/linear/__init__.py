@@ -3,12 +3,14 @@
 An estimator checks its settings and data, and runs one of the methods in :mod:`privet.linear.methods`.
 """
 
+from privet import names
+from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateLogisticRegression
-from privet.linear.models import BY_TARGET, MODELS
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.svc import PrivateLinearSVC
 from privet.linear.table_model import TableModel
+from privet.names import BY_TARGET
 from privet.saving import load
 
 __all__ = [
@@ -24,3 +26,6 @@ __all__ = [
     "TableModel",
     "load",
 ]
+
+MODELS: dict[str, type[PrivateLinearModel]] = {name: globals()[kind] for name, kind in names.MODELS.items()}
+"""The linear models by the names that the command line and study files use."""

@@ -26,7 +26,7 @@ def test_telemetry_is_off_by_default(environment, expected):
 def test_the_import_error_names_the_package_to_install():
     found = run(f"{HIDE}import privet.federated.flower")
     assert found.returncode == 1
-    assert "Install the extra federated of privet." in found.stderr.splitlines()[-1]
+    assert "Run: pip install 'privet[federated]'" in found.stderr.splitlines()[-1]
 
 
 def test_simulations_do_not_import_flower():
