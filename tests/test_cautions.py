@@ -77,6 +77,14 @@ def test_either_remedy_for_a_budget_that_is_too_small_ends_the_warning(name, del
     assert given(MODELS[name](epsilon, delta, random_state=0).fit, X, y if makes_classes else X[:, 0]) == []
 
 
+def test_the_number_of_records_that_would_do_allows_for_their_smaller_default_delta():
+    X, y = classes(1000, d=2)
+    (text,) = given(PrivateLogisticRegression(1e-4, random_state=0).fit, X, y)
+    _, (records,) = remedies(text)
+    X, y = classes(records, d=2)
+    assert given(PrivateLogisticRegression(1e-4, random_state=0).fit, X, y) == []
+
+
 def test_no_epsilon_above_10_is_recommended():
     X, y = classes(20, d=200)
     (text,) = given(PrivateLogisticRegression(1.0, random_state=0).fit, X, y)
