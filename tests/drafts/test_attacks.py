@@ -114,7 +114,7 @@ def test_all_questions_together_cost_what_the_plan_accounts_for(n_columns, budge
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_a_draft_leaves_room_for_models_in_a_ledger(epsilon):
-    """The total variation of the threshold costs delta in proportion to e^epsilon of the total, which became infinite."""
+    """The total variation of the threshold costs delta in proportion to e^epsilon of the total."""
     mu = gdp_mu(Budget(1.0, 1e-6))
     models = [Guarantee.of(GaussianRelease(mu), Adjacency.REPLACE_ONE, 1e-6, released="a model")] * 20
     draft = DraftPlan.for_budget((epsilon, 1e-6), 10).guarantee()

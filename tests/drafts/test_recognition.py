@@ -62,3 +62,11 @@ def test_dates_beyond_those_of_python_count_as_its_first_or_last_year():
     values, counts = Cells.of(days).tally(Kind.DATE)
     assert sorted(values) == [1, 1, 2020, 9999]
     assert counts.sum() == 4
+
+
+def test_a_text_with_a_comma_is_a_number_only_where_decimal_commas_are_expected():
+    texts = pd.Series(["1,5", "2.5", "1,5,2", "1.234,5", ",5", "a,b", ","])
+    assert Cells.of(texts).by_kind()[Kind.NUMBER] == 1
+    found = Cells.of(texts, decimal_commas=True)
+    assert sorted(found.tally(Kind.NUMBER)[0]) == [0.5, 1.5, 2.5]
+    assert list(found.levels()) == sorted(texts)

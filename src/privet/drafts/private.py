@@ -42,6 +42,7 @@ def from_rows(
     *,
     target: str | None = None,
     ids: Iterable[str] = (),
+    decimal_commas: bool = False,
     random_state: int | None = None,
     before_asking: Callable[[Guarantee], None] = lambda guarantee: None,
 ) -> tuple[Draft, Guarantee]:
@@ -58,6 +59,8 @@ def from_rows(
         The column to predict.
     ids : sequence of str
         Columns that are never used. Nothing is asked about them.
+    decimal_commas : bool
+        Whether a text such as 1,5 is a number. See :func:`privet.tables.has_decimal_commas`.
     random_state : int or None
         None draws from a cryptographically secure generator.
     before_asking : callable
@@ -86,7 +89,7 @@ def from_rows(
     guarantee = plan.guarantee().assuming(source.assumption())
     before_asking(guarantee)
     book_spending(guarantee, "draft of a schema")
-    answers = {each.name: each for each in ask(cells_of(frame, asked), target, plan, source)}
+    answers = {each.name: each for each in ask(cells_of(frame, asked, decimal_commas), target, plan, source)}
     columns = tuple(column_of(answers[name]) if name in answers else _not_asked(name) for name in names)
     return Draft(_origin(guarantee), columns), guarantee
 
