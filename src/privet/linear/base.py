@@ -189,6 +189,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             self._warn(task, method)
             release = method.train(task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
+        if noise is not None:  # What it costs depends on the steps that the method chose.
+            cautions.about_budget(self.guarantee_.epsilon, delta, rows.n)
         self.method_ = method.name
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))

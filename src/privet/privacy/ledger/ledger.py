@@ -197,8 +197,8 @@ class Ledger:
             return
         total, before = self._spent.epsilon(limit.delta, guarantee), self._spent.epsilon(limit.delta)
         raise BudgetExceededError(
-            f"{name}: this release would bring the total to epsilon = {total:.4g} at delta = {limit.delta:.3g}, above "
-            f"the limit of {limit.epsilon:g}; nothing was recorded. Of the limit, {before:.4g} is spent. Spend a "
+            f"{name}: this release would bring the total to epsilon = {total:.6g} at delta = {limit.delta:.3g}, above "
+            f"the limit of {limit.epsilon:g}; nothing was recorded. Of the limit, {before:.6g} is spent. Spend a "
             "smaller epsilon, state the limit at a larger delta, or raise it with: "
             f"privet ledger {self.path} --set-limit"
         )
