@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from privet.cli.early import check_files, check_ledger
 from privet.cli.options import Json, Ledger, Limit, LimitDelta, open_ledger
 from privet.commands.json_output import STANDARD_OUTPUT, console_for
 
@@ -81,6 +82,8 @@ def schema(
     console = console_for(json)
     from privet.commands import schema as command
 
+    check_files(read={"table": table, "code book": code_book, "sample": sample}, written=output)
+    check_ledger(ledger, limit, limit_delta, written=output)
     command.check_new(output, force=force)
     named = tuple(ids or ())
     guarantee = None
