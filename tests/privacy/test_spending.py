@@ -177,6 +177,13 @@ def test_a_context_refuses_what_exceeds_its_limit_also_in_a_later_context(path):
     assert n_booked(path) == 1
 
 
+def test_a_context_does_not_forget_the_lower_limit_of_the_ledger_that_it_is_given(path):
+    with pytest.raises(ValueError, match="would raise the stored limit"), privet.spending(Ledger(path, 1), limit=3):
+        fit_ridge()
+    with privet.spending(Ledger(path, 1), limit=0.5):
+        assert Ledger(path).limit == privet.Budget(0.5, 1e-6)
+
+
 def test_nested_contexts_and_a_ledger_of_its_own_are_all_charged_once(path):
     inner, own = path.with_name("inner"), path.with_name("own")
     with privet.spending(path), privet.spending(inner), privet.spending(str(path)):

@@ -23,8 +23,6 @@ SURE = 4.0
 """A noisy count is taken to be above zero, or above another one, if it is so by this many standard deviations."""
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.25
 
-DATES = (Kind.DATE, *SLASHED)
-
 
 @dataclass(frozen=True)
 class Answer:

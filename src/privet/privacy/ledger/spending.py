@@ -75,8 +75,11 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
     ...     len(ledger.entries()), 1 < ledger.total(1e-6).epsilon < 2
     (2, True)
     """
-    book = ledger if isinstance(ledger, Ledger) and limit is None else Ledger(_path(ledger), limit)
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     book.begin()
+    if limit is not None:
+        book = Ledger(book.path, limit)
+        book.begin()
     token = _around.set((*_around.get(), book))
     _in_process.append(book)
     try:
@@ -165,7 +168,3 @@ def _book(guarantee: Guarantee, label: str, ledgers: Collection[Ledger], run: st
             each.check(guarantee, run=run)
     for each in ledgers:
         each.spend(guarantee, label, run=run)
-
-
-def _path(ledger: LedgerLike) -> str | os.PathLike[str]:
-    return ledger.path if isinstance(ledger, Ledger) else ledger
