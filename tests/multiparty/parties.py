@@ -149,7 +149,7 @@ def _watch(handle):
             path, _, flags = arguments
             if isinstance(path, str | os.PathLike) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 os.write(handle, f"{os.path.abspath(path)}\n".encode())
-        elif event == "sqlite3.connect":
+        elif event == "sqlite3.connect" and arguments[0] != ":memory:":
             os.write(handle, f"{unquote(urlsplit(arguments[0]).path)}\n".encode())
 
     sys.addaudithook(hook)
