@@ -35,7 +35,11 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
         Parameters of the estimator. One that the estimator does not have must have its default. Those in ``DISTANCES``
         are in units of the target. ``epsilon`` is 1 if none of it, ``noise_multiplier`` and ``tpr`` is given.
     """
-    if all(settings.get(name) is None for name in ("epsilon", "noise_multiplier", "tpr")):
+    given = [name for name in ("epsilon", "noise_multiplier", "tpr") if settings.get(name) is not None]
+    if len(given) > 1:
+        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
+        raise ValueError(f"{one} and {other} cannot be given together. Leave one of them out.")
+    if not given:
         settings["epsilon"] = 1.0
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:
