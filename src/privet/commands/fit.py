@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privet import cautions
+from privet import cautions, names
 from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
@@ -35,11 +35,7 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
         Parameters of the estimator. One that the estimator does not have must have its default. Those in ``DISTANCES``
         are in units of the target. ``epsilon`` is 1 if none of it, ``noise_multiplier`` and ``tpr`` is given.
     """
-    given = [name for name in ("epsilon", "noise_multiplier", "tpr") if settings.get(name) is not None]
-    if len(given) > 1:
-        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
-        raise ValueError(f"{one} and {other} cannot be given together. Leave one of them out.")
-    if not given:
+    if not names.given_noise(settings):
         settings["epsilon"] = 1.0
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:
