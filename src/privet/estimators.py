@@ -11,9 +11,8 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from privet.files import write_json
 from privet.privacy import Guarantee
-from privet.saving import FORMAT, check_format, register
+from privet.saving import FORMAT, check_format, register, write
 
 
 class EstimatorChecks:
@@ -74,7 +73,7 @@ class SavedEstimator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a fitted estimator to a JSON file, completely or not at all. :func:`privet.load` reads it."""
-        write_json(path, self.to_dict())
+        write(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a fitted estimator as a JSON-ready dictionary.

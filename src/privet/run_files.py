@@ -233,17 +233,33 @@ def reading_state(path: FilePath, form: str, writer: str) -> Iterator[tuple[Any,
     Errors that occur while the state is read become one ``ValueError``, which names ``writer`` as the function that
     writes such files.
     """
+    written = form
+    with _archive(path, writer) as arrays:
+        header = json.loads(str(arrays["header"]))
+        written = header["format"]
+        if written == form:
+            yield header["state"], arrays
+            return
+    raise ValueError(f"{path} has the format {written!r}, but this version reads {form!r}.")
+
+
+def read_header(path: FilePath) -> tuple[str, Any, dict[str, int]]:
+    """Return the format of a saved state, its JSON state as it is stored, and the number of entries of each array."""
+    with _archive(path, "privet") as arrays:
+        header = json.loads(str(arrays["header"]))
+        sizes = {name: int(arrays[name].size) for name in arrays.files if name != "header"}
+        return str(header["format"]), header["state"], sizes
+
+
+@contextmanager
+def _archive(path: FilePath, writer: str) -> Iterator[Any]:
+    """Yield the arrays of a file. Errors that occur while it is read become one ``ValueError``."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
-            written = header["format"]
-            if written == form:
-                yield header["state"], arrays
-                return
+            yield arrays
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError) as error:
         # numpy's own message is left out, because it explains how to make numpy execute a pickle.
         raise ValueError(f"{path} was not written by {writer}, or it is damaged ({type(error).__name__}).") from error
-    raise ValueError(f"{path} has the format {written!r}, but this version reads {form!r}.")
 
 
 def _locked(handle: int) -> bool:

@@ -51,7 +51,17 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     The file is written completely or not at all. A scikit-learn ``Pipeline`` can be saved if privet can save each of
     its steps. The random seed is left out, because it would reveal the noise.
     """
-    write_json(path, to_dict(model))
+    write(path, to_dict(model))
+
+
+def write(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
+    """Write a model in the form in which it is saved, with the version of privet that writes it.
+
+    The file does not contain the time, so that a run that is repeated with the same seed gives the same file.
+    """
+    from privet import __version__
+
+    write_json(path, {"privet_version": __version__, **fields})
 
 
 def register(kind: str, reader: Callable[[Mapping[str, Any]], Any]) -> None:

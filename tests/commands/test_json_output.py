@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from privet.cli import app
 from privet.commands import demo
 
-WITH_TABLES = ("audit", "demo", "plan", "predict")
+WITH_TABLES = ("audit", "check", "demo", "plan", "predict", "schema", "show")
 PLAN = ("plan", "--n", "1000", "--delta", "1e-5", "--epochs", "2")
 
 

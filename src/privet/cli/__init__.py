@@ -12,8 +12,8 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from privet.cautions import PrivetWarning, once
-from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema
-from privet.cli.early import examples
+from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, schema, show
+from privet.cli.early import examples, paragraphs
 from privet.cli.options import with_options
 from privet.extras import with_remedy
 
@@ -31,9 +31,10 @@ app.command(
     epilog=examples(
         "privet schema table.csv --code-book book.csv -o table.toml",
         "privet schema table.csv --epsilon 0.5 --ledger table.ledger",
-    )
+    ),
+    help=paragraphs(schema.schema),
 )(schema.schema)
-app.command(epilog=examples("privet check table.csv --schema table.toml"))(check.check)
+app.command(epilog=examples("privet check table.csv --schema table.toml"), help=paragraphs(check.check))(check.check)
 app.command(epilog=examples("privet plan --n 10000 --epsilon 1 --epochs 10 --batch-size 500"))(plan.plan)
 app.command(
     epilog=examples(
@@ -41,6 +42,9 @@ app.command(
         "privet fit table.csv --schema table.toml --epsilon 2 --ledger table.ledger",
     )
 )(fit.fit)
+app.command(epilog=examples("privet show model.privet.json", "privet show model.privet.json --json model.json"))(
+    show.show
+)
 app.command(
     epilog=examples(
         "privet predict model.privet.json new.csv -o predictions.csv",
@@ -113,7 +117,7 @@ def _mistake(error: Exception) -> str | None:
     if isinstance(error, _CommandError):
         context = getattr(error, "ctx", None)
         where = "privet" if context is None else context.command_path
-        message = str(error.format_message()).rstrip(".")
+        message = str(error.format_message()).rstrip(".") or "A command is missing"
         return f"{message}{'' if message.endswith('?') else '.'} {where} --help lists the options."
     if isinstance(error, ModuleNotFoundError):
         return with_remedy(error)

@@ -72,10 +72,11 @@ def audit(
         leaks = replays.run_script(model, output=json, console=console)
     elif model is not None:
         assert train is not None and holdout is not None
-        from privet.commands import audit as command
         from privet.tables import FileForm
 
         form = FileForm(sep, decimal, encoding)
+        from privet.commands import audit as command
+
         leaks = command.run_model(model, train, holdout, form=form, confidence=confidence, output=json, console=console)
     else:
         from privet.linear import MODELS

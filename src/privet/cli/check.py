@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from privet.cli.early import check_files
 from privet.cli.options import Decimal, Encoding, Json, Sep
 from privet.commands.json_output import console_for
 
@@ -37,11 +38,10 @@ def check(
 ) -> None:
     """List everything that keeps a table from being used, with rows and remedies, and how many cells are clipped.
 
-    Example: privet check patients.csv --schema columns.toml
-
     The findings are not private: they are for the owner of the table. The exit code is 0 if privet fit accepts the
     table, 1 if it does not, and 2 if the arguments cannot be used.
     """
+    check_files(read={"table": data})
     console = console_for(json)
     from privet.commands import check as command
     from privet.tables import FileForm, TableSchema

@@ -1,6 +1,7 @@
 """Mistakes in the options of a command that are refused at once, before any library is loaded or any row is read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ from privet.files import check_readable, check_writable
 def examples(*lines: str) -> str:
     """Return what the help of a command ends with: examples, each on a line of its own."""
     return "\n\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *lines])
+
+
+def paragraphs(command: Callable[..., object]) -> str:
+    """Return the help of a command from its docstring, with each paragraph in one line, which fits any terminal."""
+    return "\n\n".join(" ".join(each.split()) for each in cleandoc(command.__doc__ or "").split("\n\n"))
 
 
 def check_model(model: str) -> None:

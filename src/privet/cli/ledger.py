@@ -6,8 +6,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from privet.checks import delta_value, positive
 from privet.cli.early import examples
 from privet.cli.options import Json, LimitDelta, Verbose
+from privet.commands.json_output import console_for, plain_console, write_result
+from privet.files import check_readable, check_writable
 
 Path_ = Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, as privet fit --ledger writes it.")]
 Delta = Annotated[
@@ -61,11 +64,15 @@ def show(
 
     The epsilon of each entry is recomputed.
     """
+    _check(path, delta)
+    delta_value(limit_delta)
+    if set_limit is not None:
+        positive("--set-limit", set_limit)
+        check_writable(path)
+    console = console_for(json)
     from privet.commands import ledger as command
-    from privet.commands.json_output import console_for, write_result
     from privet.privacy import Budget
 
-    console = console_for(json)
     if drop_cut_line:
         command.drop_cut_line(path, console)
     if set_limit is not None:
@@ -80,7 +87,19 @@ def export(
     delta: Delta = None,
 ) -> None:
     """Write the time line of a ledger to a JSON or CSV file."""
+    _check(path, delta)
+    if output.suffix not in {".json", ".csv"}:
+        raise ValueError(f"--output must end in .json or .csv, got {output}.")
+    check_writable(output)
     from privet.commands import ledger as command
-    from privet.commands.json_output import plain_console
 
     command.export(path, output, delta=delta, console=plain_console())
+
+
+def _check(path: Path, delta: float | None) -> None:
+    """Raise ValueError if there is no ledger, or if it cannot be read, and for an impossible delta."""
+    if delta is not None:
+        delta_value(delta)
+    if not path.exists():
+        raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
+    check_readable(path, "ledger")

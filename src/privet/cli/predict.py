@@ -40,8 +40,10 @@ def predict(
     check_files(read={"model file": model, "table": data}, written=output)
     read_json(model)
     console = console_for(json)
-    from privet.commands import predict as command
     from privet.tables import FileForm
+
+    form = FileForm(sep, decimal, encoding)
+    from privet.commands import predict as command
 
     command.run(
         model,
@@ -51,6 +53,6 @@ def predict(
         score=score,
         json=json,
         ids=id,
-        form=FileForm(sep, decimal, encoding),
+        form=form,
         console=console,
     )

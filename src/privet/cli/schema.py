@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from privet.cli.early import check_files, check_ledger, check_settings
 from privet.cli.options import Json, Ledger, Limit, LimitDelta, open_ledger
-from privet.commands.json_output import STANDARD_OUTPUT, console_for
+from privet.commands.json_output import STANDARD_OUTPUT, console_for, is_interactive
 
 if TYPE_CHECKING:
     from privet.drafts import Problem
@@ -56,32 +57,31 @@ def schema(
     What is read: with --code-book, --sample or --ask, no row of TABLE, only the names of its columns, which costs
     nothing. The sample must be public. With --epsilon, the rows of TABLE, with noise: this spends the privacy budget
     and is recorded in the ledger before anything is written.
-
-    Example: privet schema patients.csv --code-book book.csv --target readmitted
     """
-    given = [
-        name
-        for name, value in {
-            "--code-book": code_book,
-            "--sample": sample,
-            "--ask": ask or None,
-            "--epsilon": epsilon,
-        }.items()
-        if value is not None
-    ]
+    sources = {"--code-book": code_book, "--sample": sample, "--ask": ask or None, "--epsilon": epsilon}
+    given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} cannot be given together. Choose one source of the draft.")
-    if epsilon is None:
-        spending = {"--delta": delta, "--ledger": ledger, "--limit": limit, "--seed": seed}
-        for name, value in spending.items():
-            if value is not None:
-                raise ValueError(f"{name} is for private drafts only. Give --epsilon as well, or leave it out.")
+    spending = {"--delta": delta, "--ledger": ledger, "--limit": limit, "--seed": seed}
+    if epsilon is None and (unused := [name for name, value in spending.items() if value is not None]):
+        raise ValueError(f"{unused[0]} is for private drafts only. Give --epsilon as well, or leave it out.")
+    check_settings({"epsilon": epsilon, "delta": delta, "random_state": seed})
+    check_ledger(ledger, limit, limit_delta)
+    if table is None and code_book is None and sample is None:
+        raise ValueError("Give the table, or a --code-book or --sample that describes its columns.")
+    if not given and not is_interactive(json):
+        raise ValueError(
+            "There is no terminal to ask in. Say where the draft comes from: --code-book FILE or --sample FILE, which "
+            "are public, or --epsilon, which spends privacy budget."
+        )
     if ask and json == STANDARD_OUTPUT:
         raise ValueError("--json - cannot be given with --ask, whose questions are printed there. Give --json a file.")
+    check_files(read={"table": table, "code book": code_book, "sample": sample}, written=output)
+    if output.exists() and not force:
+        raise ValueError(f"{output} exists already. Choose another name with --output, or replace it with --force.")
     console = console_for(json)
     from privet.commands import schema as command
 
-    command.check_new(output, force=force)
     named = tuple(ids or ())
     guarantee = None
     problems: tuple[Problem, ...] = ()
@@ -89,19 +89,13 @@ def schema(
         draft, problems = command.from_code_book(code_book, table, target=target, ids=named)
     elif sample is not None:
         draft = command.from_public_sample(sample, table, target=target, ids=named)
-    elif table is None:
-        raise ValueError("Give the table, or a --code-book or --sample that describes its columns.")
-    elif epsilon is not None:
+    elif epsilon is not None and table is not None:
         account = open_ledger(ledger, limit, limit_delta)
         settings: dict[str, Any] = {"target": target, "ids": named, "random_state": seed}
         draft, guarantee = command.from_private_rows(table, epsilon, delta, output=output, ledger=account, **settings)
-    elif ask or command.is_interactive(json):
-        draft = command.from_terminal(table, target=target, ids=named)
     else:
-        raise ValueError(
-            "There is no terminal to ask in. Say where the draft comes from: --code-book FILE or --sample FILE, which "
-            "are public, or --epsilon, which spends privacy budget."
-        )
+        assert table is not None
+        draft = command.from_terminal(table, target=target, ids=named)
     command.write(draft, problems, output=output, table=table, guarantee=guarantee, json=json, console=console)
     if guarantee is not None and ledger is None:
         command.warn("Nothing recorded what this draft has spent. Use --ledger, or add it to what models spend.")

@@ -1,6 +1,7 @@
 """What commands write for ``--json``: one JSON object, to a file besides the text, or to standard output instead."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,3 +34,8 @@ def write_result(output: Path | None, fields: Mapping[str, Any]) -> None:
         print(json.dumps(fields, indent=1, allow_nan=False))
     elif output is not None:
         write_json(output, fields)
+
+
+def is_interactive(output: Path | None) -> bool:
+    """Return whether a person can be asked in the terminal."""
+    return sys.stdin.isatty() and output != STANDARD_OUTPUT

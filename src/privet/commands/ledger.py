@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from privet.files import check_writable, write_json, written_whole
+from privet.files import write_json, written_whole
 from privet.privacy import Budget, Ledger
 from privet.privacy.ledger.timeline import Moment, moments
 
@@ -56,7 +56,6 @@ def show(
 
 def set_limit(path: Path, limit: Budget, reason: str, console: Console) -> None:
     """Set the limit of a ledger, and say what it was."""
-    check_writable(path)
     ledger = Ledger(path)
     before = ledger.limit
     ledger.set_limit(limit, reason)
@@ -66,7 +65,6 @@ def set_limit(path: Path, limit: Budget, reason: str, console: Console) -> None:
 
 def drop_cut_line(path: Path, console: Console) -> None:
     """Remove the last line of a ledger in text form if it is cut off."""
-    _check_exists(path)
     dropped = Ledger(path).drop_cut_line()
     found = "No line is cut off." if dropped is None else f"Removed a line that was cut off: {dropped!r}"
     console.print(found, highlight=False, markup=False, soft_wrap=True)
@@ -74,9 +72,6 @@ def drop_cut_line(path: Path, console: Console) -> None:
 
 def export(path: Path, output: Path, *, delta: float | None = None, console: Console) -> None:
     """Write the time line of a ledger to a JSON or CSV file. JSON also holds the guarantees in full."""
-    if output.suffix not in {".json", ".csv"}:
-        raise ValueError(f"--output must end in .json or .csv, got {output}.")
-    check_writable(output)
     if output.exists() and path.exists() and output.samefile(path):
         raise ValueError(f"{output} is the ledger itself. Give the name of another file.")
     _, found = _moments(path, delta, math.inf)
@@ -90,16 +85,8 @@ def export(path: Path, output: Path, *, delta: float | None = None, console: Con
 
 
 def _moments(path: Path, delta: float | None, last: float) -> tuple[Ledger, list[Moment]]:
-    _check_exists(path)
     ledger = Ledger(path)
     return ledger, moments(ledger.timeline(), delta, last)
-
-
-def _check_exists(path: Path) -> None:
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder. Give the name of a ledger.")
-    if not path.is_file():
-        raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
 
 
 def _table(path: Path, shown: Sequence[Moment]) -> Table:

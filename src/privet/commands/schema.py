@@ -1,6 +1,5 @@
 """``privet schema``: draft a schema file from public facts or, for a part of the budget, from private rows."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from privet.commands.json_output import STANDARD_OUTPUT, write_result
+from privet.commands.json_output import write_result
 from privet.drafts import Draft, Problem, from_answers, from_rows, from_sample, read_code_book, to_toml
 from privet.drafts.draft import DraftColumn
 from privet.drafts.header import header_of
-from privet.files import check_writable, written_whole
+from privet.files import written_whole
 from privet.privacy import Guarantee, Ledger
 from privet.tables import TableError, read_table
 
 _MOST_SHOWN = 60
 _MOST_ROWS = 200
-
-
-def check_new(output: Path, *, force: bool) -> None:
-    """Raise an error if the output exists, unless it may be replaced, or if it cannot be written."""
-    if output.is_file() and not force:
-        raise ValueError(f"{output} exists already. Choose another name with --output, or replace it with --force.")
-    check_writable(output)
 
 
 def from_code_book(
@@ -100,11 +92,6 @@ def write(
             "guarantee": None if guarantee is None else guarantee.to_dict(),
         },
     )
-
-
-def is_interactive(json: Path | None) -> bool:
-    """Return whether a person can be asked in the terminal."""
-    return sys.stdin.isatty() and json != STANDARD_OUTPUT
 
 
 def _described(draft: Draft, name: str, table: Path | None, target: str | None, ids: Sequence[str]) -> Draft:

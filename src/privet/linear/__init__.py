@@ -6,6 +6,7 @@ An estimator checks its settings and data, and runs one of the methods in :mod:`
 from privet import names
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateLogisticRegression
+from privet.linear.effects import Effect, Effects, column_effects
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.svc import PrivateLinearSVC
@@ -16,6 +17,8 @@ from privet.saving import load
 __all__ = [
     "BY_TARGET",
     "MODELS",
+    "Effect",
+    "Effects",
     "PrivateAbsoluteRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
@@ -24,6 +27,7 @@ __all__ = [
     "PrivateSparseLogisticRegression",
     "PrivateSparseRegression",
     "TableModel",
+    "column_effects",
     "load",
 ]
 

@@ -22,7 +22,16 @@ from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.linear.usefulness import warn_of_noise
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
-from privet.privacy import Assumption, AttackRate, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
+from privet.privacy import (
+    Adjacency,
+    Assumption,
+    AttackRate,
+    Budget,
+    Guarantee,
+    NoiseMultiplier,
+    NoiseSource,
+    enforced,
+)
 from privet.privacy.analyses.gaussian import rate_budget
 from privet.privacy.budget import default_delta
 from privet.privacy.ledger.spending import LedgerLike, book_spending
@@ -207,6 +216,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             self._warn(task, method)
             release = method.train(task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
+        if self.guarantee_.adjacency is Adjacency.REPLACE_ONE:  # otherwise, the number of records is private
+            self.n_records_ = rows.n
         self.method_ = method.name
         self.method_reason_ = "; ".join(filter(None, [reason, release.trace.get("remark")]))
         self.n_iter_ = int(release.trace.get("steps", 1))

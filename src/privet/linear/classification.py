@@ -196,6 +196,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         it.
     method_, method_reason_ : str
     n_iter_ : int
+    n_records_ : int
+        Number of records that were trained on. It is missing if the guarantee treats it as private.
 
     Examples
     --------

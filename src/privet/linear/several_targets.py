@@ -151,6 +151,8 @@ class SeveralTargets:
         self.method_ = ", ".join(dict.fromkeys(model.method_ for model in trained))
         self.method_reason_ = "; ".join(dict.fromkeys(model.method_reason_ for model in trained))
         self.n_iter_ = max(model.n_iter_ for model in trained)
+        if hasattr(trained[0], "n_records_"):
+            self.n_records_ = trained[0].n_records_
 
 
 @dataclass

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from privet import cautions, saving
-from privet.files import write_json
 from privet.linear.base import PrivateLinearModel
 from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
@@ -214,7 +213,7 @@ class TableModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write schema, weights and guarantee to one JSON file, completely or not at all."""
-        write_json(path, self.to_dict())
+        saving.write(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Return schema, weights and guarantee as plain values that JSON can hold."""

@@ -92,13 +92,18 @@ class TableSchema:
         """Largest norm of a row before scaling: a number adds at most 1 to its square, a categorical exactly 1."""
         return math.sqrt(len(self.features))
 
+    @property
+    def column_scale(self) -> float:
+        """Factor by which encoded columns are multiplied. It depends on the number of features alone."""
+        # A few units in the last place below 1 / row_norm, so that no rounding makes a norm exceed 1.
+        return (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
+
     def encode(self, frame: pd.DataFrame) -> NDArray[np.float64]:
         """Encode the declared features as an (n, d) matrix whose rows have norm at most 1.
 
         Columns of `frame` that are not declared are ignored; `columns` names those of the result.
         """
-        # A few units in the last place below 1 / row_norm, so that no rounding makes a norm exceed 1.
-        scale = (1 - (len(self.features) + 4) * 2.0**-52) / self.row_norm
+        scale = self.column_scale
         matrix = np.zeros((len(frame), len(self.columns)))
         start = 0
         for feature, column in zip(self.features, columns_of(frame, list(by_name(self.features))), strict=True):
@@ -143,8 +148,9 @@ class TableSchema:
         These numbers are not private. They are for the owner of the table.
         """
         declared = [column for column in (*self.features, *self.targets) if isinstance(column, BoundedColumn)]
-        clipped = {column.name: column.n_clipped(column_of(frame, column.name)) for column in declared}
-        return {name: number for name, number in clipped.items() if number}
+        names = [column.name for column in declared]
+        clipped = zip(names, map(BoundedColumn.n_clipped, declared, columns_of(frame, names)), strict=True)
+        return {name: number for name, number in clipped if number}
 
     def findings(self, frame: pd.DataFrame) -> list[Finding]:
         """Return everything that there is to say of a table: problems, notes, and how many cells are clipped.
