@@ -1,10 +1,11 @@
 """Checks of arguments, which raise before any budget is spent. Their messages name the argument and its value."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Integral, Real
+from typing import Any
 
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e10
 """Bounds on rows outside this range are refused, because squares would underflow or steps would vanish."""
@@ -90,6 +91,25 @@ def within(name: str, value: float, least: float, most: float) -> float:
     if not least <= positive(name, value) <= most:
         raise ValueError(f"{name} must lie in [{least:g}, {most:g}], got {value:g}. Use another unit.")
     return float(value)
+
+
+def rate_pair(name: str, value: Any) -> tuple[float, float]:
+    """Return a false-positive and a true-positive rate, if ``value`` is a pair of these, else raise ValueError."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise ValueError(
+            f"{name} must be a pair: a false-positive rate, and the largest true-positive rate that an attack may have "
+            f"at it, as in (0.01, 0.05). Got {_shown(value)}."
+        )
+    fpr, tpr = (
+        finite(f"the false-positive rate of {name}", value[0]),
+        finite(f"the true-positive rate of {name}", value[1]),
+    )
+    if not 0 < fpr < tpr * (1 - 1e-6) or tpr >= 1:
+        raise ValueError(
+            f"{name} must be a false-positive rate and a larger true-positive rate, both between 0 and 1, got "
+            f"({fpr:g}, {tpr:g}). Guessing alone has a true-positive rate as large as its false-positive rate."
+        )
+    return fpr, tpr
 
 
 def quotient_above(numerator: float, denominator: float) -> float:

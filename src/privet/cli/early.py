@@ -32,8 +32,7 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
 
     A setting that is None was not given. Settings without an entry in ``privet.names.PARAMETERS`` are not checked.
     """
-    if settings.get("noise_multiplier") is not None and settings.get("epsilon") is not None:
-        raise ValueError("--epsilon and --noise-multiplier cannot be given together. Leave one of them out.")
+    names.given_noise(settings)
     for name, value in settings.items():
         option, users = f"--{name.replace('_', '-')}", names.USERS.get(name)
         if value is None:

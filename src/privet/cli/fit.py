@@ -20,8 +20,10 @@ from privet.cli.options import (
     Output,
     Quiet,
     Sep,
+    Tpr,
     Verbose,
     open_ledger,
+    rates,
 )
 from privet.commands.json_output import plain_console
 
@@ -41,6 +43,7 @@ def fit(
             "The guarantee states the epsilon that results. 0 trains without privacy, for comparison."
         ),
     ] = None,
+    tpr: Tpr = None,
     model: Annotated[str, Model] = "auto",
     schema: Annotated[Path | None, typer.Option(help="TOML file with public bounds and levels.")] = None,
     bounds: Annotated[
@@ -129,6 +132,7 @@ def fit(
         "epsilon": epsilon,
         "delta": delta,
         "noise_multiplier": noise_multiplier,
+        "tpr": rates(tpr),
         "method": method,
         "alpha": alpha,
         "smoothing": smoothing,

@@ -9,6 +9,7 @@ import typer
 
 from privet import names
 from privet.cautions import PrivetWarning
+from privet.checks import rate_pair
 from privet.cli.early import check_ledger
 
 if TYPE_CHECKING:
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 Epsilon = Annotated[float, typer.Option(help="Privacy budget, a positive number.")]
 OptionalEpsilon = Annotated[float | None, typer.Option(help="Privacy budget, a positive number.", show_default="1.0")]
 Delta = Annotated[float | None, typer.Option(help="Use 0 for pure epsilon.", show_default="min(1e-6, 0.01/n)")]
+Tpr = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FPR:TPR",
+        help="Fix what attacks may achieve instead of epsilon: a false-positive rate and the largest true-positive "
+        "rate at it. With 0.01:0.05, no attack that is wrong about 1% of the records that were not used can find more "
+        "than 5% of those that were.",
+    ),
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File in which the model is saved.")]
 Sep = Annotated[
     str | None,
@@ -85,6 +95,7 @@ _HINTS = {
     "batch_size": "batch_size is --batch-size",
     "clip_norm": "clip_norm is --clip-norm",
     "noise_multiplier": "noise_multiplier is --noise-multiplier",
+    "tpr": "tpr is --tpr FPR:TPR",
     "corner_width": "corner_width is --corner-width",
     "X_public": "X_public is --public",
     "n_nonzero": "n_nonzero is --n-nonzero",
@@ -99,6 +110,19 @@ _HINTS = {
     "missing cells of this column": "missing is --missing RULE or --missing COLUMN=CONSTANT",
     "no target": "name the column to predict with --target",
 }
+
+
+def rates(option: str | None) -> tuple[float, float] | None:
+    """Return the two rates of ``--tpr``, or None if it is not given."""
+    if option is None:
+        return None
+    try:
+        fpr, tpr = (float(part) for part in option.split(":"))
+    except ValueError:
+        raise ValueError(
+            f"--tpr must be two numbers with a colon between them, as in 0.01:0.05, got {option!r}."
+        ) from None
+    return rate_pair("--tpr", (fpr, tpr))
 
 
 def with_options(message: str) -> str:

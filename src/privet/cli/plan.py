@@ -6,13 +6,14 @@ import typer
 
 from privet.cautions import about_budget
 from privet.checks import count, delta_value, positive
-from privet.cli.options import Delta, Epsilon, Json, Quiet
+from privet.cli.options import Delta, Json, OptionalEpsilon, Quiet, Tpr, rates
 from privet.commands.json_output import console_for
+from privet.names import given_noise
 
 
 def plan(
     n: Annotated[int, typer.Option(help="Number of records.")],
-    epsilon: Epsilon = 1.0,
+    epsilon: OptionalEpsilon = None,
     delta: Delta = None,
     epochs: Annotated[int, typer.Option(help="Number of passes over the data.")] = 10,
     batch_size: Annotated[int | None, typer.Option(help="Batch size. Without it, every step uses all records.")] = None,
@@ -22,12 +23,16 @@ def plan(
     dimension: Annotated[
         int | None, typer.Option(help="Number of weights. With it, also show what the papers' theorems would take.")
     ] = None,
+    tpr: Tpr = None,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
     """Show how much noise training needs with each sampling scheme and each privacy analysis."""
     count("n", n)
-    positive("epsilon", epsilon)
+    given_noise({"epsilon": epsilon, "noise_multiplier": noise_multiplier, "tpr": tpr})
+    wanted = rates(tpr)
+    if epsilon is not None:
+        positive("epsilon", epsilon)
     if delta is not None:
         delta_value(delta)
     for name, value in {"epochs": epochs, "batch_size": batch_size, "dimension": dimension}.items():
@@ -39,11 +44,12 @@ def plan(
         positive("noise multiplier", noise_multiplier)
     console = console_for(json)
     from privet.commands import plan as command
-    from privet.privacy import Budget
+    from privet.privacy import AttackRate, Budget
     from privet.privacy.budget import default_delta
 
-    budget = Budget(epsilon, default_delta(n) if delta is None else delta)
-    if noise_multiplier is None:
+    delta = default_delta(n) if delta is None else delta
+    budget = Budget(1.0 if epsilon is None else epsilon, delta) if wanted is None else AttackRate(*wanted, delta)
+    if noise_multiplier is None and isinstance(budget, Budget):
         about_budget(budget.epsilon, budget.delta, n)
     command.run(
         n,

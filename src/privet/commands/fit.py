@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privet import cautions
+from privet import cautions, names
 from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
@@ -33,12 +33,10 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
         The description of the table.
     **settings
         Parameters of the estimator. One that the estimator does not have must have its default. Those in ``DISTANCES``
-        are in units of the target. ``epsilon`` is 1 if neither it nor ``noise_multiplier`` is given.
+        are in units of the target. ``epsilon`` is 1 if none of it, ``noise_multiplier`` and ``tpr`` is given.
     """
-    if settings.get("noise_multiplier") is None:
-        settings["epsilon"] = 1.0 if settings.get("epsilon") is None else settings["epsilon"]
-    elif settings.get("epsilon") is not None:
-        raise ValueError("--epsilon and --noise-multiplier cannot be given together. Leave one of them out.")
+    if not names.given_noise(settings):
+        settings["epsilon"] = 1.0
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:
         model = BY_TARGET[model][number is not None]

@@ -25,7 +25,7 @@ from privet.plans import (
     SecretOrder,
 )
 from privet.plans.recursive import balanced_ratio
-from privet.privacy import Adjacency, Budget, calibrate
+from privet.privacy import Adjacency, AttackRate, Budget, calibrate
 from privet.privacy.analyses.accounting import epsilon as epsilon_of
 from privet.privacy.analyses.closed_forms import (
     ClosedFormNoise,
@@ -34,7 +34,9 @@ from privet.privacy.analyses.closed_forms import (
     dp_lssgd_noise,
     dp_srm_noise,
 )
+from privet.privacy.analyses.gaussian import rate_budget
 from privet.privacy.analyses.subsampling_lemmas import SideConditionError
+from privet.privacy.budget import stated_delta
 from privet.privacy.events import Event
 
 # Recursive momentum: the weight of fresh gradients, and the bound on their changes relative to that on gradients.
@@ -61,7 +63,7 @@ class Row:
 
 def run(
     n: int,
-    budget: Budget,
+    budget: Budget | AttackRate,
     *,
     epochs: int,
     batch_size: int | None,
@@ -73,7 +75,10 @@ def run(
     """Print the comparison, with one table per adjacency and, if ``dimension`` is given, what the papers would take."""
     rows = list(compare(n, budget, epochs=epochs, batch_size=batch_size, noise_multiplier=noise_multiplier))
     batches = f"batches of {batch_size}" if batch_size else "full batch"
-    goal = f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
+    if isinstance(budget, AttackRate):
+        goal = str(budget)
+    else:
+        goal = f"noise multiplier {noise_multiplier:g}" if noise_multiplier else f"epsilon {budget.epsilon:g}"
     console.print(f"n = {n:,}, {epochs} epochs, {batches}; {goal}, delta {budget.delta:.3g}", highlight=False)
     for adjacency in Adjacency:
         console.print(_table(adjacency, [row for row in rows if row.adjacency is adjacency]))
@@ -105,9 +110,12 @@ def run(
             soft_wrap=True,
         )
     found: dict[str, Any] = {"n": n, "epochs": epochs, "batch_size": batch_size, "delta": budget.delta}
+    if isinstance(budget, AttackRate):
+        found["fpr"], found["tpr"] = budget.fpr, budget.tpr
     found["rows"] = [asdict(row) for row in rows]
     if dimension is not None:
-        found["papers"] = [asdict(each) for each in print_advice(n, dimension, budget, batch_size, console)]
+        gaussian = rate_budget(budget) if isinstance(budget, AttackRate) else budget
+        found["papers"] = [asdict(each) for each in print_advice(n, dimension, gaussian, batch_size, console)]
     write_result(output, found)
 
 
@@ -123,12 +131,17 @@ def _table(adjacency: Adjacency, rows: list[Row]) -> Table:
 
 
 def compare(
-    n: int, budget: Budget, *, epochs: int, batch_size: int | None = None, noise_multiplier: float | None = None
+    n: int,
+    budget: Budget | AttackRate,
+    *,
+    epochs: int,
+    batch_size: int | None = None,
+    noise_multiplier: float | None = None,
 ) -> Iterator[Row]:
     """Yield one row per analysis: its noise for the budget or, if ``noise_multiplier`` is given, its epsilon."""
     count("n", n)
     count("epochs", epochs)
-    if budget.is_pure:
+    if budget.delta == 0:
         raise ValueError(
             "privet plan compares Gaussian noise, which needs delta > 0. Set --delta, for instance to 1e-6."
         )
@@ -143,7 +156,9 @@ def compare(
         raise ValueError(f"A batch of {batch_size} cannot be drawn from n = {n} records.")
     steps = math.ceil(epochs * n / batch_size)
     poisson, fixed = Poisson(batch_size / n), FixedSize(batch_size, n)
-    analyses = (("PLD", "tightest"), ("RDP", "rdp"), ("no amplification", "unsampled"))
+    analyses = [("PLD", "tightest"), ("RDP", "rdp"), ("no amplification", "unsampled")]
+    if isinstance(budget, AttackRate):
+        del analyses[1]  # Renyi divergences and the papers' theorems bound an epsilon, not the rates of attacks.
     for sampler in (poisson, fixed):
         for label, analysis in analyses:
             yield _row(GradientPlan(sampler, steps, 1.0, 1.0), n, label, analysis, budget, noise_multiplier)
@@ -153,25 +168,28 @@ def compare(
     for hidden_order in (order, secret):
         hidden = GradientPlan(hidden_order, None, 1.0, 1.0, release="last", descent=Descent(1.0, smoothness=1.0))
         yield _row(hidden, n, "last iterate *", "tightest", budget, noise_multiplier)
-    if noise_multiplier is None:
+    if noise_multiplier is None and isinstance(budget, Budget):
         yield from _closed_forms(poisson, fixed, n, steps, budget)
 
 
-def _row(plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget, noise_multiplier: float | None) -> Row:
+def _row(
+    plan: GradientPlan, n: int, label: str, analysis: str, budget: Budget | AttackRate, noise_multiplier: float | None
+) -> Row:
     """Return one analysis of one plan, at the given noise or at the noise that the analysis needs for the budget."""
     name, batch = plan.sampler.name, plan.sampler.nominal_size(n)
+    delta = stated_delta(None, budget.delta)
 
     def event_of(multiplier: float) -> Event:
         return replace(plan, noise_multiplier=multiplier).event
 
     if noise_multiplier is not None:
-        found = epsilon_of(event_of(noise_multiplier), plan.adjacency, budget.delta, analysis=analysis)
+        found = epsilon_of(event_of(noise_multiplier), plan.adjacency, delta, analysis=analysis)
         return Row(name, plan.adjacency, label, plan.steps, batch, noise_multiplier, found)
     try:
         multiplier = calibrate(event_of, plan.adjacency, budget, analysis=analysis)
     except ValueError as error:
         return Row(name, plan.adjacency, label, plan.steps, batch, None, None, str(error))
-    certified = epsilon_of(event_of(multiplier), plan.adjacency, budget.delta)
+    certified = epsilon_of(event_of(multiplier), plan.adjacency, delta)
     return Row(name, plan.adjacency, label, plan.steps, batch, multiplier, certified)
 
 
@@ -179,7 +197,7 @@ def _recursive(
     sampler: Sampler,
     steps: int,
     n: int,
-    budget: Budget,
+    budget: Budget | AttackRate,
     noise_multiplier: float | None,
     adjacency: Adjacency | None = None,
 ) -> Iterator[Row]:
@@ -196,7 +214,7 @@ def _recursive(
 
     if noise_multiplier is None:
         noise_multiplier = calibrate(lambda z: plan_of(z).event, draft.adjacency, budget)
-    certified = epsilon_of(plan_of(noise_multiplier).event, draft.adjacency, budget.delta)
+    certified = epsilon_of(plan_of(noise_multiplier).event, draft.adjacency, stated_delta(None, budget.delta))
     batch = sampler.nominal_size(n)
     yield Row(sampler.name, draft.adjacency, "DP-SRM †", steps, batch, noise_multiplier, certified)
 

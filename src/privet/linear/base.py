@@ -22,7 +22,17 @@ from privet.linear.methods.knowledge_transfer import TEACHERS
 from privet.linear.several_targets import SeveralTargets, has_several_columns, per_target
 from privet.linear.usefulness import warn_of_noise
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
-from privet.privacy import Adjacency, Assumption, Budget, Guarantee, NoiseMultiplier, NoiseSource, enforced
+from privet.privacy import (
+    Adjacency,
+    Assumption,
+    AttackRate,
+    Budget,
+    Guarantee,
+    NoiseMultiplier,
+    NoiseSource,
+    enforced,
+)
+from privet.privacy.analyses.gaussian import rate_budget
 from privet.privacy.budget import default_delta
 from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
@@ -123,12 +133,14 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
 
     def _check_settings(self) -> None:
         """Raise ValueError for an impossible setting, before the data is touched."""
-        has_noise = self._is_set("noise_multiplier")
-        if has_noise and self._is_set("epsilon") and self.epsilon is not None:
+        given = [name for name in ("epsilon", "noise_multiplier", "tpr") if self._is_set(name)]
+        given = [name for name in given if getattr(self, name) is not None]
+        if len(given) > 1:
+            one, other = (f"{name}={getattr(self, name)!r}" for name in given[:2])
             raise ValueError(
-                f"epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r} cannot be given together, "
-                "because each determines the other. Leave one of them out."
+                f"{one} and {other} cannot be given together, because each determines the other. Leave one of them out."
             )
+        has_noise = self._is_set("noise_multiplier") or self._is_set("tpr")
         for name, default in self._default_settings().items():
             value, may_be_none = getattr(self, name), default is None or (has_noise and name == "epsilon")
             if name in _CHECKS and not (value is None and may_be_none):
@@ -166,11 +178,25 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         rows = self._bounded_rows(X, self._intercept_column())
         delta = default_delta(rows.n) if self.delta is None else self.delta
         noise = NoiseMultiplier(self.noise_multiplier, delta) if self._is_set("noise_multiplier") else None
-        budget = Budget(self.epsilon, delta) if noise is None else usual_budget(noise, 1 + len(targets.others))
+        rate = AttackRate(self.tpr[0], self.tpr[1], delta) if self.tpr is not None else None
+        if noise is not None:
+            budget = usual_budget(noise, 1 + len(targets.others))
+        else:
+            budget = Budget(self.epsilon, delta) if rate is None else rate_budget(rate)
+        if rate is not None and self._asked is None:
+            conditions += (_calibrated_to(rate),)
         problem = Problem(targets.objective, L2(self.alpha), rows, targets.values)
         # The purpose gives each model, method and budget different noise for the same seed.
         purpose = f"{type(self).__name__} {self.method} {self.epsilon!r} {self.delta!r}{self._purpose}"
         purpose += "" if noise is None else f" noise {noise.multiplier!r}"
+        purpose += "" if rate is None else f" rate {rate.fpr!r} {rate.tpr!r}"
+
+        def told(found: Guarantee) -> None:
+            if rate is not None:
+                _check_rate(rate, found)
+            if before_training is not None:
+                before_training(found.assuming(*conditions))
+
         with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             task = Task(
                 problem,
@@ -179,10 +205,11 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 scale=targets.scale,
                 worth=targets.worth,
                 noise=noise,
+                rate=rate,
                 others=tuple(replace(problem, targets=values) for values in targets.others),
                 max_iter=self.max_iter,
                 progress=progress,
-                before_training=before_training and (lambda found: before_training(found.assuming(*conditions))),
+                before_training=told,
                 **self._task_settings(problem, budget, public_records),
             )
             method, reason = self._choose_method(task)
@@ -285,3 +312,17 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             raise ValueError("its weights are not finite")
         if coefficients.shape[1] != self.n_features_in_:
             raise ValueError(f"it has {coefficients.shape[1]} weights for {self.n_features_in_} features")
+
+
+def _calibrated_to(rate: AttackRate) -> Assumption:
+    found = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
+    return enforced(f"calibrated, by itself, so that {found}")
+
+
+def _check_rate(rate: AttackRate, found: Guarantee) -> None:
+    """Raise ValueError if attacks can do better against what is about to be released."""
+    if (reached := found.tpr(rate.fpr)) > rate.tpr:
+        raise ValueError(
+            f"The noise of this method cannot be calibrated to {rate}: at that false-positive rate, an attack could "
+            f"have a true-positive rate of {reached:.4g}. Use method='gradient', or give epsilon in place of tpr."
+        )

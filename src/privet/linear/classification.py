@@ -128,7 +128,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        Privacy budget, above zero. It has no effect if ``noise_multiplier`` is given, and may then be None.
+        Privacy budget, above zero. It has no effect if ``noise_multiplier`` or ``tpr`` is given, and may
+        then be None.
     delta : float or None, default=None
         None means min(1e-6, 0.01/n); 0 asks for pure epsilon.
     method : str, default="auto"
@@ -163,6 +164,11 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         divided by the bound on one record's part in it, which is ``clip_norm``. ``guarantee_`` states the epsilon that
         results. The noisy mean of the rows gets the share of the noise that it has for a budget. 0 adds no noise, for
         comparisons, and ``guarantee_`` then says that there is no privacy.
+    tpr : pair of floats or None, default=None
+        What attacks may achieve, in place of ``epsilon`` ({tpr}): a false-positive rate, and the largest true-positive
+        rate that any attack may have at it. With ``(0.01, 0.05)``, an attack that wrongly claims to find 1 % of the
+        records that were not used can find at most 5 % of those that were. The noise is the least that ensures it, and
+        ``guarantee_`` states the epsilon that results at ``delta``.
     max_iter : int or None, default=None
         Number of steps (``adaptive``: the expected number; ``random_round``: the largest) or of passes (``iteration``;
         with a secret stop or skip there is one pass, and this is its number of batches). None chooses it from n, the
@@ -221,6 +227,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         secret: str | None = None,
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
@@ -239,6 +246,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.secret = secret
         self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
+        self.tpr = tpr
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state

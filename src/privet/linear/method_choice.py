@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 from inspect import signature
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -81,7 +82,7 @@ class MethodChoice:
                 f"noise and gives no pure epsilon guarantee. Set delta > 0, or leave {setting} out."
             )
         others = f", or use {named(users)}" if users else ""
-        got = repr(value) if isinstance(value, str) else f"{value:g}"
+        got = f"{value:g}" if isinstance(value, Real) else repr(value)
         return f"method={method.name!r} does not use {setting} (got {got}). Leave {setting} out{others}."
 
     def _why_not_offered(self, able: list[Method], is_pure: bool) -> str:

@@ -71,7 +71,7 @@ class PrivateRidge(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, ledger, verbose
+noise_multiplier, tpr, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -123,6 +123,7 @@ noise_multiplier, random_state, ledger, verbose
         secret: str | None = None,
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
@@ -141,6 +142,7 @@ noise_multiplier, random_state, ledger, verbose
         self.secret = secret
         self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
+        self.tpr = tpr
         self.max_iter = max_iter
         self.random_state = random_state
         self.ledger = ledger
@@ -156,7 +158,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, ledger, verbose
+noise_multiplier, tpr, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -202,6 +204,7 @@ noise_multiplier, random_state, ledger, verbose
         secret: str | None = None,
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
@@ -221,6 +224,7 @@ noise_multiplier, random_state, ledger, verbose
         self.secret = secret
         self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
+        self.tpr = tpr
         self.max_iter = max_iter
         self.random_state = random_state
         self.ledger = ledger
@@ -240,7 +244,7 @@ class PrivateAbsoluteRegressor(PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, feature_norm, fit_intercept, intercept_scaling, smoothing, secret, batch_size, \
-noise_multiplier, random_state, ledger, verbose
+noise_multiplier, tpr, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -290,6 +294,7 @@ noise_multiplier, random_state, ledger, verbose
         secret: str | None = None,
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
@@ -309,6 +314,7 @@ noise_multiplier, random_state, ledger, verbose
         self.secret = secret
         self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
+        self.tpr = tpr
         self.max_iter = max_iter
         self.random_state = random_state
         self.ledger = ledger

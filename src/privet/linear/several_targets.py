@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privet.privacy import Budget, Guarantee, compose
-from privet.privacy.analyses.gaussian import shared_budget
+from privet.privacy import AttackRate, Budget, Guarantee, compose
+from privet.privacy.analyses.gaussian import rate_budget, shared_budget
 from privet.privacy.budget import default_delta
 
 _CAUTION = 1 - 1e-6  # shares of different plans are rounded separately
@@ -133,7 +133,8 @@ class SeveralTargets:
                     f"noise_multiplier={self.noise_multiplier:g} cannot be given for columns with different numbers of "
                     "classes, which share a budget. Give epsilon instead, or fit these columns separately."
                 )
-            planned = _share_budget(Budget(self.epsilon, delta), X, groups, len(models))
+            asked = Budget(self.epsilon, delta) if self.tpr is None else AttackRate(self.tpr[0], self.tpr[1], delta)
+            planned = _share_budget(asked, X, groups, len(models))
             self._book(planned)
         for number, group in enumerate(groups):
             group.model._purpose = f" {len(models)} targets, group {number}"
@@ -173,7 +174,7 @@ class _Group:
         self.places.append(place)
 
 
-def _share_budget(budget: Budget, X: Any, groups: list[_Group], tasks: int) -> Guarantee:
+def _share_budget(budget: Budget | AttackRate, X: Any, groups: list[_Group], tasks: int) -> Guarantee:
     """Give each group its share of the budget, and return the guarantee of all before anything is trained.
 
     The shares of Gaussian releases compose to the budget. For other releases the shares may have to be smaller.
@@ -181,11 +182,21 @@ def _share_budget(budget: Budget, X: Any, groups: list[_Group], tasks: int) -> G
     factor = _CAUTION
     while factor > _LEAST:
         for group in groups:
-            share = shared_budget(budget, factor * len(group.places) / tasks)
-            group.model._asked = budget
-            group.model.epsilon, group.model.delta = share.epsilon, share.delta
+            part = factor * len(group.places) / tasks
+            if isinstance(budget, AttackRate):
+                share = budget.shared(part)
+                group.model._asked, group.model.tpr = rate_budget(budget), (share.fpr, share.tpr)
+                group.model.delta = share.delta
+            else:
+                share_of_budget = shared_budget(budget, part)
+                group.model._asked = budget
+                group.model.epsilon, group.model.delta = share_of_budget.epsilon, share_of_budget.delta
         planned = compose([_planned(X, group) for group in groups], delta=budget.delta)
-        if planned.epsilon <= budget.epsilon:
+        if isinstance(budget, AttackRate):
+            is_enough = planned.tpr(budget.fpr) <= budget.tpr
+        else:
+            is_enough = planned.epsilon <= budget.epsilon
+        if is_enough:
             return planned
         factor *= _SMALLER
     raise ValueError(

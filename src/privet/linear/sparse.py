@@ -48,6 +48,8 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         added to the mean score of many teachers, each of which learns from its own records. ``hard_threshold``: the
         teacher is trained by that method. ``auto`` takes ``convex`` where that needs only a small penalty, which
         follows from public numbers and public rows, and ``selected`` otherwise.
+    tpr : pair of floats or None, default=None
+        As for :class:`~privet.linear.PrivateLogisticRegression`. ``two_stage`` does not support it.
     max_iter : int or None, default=None
         Number of rounds (``peeling``) or of steps. None chooses it from n, d, n_nonzero and the budget.
     classes, random_state, ledger, verbose
@@ -95,6 +97,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         intercept_scaling: float = 1.0,
         alpha: float = 1e-4,
         teacher: str = "auto",
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
         random_state: int | None = None,
@@ -111,6 +114,7 @@ class PrivateSparseLogisticRegression(SparseModel, ProbabilisticClassifier):
         self.intercept_scaling = intercept_scaling
         self.alpha = alpha
         self.teacher = teacher
+        self.tpr = tpr
         self.max_iter = max_iter
         self.classes = classes
         self.random_state = random_state
@@ -124,7 +128,7 @@ class PrivateSparseRegression(SparseModel, PrivateRegressor):
     Parameters
     ----------
     epsilon, delta, n_nonzero, method, feature_norm, entry_bound, fit_intercept, intercept_scaling, alpha, teacher, \
-max_iter, random_state, ledger, verbose
+tpr, max_iter, random_state, ledger, verbose
         As for :class:`PrivateSparseLogisticRegression`.
     target_bound : float, default=1.0
         Public bound on the absolute value of the target, as for :class:`~privet.linear.PrivateRidge`. Residuals are
@@ -166,6 +170,7 @@ max_iter, random_state, ledger, verbose
         intercept_scaling: float = 1.0,
         alpha: float = 1e-4,
         teacher: str = "auto",
+        tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
@@ -182,6 +187,7 @@ max_iter, random_state, ledger, verbose
         self.intercept_scaling = intercept_scaling
         self.alpha = alpha
         self.teacher = teacher
+        self.tpr = tpr
         self.max_iter = max_iter
         self.random_state = random_state
         self.ledger = ledger

@@ -20,7 +20,7 @@ class PrivateLinearSVC(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, \
-batch_size, noise_multiplier, max_iter, classes, random_state, ledger, verbose
+batch_size, noise_multiplier, tpr, max_iter, classes, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -67,6 +67,7 @@ batch_size, noise_multiplier, max_iter, classes, random_state, ledger, verbose
         secret: str | None = None,
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
+        tpr: tuple[float, float] | None = None,
         loss: str = "parabola",
         hinge_width: float = 0.5,
         max_iter: int | None = None,
@@ -87,6 +88,7 @@ batch_size, noise_multiplier, max_iter, classes, random_state, ledger, verbose
         self.secret = secret
         self.batch_size = batch_size
         self.noise_multiplier = noise_multiplier
+        self.tpr = tpr
         self.loss = loss
         self.hinge_width = hinge_width
         self.max_iter = max_iter

@@ -13,8 +13,8 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 from privet.checks import count, positive, quotient_above
 from privet.plans.gradient import PlanError
 from privet.plans.tasks import all_runs, of_tasks
-from privet.privacy.analyses.gaussian import gdp_mu
-from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
+from privet.privacy.analyses.gaussian import as_exact_budget, gdp_mu
+from privet.privacy.budget import Adjacency, BudgetLike, stated_delta
 from privet.privacy.events import Event, GaussianRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.release import checked_grid
@@ -56,7 +56,7 @@ class AdaptivePlan:
     @classmethod
     def for_budget(cls, budget: BudgetLike, tasks: int = 1) -> "AdaptivePlan":
         """Return the plan that spends exactly ``budget``. The budget's delta must be positive."""
-        budget = as_budget(budget)
+        budget = as_exact_budget(budget)
         mu = gdp_mu(budget)
         of_one = mu if tasks == 1 else mu / math.sqrt(count("tasks", tasks)) * (1 - 1e-12)
         return cls(of_one, tasks=tasks, delta=budget.delta)

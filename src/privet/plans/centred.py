@@ -11,13 +11,12 @@ from privet.plans.samplers import FullBatch, Sampler
 from privet.plans.stabilities.base import Stability
 from privet.privacy.analyses.accounting import epsilon
 from privet.privacy.analyses.calibration import calibrate
-from privet.privacy.analyses.gaussian import gdp_mu
+from privet.privacy.analyses.gaussian import as_exact_budget, gdp_mu
 from privet.privacy.budget import (
     Adjacency,
     Budget,
     BudgetLike,
     NoiseMultiplier,
-    as_budget,
     as_budget_or_noise,
     stated_delta,
 )
@@ -198,7 +197,7 @@ class CentredOutputPlan:
         tasks : int
             How many results are released, one per task.
         """
-        budget = as_budget(budget)
+        budget = as_exact_budget(budget)
         _check_share(share)
         if budget.is_pure:
             raise ValueError("a noisy mean has Gaussian noise, which gives no pure epsilon guarantee: set delta > 0")

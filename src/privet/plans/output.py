@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from privet.checks import count, positive, quotient_above
 from privet.plans.stabilities.base import Stability
 from privet.plans.tasks import all_runs, black_box_share, of_tasks
-from privet.privacy.analyses.gaussian import gaussian_sigma
-from privet.privacy.budget import Adjacency, BudgetLike, as_budget, stated_delta
+from privet.privacy.analyses.gaussian import as_exact_budget, gaussian_sigma
+from privet.privacy.budget import Adjacency, BudgetLike, stated_delta
 from privet.privacy.events import Event, GaussianRelease, PureRelease
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, enforced
 from privet.privacy.noise.release import checked_grid, in_words
@@ -54,7 +54,7 @@ class OutputPlan:
     @classmethod
     def for_budget(cls, budget: BudgetLike, *, stability: Stability, tasks: int = 1) -> "OutputPlan":
         """Return the plan with the least noise for ``budget``: K-norm noise if delta is 0, Gaussian otherwise."""
-        budget = as_budget(budget)
+        budget = as_exact_budget(budget)
         sensitivity = positive("sensitivity", stability.sensitivity)
         # As vectors, the results of all tasks together move sqrt(tasks) times as far as one.
         together = sensitivity if tasks == 1 else sensitivity * math.sqrt(count("tasks", tasks)) * (1 + 1e-12)

@@ -12,7 +12,7 @@ from privet.privacy.analyses.gaussian import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privet.privacy.budget import Adjacency, Budget, NoiseMultiplier, as_budget
+from privet.privacy.budget import Adjacency, AttackRate, Budget, NoiseMultiplier, as_budget
 from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, assumed, compose, enforced
 from privet.privacy.ledger.ledger import BudgetExceededError, Ledger
 from privet.privacy.ledger.lines import Entry, LimitChange
@@ -22,6 +22,7 @@ from privet.privacy.noise.source import NoiseSource
 __all__ = [
     "Adjacency",
     "Assumption",
+    "AttackRate",
     "Budget",
     "BudgetExceededError",
     "Entry",

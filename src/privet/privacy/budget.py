@@ -1,12 +1,15 @@
 """Privacy budgets, and the two notions of neighbouring datasets."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 from typing import TypeAlias
 
-from privet.checks import delta_value, nonnegative, positive
+from scipy.special import ndtr, ndtri
+
+from privet.checks import delta_value, nonnegative, positive, rate_pair
 
 
 class Adjacency(StrEnum):
@@ -72,6 +75,59 @@ class NoiseMultiplier:
         object.__setattr__(self, "delta", None if self.delta is None else delta_value(self.delta))
 
 
+@dataclass(frozen=True)
+class AttackRate:
+    """What attacks may achieve, given instead of an epsilon. It determines the noise.
+
+    An attack sees the release and decides whether the data contained a given record (under replace-one adjacency: which
+    of two records).
+
+    Parameters
+    ----------
+    fpr : float
+        A false-positive rate: how often the attack sees the record in data that did not contain it.
+    tpr : float
+        The largest true-positive rate that any attack may have at ``fpr``: how often it sees the record in data that
+        did contain it. Guessing has a true-positive rate of ``fpr``, so ``tpr`` must be larger.
+    delta : float or None
+        The delta at which the guarantee is stated, which does not change the noise. 0 asks for pure epsilon. None takes
+        ``default_delta(n)`` where the number of units is known.
+    """
+
+    fpr: float
+    tpr: float
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        fpr, tpr = rate_pair("an attack rate", (self.fpr, self.tpr))
+        object.__setattr__(self, "fpr", fpr)
+        object.__setattr__(self, "tpr", tpr)
+        object.__setattr__(self, "delta", None if self.delta is None else delta_value(self.delta))
+
+    @property
+    def mu(self) -> float:
+        """The largest mu of Gaussian differential privacy that allows no more, rounded down."""
+        return float(ndtri(self._below) - ndtri(self.fpr)) * (1 - 1e-9)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The largest epsilon of pure differential privacy that allows no more, rounded down."""
+        at_left, at_right = math.log(self._below / self.fpr), math.log((1 - self.fpr) / (1 - self._below))
+        return max(at_left, at_right) * (1 - 1e-9)
+
+    @property
+    def _below(self) -> float:
+        """The true-positive rate, less what bounds are rounded up by."""
+        return self.tpr * (1 - 1e-9)
+
+    def shared(self, share: float) -> "AttackRate":
+        """Return the rate of a share of the squared mu. Shares of Gaussian releases compose to this rate."""
+        return replace(self, tpr=float(ndtr(ndtri(self.fpr) + self.mu * math.sqrt(share))))
+
+    def __str__(self) -> str:
+        return f"a true-positive rate of at most {self.tpr:g} at a false-positive rate of {self.fpr:g}"
+
+
 def default_delta(n: int) -> float:
     """Return min(1e-6, 0.01/n), the delta of a budget for which none is given.
 
@@ -99,7 +155,7 @@ def stated_delta(delta: float | None, own: float | None) -> float:
     return delta
 
 
-BudgetOrNoise: TypeAlias = Budget | NoiseMultiplier
+BudgetOrNoise: TypeAlias = Budget | NoiseMultiplier | AttackRate
 BudgetLike: TypeAlias = BudgetOrNoise | float | tuple[float, float]
 
 
@@ -134,8 +190,11 @@ def given_budget(
 
 
 def as_budget_or_noise(value: BudgetLike, n: int | None = None) -> BudgetOrNoise:
-    """Return a noise multiplier as it is, with ``default_delta(n)`` if it has no delta, and all else as a budget."""
-    if not isinstance(value, NoiseMultiplier):
+    """Return a noise multiplier or an attack rate as it is, with ``default_delta(n)`` if it has no delta.
+
+    All else is returned as a budget.
+    """
+    if not isinstance(value, NoiseMultiplier | AttackRate):
         return as_budget(value, n)
     return value if value.delta is not None or n is None else replace(value, delta=default_delta(n))
 
@@ -146,7 +205,7 @@ def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
     Parameters
     ----------
     value : Budget, float, or tuple of two floats
-        A :class:`NoiseMultiplier` raises an error.
+        A :class:`NoiseMultiplier` or an :class:`AttackRate` raises an error.
     n : int or None
         The public number of protected units. An epsilon without a delta gets ``default_delta(n)``.
     """
@@ -156,6 +215,11 @@ def as_budget(value: BudgetLike, n: int | None = None) -> Budget:
         raise ValueError(
             f"{value!r} cannot be used here, because a noise multiplier does not determine this noise. Give a "
             "Budget(epsilon, delta)."
+        )
+    if isinstance(value, AttackRate):
+        raise ValueError(
+            f"{value!r} cannot be used here, because what this releases is known only by an epsilon and a delta, which "
+            "do not determine the rates of attacks. Give a Budget(epsilon, delta)."
         )
     if isinstance(value, Real) and not isinstance(value, bool):
         if n is None:

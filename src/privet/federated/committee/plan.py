@@ -18,7 +18,7 @@ from privet.plans.aggregation import AggregationPlan
 from privet.plans.committee import Committee
 from privet.plans.samplers import Batch, common_adjacency, named_sampler
 from privet.privacy import Adjacency, Assumption, Guarantee, NoiseSource, Unit, assumed, enforced
-from privet.privacy.budget import Budget, BudgetLike, given_budget, stated_delta
+from privet.privacy.budget import AttackRate, Budget, BudgetLike, given_budget, stated_delta
 from privet.privacy.events import Composition, Event, NearlyGaussian
 from privet.privacy.noise.lattice import LatticeLaw, rounded_shift
 
@@ -285,6 +285,11 @@ def committee_plan(
     Those of :class:`CommitteePlan`. The epsilon of ``plan.guarantee()`` never exceeds the budget.
     """
     target = given_budget(budget, epsilon, delta, noise_multiplier, n_clients)
+    if isinstance(target, AttackRate):
+        raise ValueError(
+            "A committee cannot calibrate to an AttackRate, because its noise lies on a lattice that is made for a "
+            "budget. Give a Budget, and read the rates of attacks from guarantee().tpr()."
+        )
     if not isinstance(target, Budget):
         raise ValueError(
             "A committee cannot add a given noise_multiplier, because its noise lies on a lattice that is made for a "

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from privet.plans.base import Plan
-from privet.privacy import Budget, Guarantee, NoiseMultiplier, NoiseSource, gdp_epsilon
+from privet.privacy import AttackRate, Budget, Guarantee, NoiseMultiplier, NoiseSource, gdp_epsilon
 from privet.privacy.analyses.gaussian import shared_budget
 from privet.privacy.budget import BudgetOrNoise
 from privet.solvers import Problem, Progress, Release, Run
@@ -45,6 +45,9 @@ class Task:
         teacher of ``knowledge_transfer``.
     noise : NoiseMultiplier or None
         Noise that is given instead of a budget.
+    rate : AttackRate or None
+        What attacks may achieve, given instead of an epsilon. The budget is then that of Gaussian releases with this
+        rate, so that only methods whose releases are not all Gaussian need to ask for it.
     others, other_public : tuple of Problem
         The same problem with the targets of further tasks, and the public records of these.
     progress : callable or None
@@ -68,6 +71,7 @@ class Task:
     entry_bound: float = math.inf
     teacher: str = "auto"
     noise: NoiseMultiplier | None = None
+    rate: AttackRate | None = None
     others: tuple[Problem, ...] = ()
     other_public: tuple[Problem, ...] = ()
     progress: Progress | None = None
@@ -75,8 +79,11 @@ class Task:
 
     @property
     def noise_or_budget(self) -> BudgetOrNoise:
-        """What a plan is made for: the given noise, or else the budget. Only methods that use the former ask for it."""
-        return self.budget if self.noise is None else self.noise
+        """What a plan is made for: the given noise or attack rate, or else the budget.
+
+        Methods that use a noise multiplier, or whose releases are not all Gaussian, ask for it.
+        """
+        return self.noise or self.rate or self.budget
 
     @property
     def tasks(self) -> int:
@@ -143,7 +150,7 @@ class Method:
         Whether the method offers pure epsilon (delta = 0).
     uses : tuple of str
         Which of the settings that only some methods use this method uses: ``clip_norm``, ``smoothing``, ``secret``,
-        ``batch_size``, ``noise_multiplier``, ``teacher``. Estimators refuse the others.
+        ``batch_size``, ``noise_multiplier``, ``teacher``, ``tpr``. Estimators refuse the others.
     needs_bound : bool
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool

@@ -22,7 +22,7 @@ _MOVE, _SHORTEST_MOVE = 0.5, 2.0  # of a score of full norm in one step, times t
 @method(
     "adaptive",
     summary="the gradient in every step, and to the choice of each step size by the losses that it would give",
-    uses=("clip_norm",),
+    uses=("clip_norm", "tpr"),
     needs_bound=True,
 )
 def train(task: Task) -> Release:

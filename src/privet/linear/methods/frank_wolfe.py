@@ -15,7 +15,12 @@ _CLIP = 0.3  # of the bound on the target: noise grows with the clip, more than 
 _CLASS_SCORES, _NUMBER_SCORES = 2.0, 0.5  # sizes of the scores to reach, in units of the scale
 
 
-@method("frank_wolfe", summary="the choice of one feature per step, whose gradient is never measured", is_sparse=True)
+@method(
+    "frank_wolfe",
+    summary="the choice of one feature per step, whose gradient is never measured",
+    uses=("tpr",),
+    is_sparse=True,
+)
 def train(task: Task) -> Release:
     """Move towards privately chosen corners of an l1 ball, three times as often as there are features to keep."""
     return from_noisy_mean(task, _walk)

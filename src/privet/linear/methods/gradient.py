@@ -29,7 +29,7 @@ _LEAST_CLIP, _LEAST_CLIP_OF_BATCHES = 0.2, 0.4
 @method(
     "gradient",
     summary="the gradient in every step, on rows centred at a noisy mean",
-    uses=("clip_norm", "smoothing", "noise_multiplier"),
+    uses=("clip_norm", "smoothing", "noise_multiplier", "tpr"),
     # auto compares expectations whose constants were fitted to descents with these clips.
     excess=lambda task: excess_of_descent(task, _clip_share(task, _LEAST_CLIP_OF_BATCHES)),
 )

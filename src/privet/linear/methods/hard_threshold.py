@@ -18,6 +18,7 @@ _GROWTH, _CUT = 3.0, 0.3  # few steps must be enough to find a good length
 @method(
     "hard_threshold",
     summary="the gradient of all features in every step; the largest weights are kept",
+    uses=("tpr",),
     is_sparse=True,
 )
 def train(task: Task) -> Release:

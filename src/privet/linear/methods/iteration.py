@@ -30,7 +30,7 @@ _DECAYING = 0.5  # share of the steps, at the end, over which their sizes fall t
     "iteration",
     summary="the gradient of each batch; records are shuffled into batches once, and only the weights after the last "
     "step are released",
-    uses=("clip_norm", "secret", "noise_multiplier"),
+    uses=("clip_norm", "secret", "noise_multiplier", "tpr"),
     uses_public=True,
 )
 def train(task: Task) -> Release:

@@ -44,7 +44,7 @@ _SLIGHT_PENALTY = 1.0  # of the curvature: a teacher of all features with a larg
     "knowledge_transfer",
     summary="a teacher's scores of public rows, from which a sparse student learns",
     is_sparse=True,
-    uses=("teacher",),
+    uses=("teacher", "tpr"),
     uses_public=True,
     needs_public=True,
 )

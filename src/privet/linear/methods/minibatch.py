@@ -36,7 +36,7 @@ _AVERAGED = 0.2  # the share of the iterates, at the end, whose average is retur
 @method(
     "minibatch",
     summary="the gradient of a random batch in every step, on rows centred at a noisy mean",
-    uses=("clip_norm", "smoothing", "batch_size", "noise_multiplier"),
+    uses=("clip_norm", "smoothing", "batch_size", "noise_multiplier", "tpr"),
 )
 def train(task: Task) -> Release:
     """Train with noise in every step on random batches. Rows are centred as for ``gradient``.

@@ -20,6 +20,7 @@ def excess(task: Task) -> float:
 @method(
     "minimiser",
     summary="the minimum of the objective",
+    uses=("tpr",),
     is_pure=True,
     needs_bound=True,
     takes_steps=False,

@@ -46,7 +46,7 @@ class OutputDescent:
     "output",
     summary="the result of a short descent, on rows centred at a noisy mean if delta > 0",
     is_pure=True,
-    uses=("clip_norm",),
+    uses=("clip_norm", "tpr"),
     excess=lambda task: _measured(best_descent(task)),
 )
 def train(task: Task) -> Release:

@@ -22,6 +22,7 @@ _CLASS_ROUNDS = ((15.0, 1), (40.0, 2), (100.0, 4), (1000.0, 6), (math.inf, 12))
 @method(
     "peeling",
     summary="the choice of features, and the gradient of those alone, in a few rounds",
+    uses=("tpr",),
     is_sparse=True,
     excess=lambda task: 0.0,  # of the sparse methods, auto takes this one
 )

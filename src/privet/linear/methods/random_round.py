@@ -27,7 +27,7 @@ _NOISE = 2.0  # noise multiplier of a step: with less, sampling hardly amplifies
 @method(
     "random_round",
     summary="the gradient of a small random batch in every step; the number of steps is random",
-    uses=("clip_norm", "batch_size", "noise_multiplier"),
+    uses=("clip_norm", "batch_size", "noise_multiplier", "tpr"),
 )
 def train(task: Task) -> Release:
     """Take a random number of noisy steps on random batches, at most ``max_iter``.

@@ -27,7 +27,7 @@ _MOVE, _SHORTEST_MOVE = 0.15, 0.5  # of a score of full norm in one step, times 
 @method(
     "recursive_momentum",
     summary="a mixture of the gradient of a random batch and its change since the step before",
-    uses=("clip_norm", "batch_size", "noise_multiplier"),
+    uses=("clip_norm", "batch_size", "noise_multiplier", "tpr"),
 )
 def train(task: Task) -> Release:
     """Train along an estimate of the gradient that is updated by noisy changes.

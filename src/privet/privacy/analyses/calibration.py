@@ -4,13 +4,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.special import ndtri
+
 from privet.privacy.analyses.accounting import gaussian_mu, merged, merged_epsilon
 from privet.privacy.analyses.gaussian import gdp_mu
 from privet.privacy.analyses.loss_distribution import COARSE, FINE, MIDDLE, Precision
-from privet.privacy.budget import Adjacency, Budget, BudgetOrNoise, NoiseMultiplier
+from privet.privacy.analyses.trade_off import trade_off
+from privet.privacy.budget import Adjacency, AttackRate, Budget, BudgetOrNoise, NoiseMultiplier
 from privet.privacy.events.base import LEAST_NOISE, MOST_NOISE, Event
 
-_SENSIBLE_EPSILON = 100.0
+_SENSIBLE_EPSILON, _SENSIBLE_MU = 100.0, 12.0
+_FROM_RATE = 0.992  # the least share of a true-positive rate that calibration ends at
 
 
 def calibrate(
@@ -23,7 +28,9 @@ def calibrate(
 ) -> float:
     """Return a noise multiplier whose epsilon is never above the budget's, and above 0.99 of it.
 
-    If a :class:`~privet.privacy.NoiseMultiplier` is given in place of a budget, return its multiplier.
+    If a :class:`~privet.privacy.NoiseMultiplier` is given in place of a budget, return its multiplier. If an
+    :class:`~privet.privacy.AttackRate` is given, return a noise multiplier at which no attack has a larger
+    true-positive rate, and some attack may have 0.99 of it.
 
     The one exception: where the certified epsilon jumps between analyses, the safe side of the jump is returned.
 
@@ -34,7 +41,7 @@ def calibrate(
     adjacency, budget
         The target. A pure budget raises an error, because Gaussian noise cannot meet it.
     analysis : str
-        As for :func:`~privet.privacy.analyses.accounting.epsilon`.
+        As for :func:`~privet.privacy.analyses.accounting.epsilon`. An attack rate takes ``tightest`` or ``unsampled``.
     smallest : float
         The smallest noise multiplier of the event, divided by z. It stays in the range of the accountants.
 
@@ -53,23 +60,66 @@ def calibrate(
     return _calibrated(family, adjacency, budget, analysis)
 
 
-def _calibrated(family: Callable[[float], Event], adjacency: Adjacency, budget: Budget, analysis: str) -> float:
+def _calibrated(
+    family: Callable[[float], Event], adjacency: Adjacency, budget: Budget | AttackRate, analysis: str
+) -> float:
     """Return the noise multiplier for a budget, above 0."""
     one, two = gaussian_mu(family(1.0), adjacency), gaussian_mu(family(2.0), adjacency)
     if analysis in {"tightest", "unsampled"} and one and two == one / 2:
-        multiplier = one / gdp_mu(budget)
+        if isinstance(budget, AttackRate):
+            multiplier, is_sensible = one / budget.mu, budget.mu <= _SENSIBLE_MU
+        else:
+            multiplier, is_sensible = one / gdp_mu(budget), budget.epsilon <= _SENSIBLE_EPSILON
         # A hidden iterate may need next to no noise, but a budget that needs no noise at all is an error.
-        return max(multiplier, LEAST_NOISE) if budget.epsilon <= _SENSIBLE_EPSILON else multiplier
-
-    def certified(precision: Precision) -> Callable[[float], float]:
-        return lambda z: merged_epsilon(
-            merged(family(z), adjacency), adjacency, budget.delta, analysis=analysis, precision=precision
-        )
-
+        return max(multiplier, LEAST_NOISE) if is_sensible else multiplier
+    goal = _goal_of_rate(budget, analysis) if isinstance(budget, AttackRate) else _goal_of_budget(budget, analysis)
     guess = _Guess(1.0, slope=-1.0)
-    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (0.9905, 1.0))):
-        guess = _search(certified(precision), budget.epsilon, guess, window)
+    for precision, window in ((COARSE, (0.80, 1.20)), (MIDDLE, (0.90, 1.10)), (FINE, (goal.least, 1.0))):
+
+        def measured(z: float, precision: Precision = precision) -> float:
+            return goal.measure(family(z), adjacency, precision)
+
+        guess = _search(measured, goal.target, guess, window, goal.name)
     return guess.noise_multiplier
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What calibration aims at: a measure of an event, its target, and the least share of it to end at."""
+
+    measure: Callable[[Event, Adjacency, Precision], float]
+    target: float
+    least: float
+    name: str
+
+
+def _goal_of_budget(budget: Budget, analysis: str) -> _Goal:
+    """Return the goal of an epsilon."""
+
+    def measure(event: Event, adjacency: Adjacency, precision: Precision) -> float:
+        parts = merged(event, adjacency)
+        return merged_epsilon(parts, adjacency, budget.delta, analysis=analysis, precision=precision)
+
+    return _Goal(measure, budget.epsilon, 0.9905, f"epsilon = {budget.epsilon:g}")
+
+
+def _goal_of_rate(rate: AttackRate, analysis: str) -> _Goal:
+    """Return the goal of a true-positive rate, measured by the mu of the Gaussian release that has the same rate.
+
+    In contrast to the rate itself, that mu falls to 0 as noise grows, about in inverse proportion.
+    """
+    if analysis not in {"tightest", "unsampled"}:
+        raise ValueError(f"analysis={analysis!r} gives no true-positive rates. Use 'tightest', or give an epsilon.")
+
+    def measure(event: Event, adjacency: Adjacency, precision: Precision) -> float:
+        if analysis == "unsampled":
+            return math.hypot(*(part.unsampled(adjacency).mu for part in merged(event, adjacency)))
+        found = trade_off(event, adjacency, precision).tpr(np.array([rate.fpr]))
+        return float(ndtri(found[0]) - ndtri(rate.fpr)) if found[0] < 1 else math.inf
+
+    nearly = rate.tpr * _FROM_RATE
+    least = AttackRate(rate.fpr, nearly).mu / rate.mu if nearly > rate.fpr * 1.01 else 0.0
+    return _Goal(measure, rate.mu, max(least, 0.9905), str(rate))
 
 
 @dataclass(frozen=True)
@@ -88,7 +138,13 @@ class _Point:
     y: float
 
 
-def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, window: tuple[float, float]) -> _Guess:
+def _search(
+    epsilon_of: Callable[[float], float],
+    target: float,
+    start: _Guess,
+    window: tuple[float, float],
+    goal: str = "the target",
+) -> _Guess:
     """Return a z with epsilon_of(z) / target in the window, by secant steps on logarithmic scales in a bracket."""
     aim = math.log(target * (0.4 * window[0] + 0.6 * window[1]))
     points: list[_Point] = []
@@ -103,11 +159,11 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         high = min((p.x for p in points if p.y <= aim), default=math.inf)  # enough noise
         if high <= math.log(LEAST_NOISE):
             raise ValueError(
-                f"epsilon = {target:g} needs (almost) no noise: it is enormous, or delta is at least the probability "
+                f"{goal} needs (almost) no noise: it is enormous, or delta is at least the probability "
                 "that a unit is ever sampled, which permits publishing whole records. Choose delta well below 1/n."
             )
         if low >= math.log(MOST_NOISE):
-            raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches epsilon = {target:g}")
+            raise ValueError(f"no noise multiplier up to {MOST_NOISE:g} reaches {goal}")
         if high - low < 1e-7:  # epsilon jumps over the window, where the tightest analysis changes
             safe = min(p.x for p in points if p.y < math.log(target) - 1e-12)
             return _Guess(math.exp(safe), slope)
@@ -115,7 +171,7 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: _Guess, 
         if (turn % 4 == 3 or turn > 20) and math.isfinite(low) and math.isfinite(high):
             x = (low + high) / 2  # plateaus and cliffs mislead any slope, but the bracket always shrinks
         x = min(max(x, math.log(LEAST_NOISE)), math.log(MOST_NOISE))
-    raise RuntimeError(f"calibration to epsilon = {target:g} did not converge. Please report this plan as a bug.")
+    raise RuntimeError(f"calibration to {goal} did not converge. Please report this plan as a bug.")
 
 
 def _nearest(points: list[_Point], aim: float) -> list[_Point]:

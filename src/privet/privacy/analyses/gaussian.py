@@ -23,7 +23,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
 from privet.checks import delta_value, nonnegative, positive
-from privet.privacy.budget import Budget
+from privet.privacy.budget import AttackRate, Budget, BudgetLike, as_budget, stated_delta
 
 _ROOT_TOLERANCE = 1e-13
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -76,6 +76,28 @@ def shared_budget(budget: Budget, share: float) -> Budget:
     if budget.is_pure:
         return Budget(budget.epsilon * share)
     return Budget(gdp_epsilon(gdp_mu(budget) * math.sqrt(share), budget.delta), budget.delta)
+
+
+def as_exact_budget(value: BudgetLike) -> Budget:
+    """Return the budget for releases that are exactly Gaussian or, with delta = 0, pure.
+
+    For these, an attack rate has an exact translation. For all others it has none: :func:`as_budget` refuses it.
+    """
+    return rate_budget(value) if isinstance(value, AttackRate) else as_budget(value)
+
+
+def rate_budget(rate: AttackRate) -> Budget:
+    """Return the budget that Gaussian releases meet just if they meet the rate; a pure budget if its delta is 0."""
+    delta = stated_delta(None, rate.delta)
+    if delta == 0:
+        return Budget(rate.pure_epsilon)
+    epsilon = gdp_epsilon(rate.mu, delta)
+    if epsilon == 0:
+        raise ValueError(
+            f"{rate} leaves less room than delta = {delta:g} alone, so that epsilon would be 0. Choose a larger "
+            "true-positive rate, or a smaller delta."
+        )
+    return Budget(epsilon, delta)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:

@@ -59,7 +59,9 @@ def loss_distribution_epsilon(
         return math.inf
 
 
-def loss_distribution_deltas(parts: Sequence["Event"], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+def loss_distribution_deltas(
+    parts: Sequence["Event"], epsilons: NDArray[np.float64], precision: Precision
+) -> NDArray[np.float64]:
     """Return the delta at each of the ascending epsilons: the larger one of both directions, rounded up.
 
     The deltas are 1 where this analysis has no bound.
@@ -67,7 +69,7 @@ def loss_distribution_deltas(parts: Sequence["Event"], epsilons: NDArray[np.floa
     if largest_loss(parts) > LARGEST_LOSS or not any(part.spread() > 0 for part in parts):
         return np.ones_like(epsilons)
     try:
-        deltas = _composed(tuple(parts), _interval(parts, FINE)).get_delta_for_epsilon(epsilons)
+        deltas = _composed(tuple(parts), _interval(parts, precision)).get_delta_for_epsilon(epsilons)
     except OverflowError:
         return np.ones_like(epsilons)
     return np.asarray(np.maximum(deltas, 0.0) + fourier_rounding(parts))

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from privet.checks import nonnegative
 from privet.privacy.analyses.accounting import gaussians_and_other, merged, without_errors
 from privet.privacy.analyses.gaussian import averaged_deltas
-from privet.privacy.analyses.loss_distribution import LARGEST_LOSS, fourier_floor, loss_distribution_deltas
+from privet.privacy.analyses.loss_distribution import (
+    FINE,
+    LARGEST_LOSS,
+    Precision,
+    fourier_floor,
+    loss_distribution_deltas,
+)
 from privet.privacy.analyses.renyi import renyi_deltas
 from privet.privacy.budget import Adjacency
 from privet.privacy.events.base import Event
@@ -42,7 +48,7 @@ def delta(event: Event, adjacency: Adjacency, epsilon: float) -> float:
     return min(float(exact_deltas(exact, adjacency, at)[0]) + cost, 1.0)
 
 
-def exact_deltas(parts: Sequence[Event], adjacency: Adjacency, epsilons: Floats) -> Floats:
+def exact_deltas(parts: Sequence[Event], adjacency: Adjacency, epsilons: Floats, precision: Precision = FINE) -> Floats:
     """Return the delta at each of the ascending epsilons, for merged events without approximation errors.
 
     Each of the analyses gives a valid bound, so their minimum is one.
@@ -55,9 +61,10 @@ def exact_deltas(parts: Sequence[Event], adjacency: Adjacency, epsilons: Floats)
     if (closed := _closed_form_deltas(parts, adjacency, epsilons)) is not None:
         found = np.minimum(found, closed * _MARGIN)
     else:
-        found = np.minimum(found, loss_distribution_deltas(parts, epsilons) * _MARGIN)
+        by_losses = loss_distribution_deltas(parts, epsilons, precision)
+        found = np.minimum(found, by_losses * _MARGIN)
         # Where rounding errors of a Fourier transform matter, and where there is no loss distribution.
-        open_ = (found < fourier_floor(parts)) | (found >= 1.0)
+        open_ = (by_losses < fourier_floor(parts)) | (by_losses >= 1.0)
         if np.any(open_):
             found[open_] = np.minimum(found[open_], renyi_deltas(parts, adjacency, epsilons[open_]) * _MARGIN)
     # A unit that is never used is not revealed.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from privet.privacy.analyses.accounting import merged, merged_epsilon, unsampled_epsilon, without_errors
-from privet.privacy.analyses.loss_distribution import LARGEST_LOSS
+from privet.privacy.analyses.loss_distribution import FINE, LARGEST_LOSS, Precision, fourier_floor
 from privet.privacy.analyses.profile import exact_deltas
 from privet.privacy.budget import Adjacency
 from privet.privacy.events.base import Event
@@ -29,17 +29,18 @@ from privet.privacy.events.base import Event
 Floats = NDArray[np.float64]
 
 _MARGIN = 1 + 1e-10  # exceeds the relative rounding error of normal probabilities and quantiles
-_TAIL = 1e-15  # The lines reach up to the epsilon at which delta is this small.
+_TAIL = 1e-15  # The lines reach up to the epsilon at which delta is this small,
+_SMALL = 1e-9  # or as small as a Fourier transform can tell, if that is less than this.
 _LEAST_DRAWN = 1e-12  # false-positive rate up to which corners are close to each other
-_EVEN, _GEOMETRIC = 600, 600  # epsilons of the lines, from 0 and from 1e-6 of the largest one
+_LINES = 40  # per cell of the loss distribution, spaced evenly from 0, and as many geometrically
 
 
 @lru_cache(maxsize=256)
-def trade_off(event: Event, adjacency: Adjacency) -> "TradeOff":
+def trade_off(event: Event, adjacency: Adjacency, precision: Precision = FINE) -> "TradeOff":
     """Return the trade-off curve of an event under an adjacency, which is computed when it is first used."""
     exact, error = without_errors(merged(event, adjacency))
     mu = exact[0].gaussian_mu(adjacency) if len(exact) == 1 else None
-    return TradeOff(tuple(exact), adjacency, mu if exact else 0.0, error)
+    return TradeOff(tuple(exact), adjacency, mu if exact else 0.0, error, precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +56,15 @@ class TradeOff:
         The mu of parts that are exactly mu-GDP.
     error : float
         The total variation distance between what ran and what ``parts`` describe.
+    precision : Precision
+        How fine the grids of losses and epsilons are. The bound holds with any.
     """
 
     parts: tuple[Event, ...]
     adjacency: Adjacency
     gaussian_mu: float | None
     error: float
+    precision: Precision = FINE
 
     def tpr(self, fpr: Floats) -> Floats:
         """Return the bound at false-positive rates in [0, 1], rounded up.
@@ -127,15 +131,20 @@ class TradeOff:
         rare = sum(part.unsampled(self.adjacency).delta for part in self.parts)
         finite = [LARGEST_LOSS]
         if rare < 1:
-            tail = min(rare + _TAIL, 1 - 1e-16)
-            finite.append(merged_epsilon(self.parts, self.adjacency, tail, analysis="tightest"))
+            # Renyi divergences reach further than a Fourier transform, but take longer.
+            floor = fourier_floor(self.parts)
+            tail = min(rare + (1.01 * floor if floor < _SMALL else _TAIL), 1 - 1e-16)
+            finite.append(
+                merged_epsilon(self.parts, self.adjacency, tail, analysis="tightest", precision=self.precision)
+            )
         top = min(finite)
         # The lines of black boxes alone start where delta has reached its smallest value.
         plain = unsampled_epsilon(self.parts, self.adjacency, rare) if self.parts else 0.0
-        even = np.linspace(0.0, top, _EVEN)
-        geometric = np.geomspace(1e-6, 1.0, _GEOMETRIC) * top
-        epsilons = np.unique(np.concatenate((even, geometric, [min(plain, LARGEST_LOSS)])))
-        return _lower_hull(np.exp(epsilons), exact_deltas(self.parts, self.adjacency, epsilons))
+        plain = plain if plain < LARGEST_LOSS else top
+        number = int(_LINES * self.precision.cells_per_deviation)
+        even, geometric = np.linspace(0.0, top, number), np.geomspace(1e-6, 1.0, number) * top
+        epsilons = np.unique(np.concatenate((even, geometric, [plain])))
+        return _lower_hull(np.exp(epsilons), exact_deltas(self.parts, self.adjacency, epsilons, self.precision))
 
 
 def checked_rates(name: str, rates: float | Floats) -> Floats:

@@ -5,10 +5,13 @@ import textwrap
 from decimal import ROUND_CEILING, Decimal, localcontext
 from typing import TYPE_CHECKING
 
+from privet.privacy.budget import Adjacency
+
 if TYPE_CHECKING:
     from privet.privacy.guarantees.guarantee import Assumption, Guarantee
 
 MOST_LINES, WIDTH = 12, 100  # of a printed statement
+FALSE_ALARMS = 0.01  # the false-positive rate at which a statement gives the largest true-positive rate
 
 
 def statement(guarantee: "Guarantee", verbose: bool) -> str:
@@ -31,6 +34,7 @@ def statement(guarantee: "Guarantee", verbose: bool) -> str:
     )
     slack = f", plus at most {upwards(guarantee.delta, 3)}" if guarantee.delta > 0 else ""
     lines += paragraph("Meaning:", f"{change} of at most e^{upwards(guarantee.epsilon, 4)}{slack}", verbose)
+    meant = len(lines)
     lines += paragraph("Released:", guarantee.released, verbose)
     if (local := guarantee.local) is not None:
         numbers = f"({upwards(local.epsilon, 4)}, {upwards(guarantee.delta, 3)})"
@@ -38,6 +42,9 @@ def statement(guarantee: "Guarantee", verbose: bool) -> str:
         lines += paragraph("Local:", f"{numbers} {seen}", verbose)
     for condition in vouched:
         lines += paragraph("Assumed:", condition.text, verbose)
+    risk = paragraph("Attacks:", attacks(guarantee), verbose)
+    if verbose or len(lines) + len(risk) + bool(held) <= MOST_LINES:  # Assumed conditions are more important.
+        lines[meant:meant] = risk
     paragraphs = [paragraph("Enforced:", condition.text, verbose) for condition in held]
     wanted = [place for place, condition in enumerate(held) if verbose or not condition.is_detail]
     room = len(lines) + sum(len(paragraphs[place]) for place in wanted)
@@ -53,6 +60,21 @@ def statement(guarantee: "Guarantee", verbose: bool) -> str:
         noun = "detail" if further == 1 else "details"
         lines.append(f"  ({further} further {noun} in the verbose statement)")
     return "\n".join(lines)
+
+
+def attacks(guarantee: "Guarantee") -> str:
+    """Return what the guarantee means to a person: how often attacks can be right about them."""
+    unit, mu = guarantee.unit, guarantee.mu
+    replaced = f"which of two {unit}s was in the data"
+    question = replaced if guarantee.adjacency is Adjacency.REPLACE_ONE else f"whether a {unit} was in the data"
+    best = f"the best guess {question} is right at most {_percent(guarantee.best_guess)} of the time (chance: 50 %)"
+    found = f"with {_percent(FALSE_ALARMS)} false alarms, it finds at most {_percent(guarantee.tpr(FALSE_ALARMS))}"
+    return f"{best}; {found}" + (f" (Gaussian-DP mu = {upwards(mu, 3)})" if math.isfinite(mu) else "")
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, rounded up."""
+    return f"{min(float(upwards(100 * share, 3)), 100):g} %"
 
 
 def upwards(value: float, digits: int) -> str:
