@@ -119,9 +119,9 @@ def notebook(text: str) -> Any:
 
 def executed(text: str) -> list[Any]:
     """Run the cells in an empty folder, on one core, and return them with their outputs."""
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell
+    from traitlets.config import Config
 
     book = notebook(text)
     book.cells.insert(0, new_code_cell(PREPARATION))
@@ -131,9 +131,9 @@ def executed(text: str) -> list[Any]:
     source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = os.environ | threads | plain | {"PATH": os.pathsep.join(paths), "PYTHONPATH": source}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as profile:
-        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(Path(profile) / "kernel"))
+        sockets = Config(KernelManager={"transport": "ipc", "ip": f"{profile}/kernel"})  # rather than ports
         resources = {"metadata": {"path": folder}}
-        client = NotebookClient(book, km=kernel, timeout=SECONDS, resources=resources)
+        client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources=resources, config=sockets)
         client.execute(env=environment | {"IPYTHONDIR": profile})
     return [cell for cell in book.cells[1:] if cell.cell_type == "code"]
 
