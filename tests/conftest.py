@@ -107,6 +107,7 @@ SLOW = (
     "privacy/test_loss_masses",
     "privacy/test_noise",
     "privacy/test_ziggurat",
+    "report/test_pages",
     "solvers/test_adaptive_gradient",
     "solvers/test_centred_gradient",
     "solvers/test_objective_perturbation",

@@ -90,7 +90,7 @@ def at_import_time(tree: ast.Module) -> set[str]:
     return imports(ast.Module(body=shallow, type_ignores=[]))
 
 
-# The only import of a layer above: methods such as ``report`` stand on results, and what they need builds on all results.
+# The only import of a layer above: ``report`` is a method of results, and what it calls builds on all results.
 UPWARDS = {"showing.py": {"report"}}
 
 

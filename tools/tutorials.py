@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ FORBIDDEN = {
     "a time stamp": r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d|\b\d\d:\d\d:\d\d\b",
     "a colour code": "\x1b",
 }
-SECONDS = 120.0  # the most that a tutorial may take
+SECONDS = 120.0  # the most that a cell may take
 PREPARATION = """
 %matplotlib inline
 %config InlineBackend.figure_formats = ["svg"]
@@ -120,6 +121,7 @@ def executed(text: str) -> list[Any]:
     """Run the cells in an empty folder, on one core, and return them with their outputs."""
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell
+    from traitlets.config import Config
 
     book = notebook(text)
     book.cells.insert(0, new_code_cell(PREPARATION))
@@ -128,9 +130,11 @@ def executed(text: str) -> list[Any]:
     plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "92", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = os.environ | threads | plain | {"PATH": os.pathsep.join(paths), "PYTHONPATH": source}
-    with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}})
-        client.execute(env=environment)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as profile:
+        sockets = Config(KernelManager={"transport": "ipc", "ip": f"{profile}/kernel"})  # rather than ports
+        resources = {"metadata": {"path": folder}}
+        client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources=resources, config=sockets)
+        client.execute(env=environment | {"IPYTHONDIR": profile})
     return [cell for cell in book.cells[1:] if cell.cell_type == "code"]
 
 
@@ -208,8 +212,7 @@ def main() -> None:
     chosen = [FOLDER / f"{name}.md" for name in options.names] or pages()
     if options.check:
         sys.exit("\n".join(fault for path in chosen for fault in faults(path)) or 0)
-    import time
-
+    found = []
     for path in chosen:
         text = path.read_text(encoding="utf-8")
         if options.notebook:
@@ -220,8 +223,8 @@ def main() -> None:
         start = time.monotonic()
         path.write_text(written(path, executed(text)), encoding="utf-8")
         print(f"{path.stem}: {time.monotonic() - start:.0f} s", flush=True)
-        for fault in faults(path):
-            print(f"  {fault}", flush=True)
+        found += faults(path)
+    sys.exit("\n".join(found) or 0)
 
 
 if __name__ == "__main__":

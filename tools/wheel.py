@@ -47,6 +47,12 @@ def main() -> None:
         run(privet, "plan", *plan, cwd=work)
         run(privet, "fit", "table.csv", *declared, "--epsilon", "1", "-o", "model.json", cwd=work)
         run(privet, "predict", "model.json", "table.csv", "-o", "predictions.csv", cwd=work)
+        refused = subprocess.run([privet, "report", "model.json"], cwd=work, capture_output=True, text=True, check=False)
+        if "pip install 'privet[report]'" not in refused.stderr:
+            sys.exit(f"privet report without jinja2 does not name the extra to install:\n{refused.stderr}")
+        run(python, "-m", "pip", "--disable-pip-version-check", "install", f"{wheel}[report]", cwd=work)
+        run(privet, "report", "model.json", "-o", "report.html", "--registry", "entry.yaml", cwd=work)
+        run(privet, "plan", *plan, "--html", "plan.html", cwd=work)
         (work / "windows.csv").write_bytes(TABLE.replace("\n", "\r\n").encode())
         for table in ("table.csv", "windows.csv"):  # The same rows with the same seed must give the same model.
             run(privet, "fit", table, *declared, "--seed", "1", "-o", f"{table}.json", cwd=work)

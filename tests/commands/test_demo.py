@@ -1,3 +1,4 @@
+import hashlib
 import io
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from privet.linear.base import PrivateLinearModel
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, str, Path]:
     output = tmp_path_factory.mktemp("demo") / "model.privet.json"
     console = Console(record=True, width=100, file=io.StringIO())
-    scores = demo.run(output=output, seeds=3, console=console)
+    scores = demo.run(output=output, report=output.with_name("report.html"), seeds=3, console=console)
     return scores, console.export_text(), output
 
 
@@ -48,3 +49,12 @@ def test_the_saved_model_loads_and_predicts(ran: tuple[dict, str, Path]) -> None
     assert model.guarantee.epsilon <= 1.0
     records = demo.load_records()
     assert np.mean(model.predict(records) == records["visits"]) > 0.57
+
+
+def test_the_report_of_the_model_is_written_and_its_place_is_printed(ran: tuple[dict, str, Path]) -> None:
+    _, text, output = ran
+    page = output.with_name("report.html").read_text(encoding="utf-8")
+    assert "RAND Health Insurance Experiment" in page
+    assert "Accuracy" in page
+    assert hashlib.sha256(output.read_bytes()).hexdigest() in page
+    assert "report.html" in " ".join(text.split())

@@ -41,7 +41,7 @@ def _share(name: str, hits: NDArray[Any]) -> TestFigure:
     n, p = len(hits), float(np.mean(hits))
     centre, width = p + _Z**2 / (2 * n), _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
     low, high = (centre - width) / (1 + _Z**2 / n), (centre + width) / (1 + _Z**2 / n)
-    return TestFigure(name, p, max(low, 0.0), min(high, 1.0), True, n, NOTE)
+    return TestFigure(name, p, max(min(low, p), 0.0), min(max(high, p), 1.0), True, n, NOTE)
 
 
 def _mean(name: str, values: NDArray[Any]) -> TestFigure:
