@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from privet.cli import app
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
@@ -120,3 +122,9 @@ def test_files_named_in_a_document_exist(path):
 def test_the_first_model_is_on_the_first_screen_of_the_readme():
     assert "Private" in "\n".join(text("README.md").splitlines()[:20])
     assert blocks("README.md")[0] in "\n".join(text("README.md").splitlines()[:25])
+
+
+def test_the_page_on_the_command_line_lists_every_command():
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    groups = {group.name or group.typer_instance.info.name for group in app.registered_groups}
+    assert set(re.findall(r"^\| `privet (\w+)` \|", text("docs/command_line.md"), re.M)) == commands | groups

@@ -21,7 +21,7 @@ FOLDERS = {
     "benchmarks/": "privet against its peers in one run, as ratios.",
     "docs/": "The site: start pages, guides, tutorials, background, results; docs/api is the API reference.",
     "examples/": "Programs to copy from.",
-    "tools/": "Scripts of the project itself: this map, the index of results, pictures, footprints, mutants, the wheel.",
+    "tools/": "Scripts of the project itself: this map, results, pictures, tutorials, footprints, mutants, the wheel.",
 }
 
 

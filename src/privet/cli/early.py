@@ -1,5 +1,6 @@
 """Mistakes in the options of a command that are refused at once, before any library is loaded or any row is read."""
 
+import os
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from pathlib import Path
@@ -31,7 +32,7 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
 
     A setting that is None was not given. Settings without an entry in ``privet.names.PARAMETERS`` are not checked.
     """
-    check_one_of(settings)
+    names.given_noise(settings)
     for name, value in settings.items():
         option, users = f"--{name.replace('_', '-')}", names.USERS.get(name)
         if value is None:
@@ -47,32 +48,37 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
             )
 
 
-def check_one_of(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError if the noise is determined in more than one way."""
-    given = [name for name in ("epsilon", "noise_multiplier", "tpr") if settings.get(name) is not None]
-    if len(given) > 1:
-        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
-        raise ValueError(f"{one} and {other} cannot be given together. Leave one of them out.")
-
-
 _DEFAULTS = {"smoothing": 0.0, "loss": "parabola"}
 
 
 def check_files(*, read: Mapping[str, Path | None], written: Path | None = None) -> None:
-    """Raise ValueError if a file cannot be read or written. The keys of ``read`` say what the files are."""
+    """Raise ValueError if a file cannot be read or written, or if a file that is read would be replaced.
+
+    The keys of ``read`` say what the files are.
+    """
     for what, path in read.items():
         if path is not None:
             check_readable(path, what)
+            _check_different(path, what, written)
     if written is not None:
         check_writable(written)
 
 
-def check_ledger(path: Path | None, limit: float | None, limit_delta: float) -> None:
-    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written."""
+def _check_different(path: Path, what: str, written: Path | None) -> None:
+    if written is not None and os.path.realpath(path) == os.path.realpath(written):
+        raise ValueError(f"{written} is the {what}, which the output would replace. Give another file with --output.")
+
+
+def check_ledger(path: Path | None, limit: float | None, limit_delta: float, written: Path | None = None) -> None:
+    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written.
+
+    ``written`` is the output of the command, which must not replace the ledger.
+    """
     if limit is not None:
         positive("--limit", limit)
     delta_value(limit_delta)
     if path is not None:
         check_writable(path)
+        _check_different(path, "ledger", written)
     elif limit is not None:
         raise ValueError("--limit requires --ledger, the file whose total it limits.")

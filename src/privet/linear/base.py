@@ -217,6 +217,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             self._warn(task, method)
             release = method.train(task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
+        if noise is not None:  # What it costs depends on the steps that the method chose.
+            cautions.about_budget(self.guarantee_.epsilon, delta, rows.n)
         if self.guarantee_.adjacency is Adjacency.REPLACE_ONE:  # otherwise, the number of records is private
             self.n_records_ = rows.n
         self.method_ = method.name
@@ -318,8 +320,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
 
 
 def _calibrated_to(rate: AttackRate) -> Assumption:
-    shares = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
-    return enforced(f"calibrated so that {shares} from this training alone")
+    found = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
+    return enforced(f"calibrated, by itself, so that {found}")
 
 
 def _check_rate(rate: AttackRate, found: Guarantee) -> None:
