@@ -3,7 +3,7 @@
 The command line reads them to refuse a mistake at once, to complete names and to show its help.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from pkgutil import iter_modules
@@ -80,6 +80,15 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "max_iter": count,
     "random_state": whole,
 }
+
+
+def given_noise(settings: Mapping[str, Any]) -> list[str]:
+    """Return which setting determines the noise, if one is given. Raise ValueError for several of them."""
+    given = [name for name in ("epsilon", "noise_multiplier", "tpr") if settings.get(name) is not None]
+    if len(given) > 1:
+        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
+        raise ValueError(f"{one} and {other} cannot be given together. Leave one of them out.")
+    return given
 
 
 def methods() -> tuple[str, ...]:

@@ -132,6 +132,15 @@ def test_a_noise_multiplier_takes_the_place_of_epsilon():
             fit.make_estimator("sparse", NUMBERS, noise_multiplier=multiplier)
 
 
+def test_a_rate_takes_the_place_of_epsilon():
+    estimator = fit.make_estimator("auto", NUMBERS, epsilon=None, tpr=(0.01, 0.05))
+    assert (estimator.epsilon, estimator.tpr) == (None, (0.01, 0.05))
+    assert fit.make_estimator("sparse", NUMBERS, tpr=(0.01, 0.05)).tpr == (0.01, 0.05)
+    for other, option in (({"epsilon": 1.0}, "--epsilon"), ({"noise_multiplier": 2.0}, "--noise-multiplier")):
+        with pytest.raises(ValueError, match=f"{option} and --tpr cannot be given together"):
+            fit.make_estimator("auto", NUMBERS, tpr=(0.01, 0.05), **other)
+
+
 def test_a_model_without_noise_says_so_and_is_refused_by_a_ledger(tmp_path: Path):
     pd.DataFrame({"x": [0.1, 0.2, 0.3] * 9, "y": ["no", "yes", "yes"] * 9}).to_csv(tmp_path / "t.csv", index=False)
     estimator = fit.make_estimator("logistic", CLASSES, noise_multiplier=0, max_iter=3)

@@ -1,8 +1,12 @@
-import pytest
+import io
+import json
 
-from privet.commands.plan import Row, compare
+import pytest
+from rich.console import Console
+
+from privet.commands.plan import Row, compare, run
 from privet.plans import FullBatch, GradientPlan, RecursivePlan
-from privet.privacy import Adjacency, Budget
+from privet.privacy import Adjacency, AttackRate, Budget
 
 BUDGET = Budget(1.0, 1e-5)
 
@@ -87,3 +91,30 @@ def test_every_analysis_reports_its_epsilon_at_a_given_noise() -> None:
     assert {row.noise_multiplier for row in rows} == {1.0}
     pld, rdp = (find(rows, "Poisson", name, Adjacency.ADD_OR_REMOVE).epsilon for name in ("PLD", "RDP"))
     assert 1.7 < pld < 1.8 < rdp < 2.0
+
+
+def test_every_row_for_a_rate_meets_it_and_the_papers_are_left_out() -> None:
+    rate = AttackRate(0.01, 0.05, 1e-5)
+    rows = list(compare(2000, rate, epochs=2, batch_size=100))
+    assert all(row.noise_multiplier is not None for row in rows)
+    assert not any("Thm" in row.analysis or row.analysis == "RDP" for row in rows)
+    row = find(rows, "full batch", "exact", Adjacency.REPLACE_ONE)
+    plan = GradientPlan(FullBatch(), 2, 1.0, row.noise_multiplier)
+    assert 0.0499 < plan.guarantee(1e-5).tpr(0.01) <= 0.05
+    assert row.epsilon == pytest.approx(plan.guarantee(1e-5).epsilon)
+
+
+def test_the_printed_comparison_names_the_rate(tmp_path) -> None:
+    printed, output = io.StringIO(), tmp_path / "plan.json"
+    run(
+        500,
+        AttackRate(0.01, 0.05, 1e-5),
+        epochs=2,
+        batch_size=None,
+        noise_multiplier=None,
+        dimension=10,
+        output=output,
+        console=Console(file=printed, width=200),
+    )
+    assert "a true-positive rate of at most 0.05 at a false-positive rate of 0.01, delta 1e-05" in printed.getvalue()
+    assert (json.loads(output.read_text())["fpr"], json.loads(output.read_text())["tpr"]) == (0.01, 0.05)

@@ -12,7 +12,7 @@ from privet.deep import RecursiveMomentum, make_private  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
 from privet.networks import LayerDenoiser  # noqa: E402
 from privet.plans import FixedSize, GradientPlan, Poisson  # noqa: E402
-from privet.privacy import Adjacency, NoiseMultiplier  # noqa: E402
+from privet.privacy import Adjacency, AttackRate, NoiseMultiplier  # noqa: E402
 
 N = 60
 NONE = "No differential privacy: the noise multiplier is 0, so no record is protected."
@@ -48,6 +48,13 @@ def test_the_noise_and_the_guarantee_are_those_of_the_multiplier(multiplier):
 def test_the_multiplier_may_be_given_as_the_budget_and_delta_has_its_default():
     private = prepared(budget=NoiseMultiplier(2.0), delta=None)
     assert (private.plan.noise_multiplier, private.plan.delta) == (2.0, 1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling": "uniform"}, {"recursion": RecursiveMomentum(0.1, 0.5, 30)}])
+def test_the_noise_may_be_calibrated_to_a_rate(options):
+    private = prepared(budget=AttackRate(0.01, 0.05), delta=None, **options)
+    assert 0.0495 < private.plan.guarantee().tpr(0.01) <= 0.05
+    assert private.plan.delta == 1e-6
 
 
 def test_the_multiplier_of_recursive_momentum_is_that_of_later_sums():

@@ -12,7 +12,7 @@ from privet.denoise import LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, client_plan, order_source, simulate, trained_weights
 from privet.networks import LayerDenoiser
 from privet.plans import FullBatch, GradientPlan
-from privet.privacy import NoiseMultiplier, Unit
+from privet.privacy import AttackRate, NoiseMultiplier, Unit
 from privet.privacy.noise.orders import OrderSource
 
 SIZES = {"n_clients": 20, "clients_per_round": 5, "rounds": 3, "clip_norm": 0.5}
@@ -30,6 +30,12 @@ def test_a_plan_has_the_given_noise_and_states_what_it_costs(sampling):
     again = client_plan((epsilon, 1e-4), sampling=sampling, **SIZES)
     assert again.noise_multiplier == pytest.approx(1.5, rel=0.01)
     assert client_plan(NoiseMultiplier(1.5), sampling=sampling, **SIZES).delta == 1e-6
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "uniform"])
+def test_a_plan_may_be_calibrated_to_a_rate_of_attacks_on_a_client(sampling):
+    plan = client_plan(AttackRate(0.01, 0.05), sampling=sampling, **SIZES)
+    assert 0.0495 < plan.guarantee(unit=Unit.CLIENT).tpr(0.01) <= 0.05
 
 
 def run(model, clients, local, **options):

@@ -119,7 +119,7 @@ def test_targets_with_different_numbers_of_classes_share_the_rate(method, table)
 def test_the_statement_says_what_was_calibrated_to(table):
     text = PrivateLogisticRegression(tpr=RATES).fit(*table).guarantee_.statement()
     words = " ".join(text.split())
-    assert "a true-positive rate of at most 0.05 at a false-positive rate of 0.01, to which it was calibrated" in words
+    assert "calibrated, by itself, so that attacks with 1 % false alarms find at most 5 %" in words
     assert "calibrated" not in PrivateLogisticRegression().fit(*table).guarantee_.statement()
 
 
@@ -128,7 +128,7 @@ def test_a_pipeline_that_pays_for_scaling_has_a_larger_rate_in_total(table):
     pipeline = make_pipeline(scaler, PrivateLogisticRegression(tpr=RATES, random_state=0)).fit(*table)
     alone = pipeline[-1].guarantee_
     assert alone.tpr(0.01) <= 0.05 < total_guarantee(pipeline).tpr(0.01)
-    assert "the noise of this training alone" in " ".join(total_guarantee(pipeline).statement(verbose=True).split())
+    assert "calibrated, by itself" in " ".join(total_guarantee(pipeline).statement(verbose=True).split())
 
 
 def test_a_ledger_books_the_calibrated_cost(table, tmp_path):

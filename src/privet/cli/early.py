@@ -31,7 +31,7 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
 
     A setting that is None was not given. Settings without an entry in ``privet.names.PARAMETERS`` are not checked.
     """
-    check_one_of(settings)
+    names.given_noise(settings)
     for name, value in settings.items():
         option, users = f"--{name.replace('_', '-')}", names.USERS.get(name)
         if value is None:
@@ -45,14 +45,6 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
             raise ValueError(
                 f"{option} is not a setting of --model {model}. Leave it out, or use {' or '.join(users)}."
             )
-
-
-def check_one_of(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError if the noise is determined in more than one way."""
-    given = [name for name in ("epsilon", "noise_multiplier", "tpr") if settings.get(name) is not None]
-    if len(given) > 1:
-        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
-        raise ValueError(f"{one} and {other} cannot be given together. Leave one of them out.")
 
 
 _DEFAULTS = {"smoothing": 0.0, "loss": "parabola"}

@@ -7,10 +7,10 @@ import typer
 
 from privet.cautions import about_budget
 from privet.checks import count, delta_value, positive
-from privet.cli.early import check_one_of
 from privet.cli.options import Delta, Json, OptionalEpsilon, Quiet, Tpr, rates
 from privet.commands.json_output import console_for
 from privet.files import check_writable
+from privet.names import given_noise
 
 
 def plan(
@@ -34,7 +34,7 @@ def plan(
 ) -> None:
     """Show how much noise training needs with each sampling scheme and each privacy analysis."""
     count("n", n)
-    check_one_of({"epsilon": epsilon, "noise_multiplier": noise_multiplier, "tpr": tpr})
+    given_noise({"epsilon": epsilon, "noise_multiplier": noise_multiplier, "tpr": tpr})
     wanted = rates(tpr)
     if epsilon is not None:
         positive("epsilon", epsilon)

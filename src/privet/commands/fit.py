@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privet import cautions
+from privet import cautions, names
 from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
@@ -35,7 +35,7 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
         Parameters of the estimator. One that the estimator does not have must have its default. Those in ``DISTANCES``
         are in units of the target. ``epsilon`` is 1 if none of it, ``noise_multiplier`` and ``tpr`` is given.
     """
-    if all(settings.get(name) is None for name in ("epsilon", "noise_multiplier", "tpr")):
+    if not names.given_noise(settings):
         settings["epsilon"] = 1.0
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:

@@ -318,8 +318,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
 
 
 def _calibrated_to(rate: AttackRate) -> Assumption:
-    shares = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
-    return enforced(f"calibrated so that {shares} from this training alone")
+    found = f"attacks with {100 * rate.fpr:g} % false alarms find at most {100 * rate.tpr:g} %"
+    return enforced(f"calibrated, by itself, so that {found}")
 
 
 def _check_rate(rate: AttackRate, found: Guarantee) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from privet.privacy import Adjacency
 from privet.privacy.analyses.accounting import epsilon, gaussian_mu, merged
+from privet.privacy.analyses.profile import delta
 from privet.privacy.events import Composition, Event, PureRelease, event_from_dict
 
 
@@ -119,6 +120,12 @@ def test_all_analyses_certify_the_event_and_the_tightest_is_no_looser(event, adj
     assert alone is None or found["tightest"] <= alone
     mu = gaussian_mu(event, adjacency)
     assert mu is None or found["tightest"] == found["unsampled"]
+    if not event.has_noise:
+        return
+    deltas = event.closed_form_deltas(np.array([0.0, found["tightest"]]))
+    assert (deltas is None) == (alone is None)
+    assert deltas is None or deltas[1] <= min(1e-3 * (1 + 1e-6), deltas[0])
+    assert delta(event, adjacency, found["tightest"]) <= 1e-3 * (1 + 1e-6)
 
 
 @each_case

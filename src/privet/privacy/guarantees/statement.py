@@ -34,7 +34,7 @@ def statement(guarantee: "Guarantee", verbose: bool) -> str:
     )
     slack = f", plus at most {upwards(guarantee.delta, 3)}" if guarantee.delta > 0 else ""
     lines += paragraph("Meaning:", f"{change} of at most e^{upwards(guarantee.epsilon, 4)}{slack}", verbose)
-    lines += paragraph("Attacks:", attacks(guarantee), verbose)
+    meant = len(lines)
     lines += paragraph("Released:", guarantee.released, verbose)
     if (local := guarantee.local) is not None:
         numbers = f"({upwards(local.epsilon, 4)}, {upwards(guarantee.delta, 3)})"
@@ -42,6 +42,9 @@ def statement(guarantee: "Guarantee", verbose: bool) -> str:
         lines += paragraph("Local:", f"{numbers} {seen}", verbose)
     for condition in vouched:
         lines += paragraph("Assumed:", condition.text, verbose)
+    risk = paragraph("Attacks:", attacks(guarantee), verbose)
+    if verbose or len(lines) + len(risk) + bool(held) <= MOST_LINES:  # Assumed conditions are more important.
+        lines[meant:meant] = risk
     paragraphs = [paragraph("Enforced:", condition.text, verbose) for condition in held]
     wanted = [place for place, condition in enumerate(held) if verbose or not condition.is_detail]
     room = len(lines) + sum(len(paragraphs[place]) for place in wanted)
@@ -64,11 +67,9 @@ def attacks(guarantee: "Guarantee") -> str:
     unit, mu = guarantee.unit, guarantee.mu
     replaced = f"which of two {unit}s was in the data"
     question = replaced if guarantee.adjacency is Adjacency.REPLACE_ONE else f"whether a {unit} was in the data"
-    found = (
-        f"an attack with {_percent(FALSE_ALARMS)} false alarms finds at most {_percent(guarantee.tpr(FALSE_ALARMS))}"
-    )
-    best = f"the best guess {question} is right at most {_percent(guarantee.best_guess)} of the time (by chance 50 %)"
-    return f"{best}; {found}" + (f"; Gaussian DP with mu = {upwards(mu, 3)}" if math.isfinite(mu) else "")
+    best = f"the best guess {question} is right at most {_percent(guarantee.best_guess)} of the time (chance: 50 %)"
+    found = f"with {_percent(FALSE_ALARMS)} false alarms, it finds at most {_percent(guarantee.tpr(FALSE_ALARMS))}"
+    return f"{best}; {found}" + (f" (Gaussian-DP mu = {upwards(mu, 3)})" if math.isfinite(mu) else "")
 
 
 def _percent(share: float) -> str:
