@@ -100,3 +100,18 @@ def test_cells_and_names_are_shown_as_they_are_and_never_control_the_terminal(fo
     write(folder, '"[red]\x1b[31m",male,no,1', "1,female,yes,1", header="age,sex,late,[bold]x\x1b[2J")
     done = run("t.csv", "--schema", "s.toml")
     assert "[red]" in done.stdout and "[bold]x" in done.stdout and "\x1b" not in done.stdout
+
+
+def test_findings_are_paragraphs_in_a_narrow_terminal_and_a_table_in_a_wide_one(tmp_path):
+    cells = "".join(f"{cell},{k % 2}\n" for k, cell in enumerate(["1", "2", "abc [kg]", "", "4"]))
+    (tmp_path / "t.csv").write_text("a column with a long name,y\n" + cells)
+    described = ("--target", "y", "--levels", "y=0,1", "--bounds", "a column with a long name=0:3")
+    narrow, wide = (
+        CliRunner(env={"COLUMNS": columns}).invoke(app, ["check", str(tmp_path / "t.csv"), *described]).stdout
+        for columns in ("80", "160")
+    )
+    listed = narrow[: narrow.index("Rows are counted")]
+    assert max(map(len, listed.splitlines())) <= 80 and "─" not in narrow and "─" in wide
+    assert "a column with a long name: not a number (1 cell)\n  rows      3\n  examples  'abc [kg]'\n" in narrow
+    assert "a column with a long name: clipped: above the bound 3 (1 cell)" in narrow
+    assert "'abc [kg]'" in wide

@@ -214,3 +214,14 @@ def test_no_text_ends_in_another_error_than_a_table_error():
 def test_bounds_of_dates_in_a_table():
     (feature,) = parse_code_book("name,type,min,max\nsince,date,2019-01-01,2024-12-31\n").draft.features
     assert (feature.low, feature.high) == (datetime.date(2019, 1, 1), datetime.date(2024, 12, 31))
+
+
+def test_a_description_is_also_that_of_a_column_with_a_unit_in_its_name():
+    draft = parse_code_book("height: number, 100-220\nweight (kg): number, 30-200\nage: 0-120, target\n").draft
+    names = ["height (cm)", "weight (kg)", "age [years]"]
+    fitting, others = draft.for_table(names)
+    assert others == () and [column.name for column in fitting.columns] == names
+    assert fitting.features == (Numeric("height (cm)", 100, 220), Numeric("weight (kg)", 30, 200))
+    assert fitting.schema.target == NumericTarget("age [years]", 0, 120)
+    twice, others = draft.for_table(["height (cm)", "height (in)", "weight", "age"])
+    assert [column.is_used for column in twice.columns] == [False, False, True, True] and others == ("height",)

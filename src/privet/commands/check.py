@@ -1,6 +1,7 @@
 """``privet check``: list everything that keeps a table from being used, and how many of its cells are clipped."""
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from rich.text import Text
 
 from privet.commands.json_output import write_result
 from privet.tables import Finding, Report, SchemaError, Severity, TableSchema, check_table
+
+MOST_FINDINGS = 200
+TABLE_WIDTH = 120
+"""In a narrower terminal, findings are paragraphs instead of lines of a table."""
 
 NOTICE = "These findings describe the rows and are not private. Do not publish them."
 
@@ -29,7 +34,15 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
         schema, errors = error.rest, error
     report = check_table(data, schema, errors)
     if report.findings:
-        console.print(_table(report))
+        shown = report.findings[:MOST_FINDINGS]
+        if console.width < TABLE_WIDTH:
+            console.print(
+                "\n".join(line for finding in shown for line in _lines(finding, console.width)), soft_wrap=True
+            )
+        else:
+            console.print(_table(shown))
+        if (more := len(report.findings) - MOST_FINDINGS) > 0:
+            console.print(f"{more:,} further lines are left out. --json FILE writes all of them.")
         console.print("Rows are counted from 1, without the header.", highlight=False)
     if any(finding.severity is Severity.CLIPPED for finding in report.findings):
         console.print("Bounds are public facts: do not adapt them to the number of clipped cells.", highlight=False)
@@ -39,18 +52,40 @@ def run(data: Path, make_schema: Callable[[], TableSchema], *, json: Path | None
     return report
 
 
-def _table(report: Report) -> Table:
+def _table(findings: Sequence[Finding]) -> Table:
     table = Table(show_lines=True, box=box.HORIZONTALS)
     for name, width in (("column", 20), ("problem", 30), ("cells", 9), ("rows", 18), ("examples", 26)):
         table.add_column(name, overflow="fold", max_width=width, justify="right" if name == "cells" else "left")
     table.add_column("remedy", overflow="fold", ratio=1)
-    for finding in report.findings:
-        what = finding.what if finding.is_problem else f"{finding.severity.value}: {finding.what}"
+    for finding in findings:
         cells = "" if finding.n_cells is None else f"{finding.n_cells:,}"
-        words = (printable(finding.column or ""), what, cells, _rows(finding), _examples(finding), finding.remedy)
+        words = (
+            printable(finding.column or ""),
+            _what(finding),
+            cells,
+            _rows(finding),
+            _examples(finding),
+            finding.remedy,
+        )
         # Text, because cells of the table could contain what rich takes for markup.
         table.add_row(*map(Text, words), style="" if finding.is_problem else "dim")
     return table
+
+
+def _lines(finding: Finding, width: int) -> Iterator[str]:
+    """Yield a finding as a paragraph: its column and what was found, and below it where, and what to do."""
+    cells = "" if finding.n_cells is None else f" ({finding.n_cells:,} cell{'' if finding.n_cells == 1 else 's'})"
+    column = "" if finding.column is None else f"{printable(finding.column)}: "
+    yield from textwrap.wrap(f"{column}{_what(finding)}{cells}", width)
+    for name, text in (("rows", _rows(finding)), ("examples", _examples(finding)), ("remedy", finding.remedy)):
+        if text:
+            first = f"  {name:<9} "
+            yield from textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first))
+    yield ""
+
+
+def _what(finding: Finding) -> str:
+    return finding.what if finding.is_problem else f"{finding.severity.value}: {finding.what}"
 
 
 def printable(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,14 @@ class DraftColumn:
         column = self.target or self.feature
         return () if column is None else values_of(column)
 
+    def renamed(self, name: str) -> DraftColumn:
+        """Return the same column under another name."""
+        feature, target = (
+            self.feature and replace(self.feature, name=name),
+            self.target and replace(self.target, name=name),
+        )
+        return replace(self, name=name, feature=feature, target=target)
+
     def as_target(self) -> DraftColumn:
         """Return the same column as the target."""
         if self.target is not None:
@@ -107,8 +116,16 @@ class Draft:
         return TableSchema(self.features, targets[0] if targets else None, tuple(targets[1:]), ids)
 
     def for_table(self, names: Sequence[str]) -> tuple[Draft, tuple[str, ...]]:
-        """Return the draft for a table with these columns, in their order, and the columns that the table lacks."""
+        """Return the draft for a table with these columns, in their order, and the columns that the table lacks.
+
+        A description of ``height`` is also that of a column ``height (cm)``, unless there are several such columns.
+        """
         known = {column.name: column for column in self.columns}
+        alone = Counter(_without_unit(name) for name in names)
+        for name in names:
+            short = _without_unit(name)
+            if name not in known and short in known and short not in names and alone[short] == 1:
+                known[name] = known.pop(short).renamed(name)
         absent = DraftColumn("", comments=("not described.",))
         columns = tuple(known.get(name) or replace(absent, name=name) for name in names)
         return replace(self, columns=columns), tuple(sorted(known.keys() - set(names), key=list(known).index))
@@ -120,6 +137,10 @@ class Draft:
         named = {name: DraftColumn(name, is_id=True) for name in ids}
         columns = (named.get(column.name, column) for column in self.columns)
         return replace(self, columns=tuple(each.as_target() if each.name == target else each for each in columns))
+
+
+def _without_unit(name: str) -> str:
+    return re.sub(r"\s*[(\[][^()\[\]]*[)\]]$", "", name)
 
 
 def check_different(names: Iterable[str]) -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from privet.tables.schema import TableSchema
 
 
+MOST_MISSING = 50
+"""If more declared columns are missing, they are listed in one finding, without a guess of what each is called."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The findings on a table file, first those on the whole table and then by column, and its number of rows."""
@@ -56,7 +60,8 @@ def check_table(path: str | Path, schema: TableSchema | None, error: SchemaError
         declared = () if schema is None else _declared(schema)
         if schema is not None:
             found.extend(_names(schema, names, wrong, Severity.PROBLEM))
-        wanted = [name for name in declared if names.count(name) == 1 and name not in wrong]
+        times = Counter(names)
+        wanted = [name for name in declared if times[name] == 1 and name not in wrong]
         frame, n_rows, remarks = read_sound_rows(path, schema, wanted)
         found.extend(_lines(remarks))
         if schema is not None and len(frame) > 0:
@@ -124,36 +129,49 @@ def _names(
     if schema.target is None and not wrong:
         remedy = 'Name the column to predict: target = "column" in the schema file, or --target column.'
         yield Finding(None, "no target is declared", remedy)
-    for name in declared:
-        if names.count(name) != 1 and name not in wrong:
-            severity = of_missing_ids if name in schema.ids else Severity.PROBLEM
-            yield _not_once(name, names, declared, severity)
+    times, used = Counter(names), set(declared)
+    not_once = [name for name in declared if times[name] != 1 and name not in wrong]
+    missing = [name for name in not_once if not times[name] and name not in schema.ids]
+    if len(missing) > MOST_MISSING:
+        yield Finding.of_names(
+            "declared columns that the table does not have",
+            "Check that the table and the schema belong together, and compare the spelling of names.",
+            missing,
+            severity=Severity.PROBLEM,
+        )
+        not_once = [name for name in not_once if times[name] or name in schema.ids]
+    free = [name for name in times if name not in used]
+    for name in not_once:
+        severity = of_missing_ids if name in schema.ids else Severity.PROBLEM
+        yield _not_once(name, times[name], free, severity)
 
 
 def _columns(
     schema: TableSchema, frame: pd.DataFrame, names: Sequence[str], wrong: Collection[str | None]
 ) -> Iterator[Finding]:
     """Yield what there is to say of the cells of the columns that exist once."""
+    times, place = Counter(names), {name: k for k, name in enumerate(names)}
     for column in (*schema.features, *schema.targets):
-        if names.count(column.name) == 1 and column.name not in wrong:
-            yield from _cells(column, frame.iloc[:, names.index(column.name)])
+        if times[column.name] == 1 and column.name not in wrong:
+            yield from _cells(column, frame.iloc[:, place[column.name]])
     for name in schema.ids:
-        if names.count(name) == 1:
-            yield from _ids(name, frame.iloc[:, names.index(name)])
+        if times[name] == 1:
+            yield from _ids(name, frame.iloc[:, place[name]])
 
 
 def _ignored(schema: TableSchema, names: Sequence[str], wrong: Collection[str | None]) -> Iterator[Finding]:
     """Yield notes on the names of columns that are not declared."""
     used = set(_declared(schema))
     free = [name for name in dict.fromkeys(names) if name not in used and name not in wrong]
-    alike = [name for name in free if _folded(name) in set(map(_folded, used & set(names)))]
+    folded = set(map(_folded, used & set(names)))
+    alike = [name for name in free if _folded(name) in folded]
     if alike:
         yield Finding.of_names(
             "names that differ from a declared name only in case or blanks",
             "These columns are ignored. Check that the right columns are declared, or remove them from the table.",
             alike,
         )
-    if others := [name for name in free if name not in alike]:
+    if others := [name for name in free if _folded(name) not in folded]:
         yield Finding.of_names(
             "columns that are not declared",
             "They are ignored. Declare those in the schema that the model should use.",
@@ -168,12 +186,15 @@ def _folded(name: str) -> str:
     return name.strip().casefold()
 
 
-def _not_once(name: str, names: Sequence[str], declared: Sequence[str], severity: Severity) -> Finding:
-    """Return what is wrong with a declared column that the table does not have, or has several times."""
-    if (times := names.count(name)) > 1:
+def _not_once(name: str, times: int, free: Sequence[str], severity: Severity) -> Finding:
+    """Return what is wrong with a declared column that the table does not have, or has several times.
+
+    ``free`` are the names of columns that are not declared, one of which may be meant.
+    """
+    if times > 1:
         what, remedy = f"the table has {times} columns of this name", "Rename all but one of them in the table."
     else:
-        hint = did_you_mean(name, [each for each in names if each not in declared])
+        hint = did_you_mean(name, free)
         what, remedy = (
             "the table has no such column",
             "Rename the column in the table or in the schema, or remove it from the schema.",

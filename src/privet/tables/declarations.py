@@ -99,7 +99,8 @@ def parse_toml(values: Mapping[str, Any], where: str, errors: SchemaErrors) -> D
         for name, given in section.items():
             with errors.catch(name):
                 column = make(name, given)
-                declared.features.update(by_name([*declared.features.values(), column]))
+                same = [declared.features[name]] if name in declared.features else []  # from another section
+                declared.features.update(by_name([*same, column]))
     form = FileForm()
     with errors.catch():
         form = FileForm.from_dict(values.get("file", {}), where)

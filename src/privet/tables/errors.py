@@ -46,6 +46,7 @@ class SchemaErrors:
 
     def __init__(self) -> None:
         self.found: list[tuple[str | None, TableError]] = []
+        self._messages: set[str] = set()
 
     @property
     def columns(self) -> set[str | None]:
@@ -54,7 +55,8 @@ class SchemaErrors:
 
     def add(self, message: str, column: object = None) -> None:
         """Add an error, unless it is known already."""
-        if message not in [str(error) for _, error in self.found]:
+        if message not in self._messages:
+            self._messages.add(message)
             self.found.append((None if column is None else str(column), TableError(message)))
 
     @contextlib.contextmanager

@@ -76,7 +76,7 @@ def with_rules(
     features: Sequence[Feature], targets: Collection[str], rules: Mapping[str, Any], errors: SchemaErrors
 ) -> tuple[Feature, ...]:
     """Return the features with their rules for missing cells. Rules that are not possible are added to ``errors``."""
-    names = [feature.name for feature in features]
+    names = {feature.name: None for feature in features}
     for name in rules:
         if name in targets:
             errors.add(
@@ -85,7 +85,7 @@ def with_rules(
                 name,
             )
         elif name != OTHERS and name not in names and name not in errors.columns:
-            remedy = did_you_mean(name, names) or f"The features are {listing(names)}."
+            remedy = did_you_mean(name, [*names]) or f"The features are {listing([*names])}."
             errors.add(f"missing is declared for {name!r}, which is not a declared feature. {remedy}", name)
     others = rules.get(OTHERS, REFUSE)
     if others not in (REFUSE, LEVEL):

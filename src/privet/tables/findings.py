@@ -77,10 +77,10 @@ class Finding:
         return cls(column, what, remedy, n_cells=len(rows), rows=first, **details)
 
     @classmethod
-    def of_names(cls, what: str, remedy: str, names: Sequence[str]) -> Finding:
-        """Return a note on columns of the table."""
+    def of_names(cls, what: str, remedy: str, names: Sequence[str], *, severity: Severity = Severity.NOTE) -> Finding:
+        """Return a finding on several columns, by default a note."""
         shown = tuple(map(show, names[:N_EXAMPLES]))
-        return cls(None, what, remedy, examples=shown, n_examples=len(names), severity=Severity.NOTE)
+        return cls(None, what, remedy, examples=shown, n_examples=len(names), severity=severity)
 
     @classmethod
     def of_error(cls, column: str | None, error: TableError) -> Finding:
