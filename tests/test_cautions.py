@@ -45,6 +45,15 @@ def test_an_epsilon_above_10_is_named(epsilon, count):
     assert all("epsilon=10.5 is above 10" in text and "1 is usual" in text for text in found)
 
 
+@pytest.mark.parametrize(("multiplier", "count"), [(50.0, 0), (0.5, 1)])
+def test_an_epsilon_above_10_that_follows_from_the_noise_is_named(multiplier, count):
+    X, y = classes(500)
+    model = PrivateLogisticRegression(noise_multiplier=multiplier, method="gradient", random_state=0)
+    found = given(model.fit, X, y)
+    assert ["is above 10" in text for text in found] == [True] * count
+    assert (model.guarantee_.epsilon > 10) == bool(count)
+
+
 @pytest.mark.parametrize(("delta", "count"), [(0.0019, 0), (0.002, 1)])
 def test_a_delta_of_at_least_1_over_n_is_named(delta, count):
     X, y = classes(500)
@@ -75,6 +84,14 @@ def test_either_remedy_for_a_budget_that_is_too_small_ends_the_warning(name, del
     assert given(MODELS[name](0.02, delta, random_state=0).fit, X, y if makes_classes else X[:, 0]) == []
     X, y = classes(n)
     assert given(MODELS[name](epsilon, delta, random_state=0).fit, X, y if makes_classes else X[:, 0]) == []
+
+
+def test_the_number_of_records_that_would_do_allows_for_their_smaller_default_delta():
+    X, y = classes(1000, d=2)
+    (text,) = given(PrivateLogisticRegression(1e-4, random_state=0).fit, X, y)
+    _, (records,) = remedies(text)
+    X, y = classes(records, d=2)
+    assert given(PrivateLogisticRegression(1e-4, random_state=0).fit, X, y) == []
 
 
 def test_no_epsilon_above_10_is_recommended():

@@ -18,7 +18,7 @@ import privet as package
 from privet.cli import main
 from privet.extras import with_remedy
 from privet.linear import MODELS
-from privet.privacy import Adjacency, Guarantee
+from privet.privacy import Adjacency, Guarantee, Ledger
 from privet.privacy.events import GaussianRelease, PureRelease
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -343,7 +343,7 @@ def test_a_line_that_was_cut_off_is_reported_and_removed(
     with (folder / "l.jsonl").open("a") as file:
         file.write('{"label": "fit')
     for command in (("ledger", "l.jsonl"), (*FIT, "--ledger", "l.jsonl")):
-        assert "privet ledger l.jsonl --drop-cut-line" in refusal(*command)
+        assert f"privet ledger {folder / 'l.jsonl'} --drop-cut-line" in refusal(*command)
     shown = privet("ledger", "l.jsonl", "--drop-cut-line", cwd=folder)
     assert shown.returncode == 0, shown.stderr
     assert """Removed a line that was cut off: '{"label": "fit'""" in shown.stdout
@@ -360,6 +360,14 @@ def test_a_ledger_in_text_form_is_copied_into_a_database_by_the_next_fit(
     assert privet(*FIT, "--ledger", "l.jsonl", cwd=folder).returncode == 0
     assert (folder / "l.jsonl.text").read_text() == old
     assert "fit data.csv" in privet("ledger", "l.jsonl", cwd=folder).stdout
+
+
+def test_what_is_left_of_a_limit_is_never_rounded_up(privet: PreloadedCommandLine, folder: Path) -> None:
+    ledger = Ledger(folder / "l.ledger", limit=2)
+    ledger.spend(Guarantee.of(PureRelease(1.00004), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
+    assert "Of this, 0.9999 is left." in privet("ledger", "l.ledger", cwd=folder).stdout
+    with pytest.raises(ValueError, match=r"epsilon = 2\.00004 at .* above the limit of 2;.* 1\.00004 is spent"):
+        ledger.spend(Guarantee.of(PureRelease(1.0), Adjacency.REPLACE_ONE, 0.0, released="a mean"))
 
 
 def test_the_limit_is_shown_raised_and_exported(refusal: Refusal, privet: PreloadedCommandLine, folder: Path) -> None:

@@ -122,3 +122,32 @@ def test_folders_and_files_that_cannot_be_read_are_refused_in_one_line(privet, t
         assert refused.returncode == 2
         assert words in refused.stderr
         assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_an_output_never_replaces_a_file_that_the_command_reads_or_books_in(privet, tmp_path):
+    (tmp_path / "t.csv").write_bytes(messy())
+    (tmp_path / "link.csv").symlink_to("t.csv")
+    assert privet(*FIT, "--ledger", "l.ledger", cwd=tmp_path).returncode == 0
+    kept = {name: (tmp_path / name).read_bytes() for name in ("t.csv", "l.ledger", "model.privet.json")}
+    for arguments, what in [
+        ([*FIT, "-o", "t.csv"], "table"),
+        ([*FIT, "-o", "link.csv"], "table"),
+        ([*FIT, "--ledger", "l.ledger", "-o", "./l.ledger"], "ledger"),
+        (["predict", "model.privet.json", "t.csv", "-o", "model.privet.json"], "model file"),
+        (["predict", "model.privet.json", "t.csv", "-o", "t.csv"], "table"),
+        (["schema", "t.csv", "--epsilon", "5", "--ledger", "l.ledger", "--force", "-o", "l.ledger"], "ledger"),
+        (["schema", "--sample", "t.csv", "--force", "-o", "t.csv"], "sample"),
+    ]:
+        refused = privet(*arguments, cwd=tmp_path)
+        assert refused.returncode == 2, refused.stdout
+        assert f"is the {what}, which the output would replace" in refused.stderr
+    assert kept == {name: (tmp_path / name).read_bytes() for name in kept}
+
+
+def test_ids_with_the_name_of_a_prediction_are_not_lost(privet, tmp_path):
+    FRAME.rename(columns={"patient": "prediction"}).to_csv(tmp_path / "t.csv", index=False)
+    fit = ["fit", "t.csv", "--target", "my age", "--target-bounds", "0:100", "--levels", "sick=ja,nein", "--seed", "1"]
+    assert privet(*fit, "--id", "prediction", cwd=tmp_path).returncode == 0
+    refused = privet("predict", "model.privet.json", "t.csv", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "The column of IDs 'prediction' has the name of a column of predictions." in refused.stderr

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from privet.cli import app, main
 from privet.privacy import BudgetExceededError, Ledger
-from privet.tables import Categorical, Date, Numeric, TableSchema, Target
+from privet.tables import Categorical, Date, Numeric, TableSchema, Target, read_table
 
 BOOK = "age: integer, 0-120, age in years\nsex: female, male\nnonsense here\nill: yes, no\n"
 
@@ -65,6 +65,19 @@ def test_a_public_sample_is_read_off(folder):
     assert "They must be public" in Path("s.toml").read_text()
 
 
+@pytest.mark.parametrize("source", [("--sample",), ("--epsilon", "4", "--seed", "1")])
+def test_decimal_commas_are_numbers_in_a_draft_if_they_are_in_a_fit(folder, source):
+    frame = pd.read_csv("rows.csv").assign(bmi=np.linspace(18, 40, 3000).round(2))
+    frame.to_csv("commas.csv", sep=";", decimal=",", index=False)
+    done = run(*source, "commas.csv", "--id", "id")
+    assert done.exit_code == 0, done.output
+    schema = TableSchema.from_toml("schema.toml")
+    (bmi,) = [feature for feature in schema.features if feature.name == "bmi"]
+    assert isinstance(bmi, Numeric)
+    assert bmi.low <= 20 and bmi.high >= 38
+    assert np.ptp(schema.encode(read_table("commas.csv", schema))[:, list(schema.columns).index("bmi")]) > 0
+
+
 @pytest.mark.parametrize("text", ["", "a study\nof nothing\n", "name,type\n", "x: number\n"])
 def test_a_code_book_without_any_usable_column_writes_nothing(folder, text):
     Path("empty.txt").write_text(text)
@@ -111,7 +124,8 @@ def test_the_cost_is_on_record_before_anything_is_drawn_or_written(folder, monke
         (["--epsilon", -1, "--ledger", "l"], "epsilon must be positive"),
         (["--epsilon", 1e9, "--ledger", "l"], "no protection"),
         (["--epsilon", 4, "--ledger", "l", "--target", "Ill"], "no column 'Ill'"),
-        (["--epsilon", 4, "--ledger", "l", "--output", "rows.csv"], "exists already"),
+        (["--epsilon", 4, "--ledger", "l", "--output", "book.txt"], "exists already"),
+        (["--epsilon", 4, "--ledger", "l", "--output", "rows.csv"], "is the table"),
         (["--epsilon", 4, "--sample", "rows.csv"], "cannot be given together"),
         (["--code-book", "book.txt", "--ledger", "l"], "--ledger is for private drafts only"),
         ([], "no terminal to ask in"),

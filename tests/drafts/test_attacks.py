@@ -14,7 +14,7 @@ from privet.drafts.answers import ask
 from privet.drafts.plan import DraftPlan, HistogramStability, Questions
 from privet.drafts.recognition import Cells, Kind
 from privet.preprocessing.quantiles import QuantilePlan
-from privet.privacy import Adjacency, Budget, NoiseSource
+from privet.privacy import Adjacency, Budget, NoiseSource, compose, gdp_mu
 from privet.privacy.events import GaussianRelease, NearlyGaussian
 from privet.privacy.guarantees.guarantee import Guarantee
 from privet.privacy.noise.release import grid_step
@@ -110,6 +110,18 @@ def test_all_questions_together_cost_what_the_plan_accounts_for(n_columns, budge
         mus += [asked.bounds(len(CELLS)).event.mu] * asked.n_bounds
         assert 0.999999 * plan.mu <= math.hypot(*mus) <= plan.mu
         assert math.sqrt(asked.cost() + mus[0] ** 2) == pytest.approx(math.hypot(*mus))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_a_draft_leaves_room_for_models_in_a_ledger(epsilon):
+    """The total variation of the threshold costs delta in proportion to e^epsilon of the total."""
+    mu = gdp_mu(Budget(1.0, 1e-6))
+    models = [Guarantee.of(GaussianRelease(mu), Adjacency.REPLACE_ONE, 1e-6, released="a model")] * 20
+    draft = DraftPlan.for_budget((epsilon, 1e-6), 10).guarantee()
+    of_budget = Guarantee.of(
+        GaussianRelease(gdp_mu(Budget(epsilon, 1e-6))), Adjacency.REPLACE_ONE, 1e-6, released="a model"
+    )
+    assert compose([draft, *models], 1e-6).epsilon <= 1.01 * compose([of_budget, *models], 1e-6).epsilon
 
 
 @pytest.mark.parametrize("n_levels", [1, 3])

@@ -54,3 +54,19 @@ def test_each_cell_has_a_kind_and_a_level(cell, kind, level):
 def test_typed_columns_are_counted_completely(dtype):
     column = pd.Series([1, 1, 0]).astype("int64" if dtype == "string" else dtype).astype(dtype)
     assert Cells.of(column).by_kind().sum() == 3
+
+
+def test_dates_beyond_those_of_python_count_as_its_first_or_last_year():
+    """Parquet files and numpy have years beyond 1 to 9999, which are not on the public grid of a private draft."""
+    days = pd.Series(np.array(["-0500-01-01", "0000-01-01", "12000-01-01", "2020-01-01"], "datetime64[s]"))
+    values, counts = Cells.of(days).tally(Kind.DATE)
+    assert sorted(values) == [1, 1, 2020, 9999]
+    assert counts.sum() == 4
+
+
+def test_a_text_with_a_comma_is_a_number_only_where_decimal_commas_are_expected():
+    texts = pd.Series(["1,5", "2.5", "1,5,2", "1.234,5", ",5", "a,b", ","])
+    assert Cells.of(texts).by_kind()[Kind.NUMBER] == 1
+    found = Cells.of(texts, decimal_commas=True)
+    assert sorted(found.tally(Kind.NUMBER)[0]) == [0.5, 1.5, 2.5]
+    assert list(found.levels()) == sorted(texts)

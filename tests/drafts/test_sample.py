@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from privet.drafts import from_rows, from_sample, to_toml
-from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
+from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, TableSchema, Target
 
 N = 4000
 
@@ -113,3 +113,19 @@ def test_ids_cost_nothing():
     assert by_name(few)["note"].is_id
     assert by_name(few)["note"].comments == ()
     assert not by_name(all_of_them)["note"].is_id
+
+
+@pytest.mark.parametrize("ids", [(), ("",)])
+def test_a_column_without_a_name_such_as_the_index_that_pandas_writes_is_left_out_and_not_asked_about(ids, tmp_path):
+    """It used to end the draft with an error, after its budget was spent."""
+    draft, guarantee = from_rows(visits().rename(columns={"patient_id": ""}), 6.0, ids=ids, random_state=1)
+    (tmp_path / "s.toml").write_text(to_toml(draft))
+    assert TableSchema.from_toml(tmp_path / "s.toml") == draft.schema
+    assert not by_name(draft)[""].is_used
+    assert f"{visits().shape[1] - 1} columns" in guarantee.released
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame({"": range(5000)}), visits().rename(columns={"age": " "})])
+def test_a_table_or_target_without_a_name_costs_nothing(frame):
+    with pytest.raises(TableError, match="name"):
+        from_rows(frame, 6.0, target=" " if " " in frame else None, before_asking=lambda guarantee: pytest.fail())

@@ -4,13 +4,15 @@ import json
 import os
 import re
 import sqlite3
+import tempfile
+from pathlib import Path
 
 import pytest
 from ledger_examples import GAUSS, PURE, disk_full_after, spent, text_ledger
 
 from privet.privacy import Budget, BudgetExceededError, Ledger, gdp_epsilon
 from privet.privacy.events import GaussianRelease
-from privet.privacy.ledger import database
+from privet.privacy.ledger import database, text_file
 
 CALLS = ["entries", "total", "check", "spend"]
 
@@ -278,34 +280,123 @@ def test_a_file_system_without_shared_memory_is_refused(path, monkeypatch):
     """The file system "unix-dotfile" of SQLite has no shared memory, like network drives, so that there is no log."""
     connect = sqlite3.connect
 
-    def elsewhere(uri, **options):
-        return connect(f"{uri}&vfs=unix-dotfile" if str(uri).startswith("file:") else uri, **options)
+    def elsewhere(file, **options):
+        return connect(f"{file}&vfs=unix-dotfile" if str(file).startswith("file:") else file, **options)
 
     monkeypatch.setattr(sqlite3, "connect", elsewhere)
     with pytest.raises(OSError, match=r"does not support SQLite's write-ahead log \(WAL\).*on a local disk"):
         Ledger(path).spend(GAUSS)
 
 
-def test_a_ledger_that_cannot_be_written_can_be_read(path):
-    """The rights of root are given up, because root may write everywhere."""
-    path.parent.chmod(0o755)
-    three(path)
-    path.chmod(0o444)
-    path.parent.chmod(0o555)
-    reader = os.fork()
-    if reader == 0:
+def passes_without_rights(check):
+    """Return whether a check passes in a process that has given up the rights of root, who may write everywhere."""
+    process = os.fork()
+    if process == 0:
         code = 1
         try:
             if os.getuid() == 0:
-                os.chdir(path.parent)  # The folders above belong to root alone.
                 os.setuid(65534)
-            here = path.name if os.getcwd() == str(path.parent) else path
-            assert len(Ledger(here).entries()) == 3
-            with pytest.raises(OSError, match=r"Nothing was recorded"):
-                Ledger(here).spend(GAUSS)
+            check()
             code = 0
         finally:
             os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
+@pytest.fixture
+def everybodys():
+    """Return a folder that other users can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_ledger_that_cannot_be_written_can_be_read(everybodys):
+    path = everybodys / "data" / "patients.ledger"
+    path.parent.mkdir()
+    three(path)
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+
+    def check():
+        assert len(Ledger(path).entries()) == 3
+        with pytest.raises(OSError, match=r"Nothing was recorded"):
+            Ledger(path).spend(GAUSS)
+
+    assert passes_without_rights(check)
     path.parent.chmod(0o755)
     assert len(Ledger(path).entries()) == 3
+
+
+# --- other names of a ledger --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_link_to_a_ledger_is_the_ledger(path, is_text):
+    """A migration must not replace the link by a ledger of its own, since others book under the other name."""
+    link = path.parent / "elsewhere" / "link.ledger"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    if is_text:
+        text_ledger(path, GAUSS)
+    else:
+        Ledger(path).spend(GAUSS)
+    Ledger(link).spend(GAUSS)
+    Ledger(path).spend(GAUSS)
+    assert link.is_symlink()
+    assert len(Ledger(link).entries()) == len(Ledger(path).entries()) == 3
+    assert os.listdir(link.parent) == [link.name]
+
+
+def test_entries_in_the_log_count_also_under_a_link_where_nothing_can_be_written(everybodys):
+    """The log lies beside the ledger, not beside the link. Without it, the total would be too low."""
+    path, link = everybodys / "data" / "patients.ledger", everybodys / "link.ledger"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    Ledger(path).spend(GAUSS)
+    held = sqlite3.connect(path)
+    held.execute("BEGIN")
+    held.execute("SELECT count(*) FROM lines").fetchone()
+    Ledger(path).spend(GAUSS)
+    files = {file: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+    held.close()
+    for file, written in files.items():  # as a process leaves them that is killed
+        file.write_bytes(written)
+        file.chmod(0o444)
+    path.parent.chmod(0o555)
+
+    def check():
+        for each in (path, link):
+            with pytest.raises(PermissionError):
+                Ledger(each).total(1e-6)
+
+    assert passes_without_rights(check)
+    path.parent.chmod(0o755)
+
+
+def test_a_ledger_stays_the_same_file_when_the_working_folder_changes(path, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger(path.name, 1)
+    ledger.spend(PURE)
+    monkeypatch.chdir(other)
+    ledger.spend(PURE)
+    assert len(Ledger(path).entries()) == 2
+    assert os.listdir(other) == []
+
+
+def test_a_ledger_that_is_migrated_by_another_process_while_it_is_read_is_read_again(path, monkeypatch):
+    text_ledger(path, GAUSS)
+    read = text_file.read
+
+    def read_too_late(*arguments):
+        process = os.fork()
+        if process == 0:
+            Ledger(path).spend(GAUSS)
+            os._exit(0)
+        os.waitpid(process, 0)
+        return read(*arguments)
+
+    monkeypatch.setattr(text_file, "read", read_too_late)
+    assert len(Ledger(path).entries()) == 2

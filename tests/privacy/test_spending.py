@@ -31,6 +31,7 @@ from privet import (
     TableModel,
     TableSchema,
 )
+from privet.drafts import from_rows
 from privet.objectives import L2, BoundedRows, Squared
 from privet.plans import FullBatch, GradientPlan
 from privet.privacy import BudgetExceededError, NoiseSource
@@ -176,6 +177,13 @@ def test_a_context_refuses_what_exceeds_its_limit_also_in_a_later_context(path):
     assert n_booked(path) == 1
 
 
+def test_a_context_does_not_forget_the_lower_limit_of_the_ledger_that_it_is_given(path):
+    with pytest.raises(ValueError, match="would raise the stored limit"), privet.spending(Ledger(path, 1), limit=3):
+        fit_ridge()
+    with privet.spending(Ledger(path, 1), limit=0.5):
+        assert Ledger(path).limit == privet.Budget(0.5, 1e-6)
+
+
 def test_nested_contexts_and_a_ledger_of_its_own_are_all_charged_once(path):
     inner, own = path.with_name("inner"), path.with_name("own")
     with privet.spending(path), privet.spending(inner), privet.spending(str(path)):
@@ -262,6 +270,27 @@ def test_a_child_process_books_as_long_as_the_context_is_open(path):
         assert n_open() == 2
     assert n_open() == 0
     child.communicate("")
+
+
+def test_a_child_process_with_a_context_of_its_own_books_in_that_of_its_parent_too(path):
+    inner, both = path.with_name("inner"), path.with_name("both")
+    with privet.spending(path), privet.spending(both):
+        child = os.fork()
+        if child == 0:
+            with privet.spending(inner), privet.spending(both):
+                fit_ridge()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert [n_booked(each) for each in (path, inner, both)] == [1, 1, 1]
+
+
+def test_a_private_draft_is_booked(path):
+    frame = pd.DataFrame({"age": np.arange(4000.0)})
+    with privet.spending(path, limit=2.5):
+        _, guarantee = from_rows(frame, 2.0)
+        with pytest.raises(BudgetExceededError):
+            from_rows(frame, 2.0)
+    assert [entry.guarantee for entry in Ledger(path).entries()] == [guarantee]
 
 
 def test_a_process_that_is_killed_inside_a_context_leaves_none_behind(path):

@@ -22,6 +22,8 @@ from privet.tables import (
     read_header,
     read_table,
 )
+from privet.tables.categories import distinct_levels
+from privet.tables.gathering import decoded
 
 SCHEMA = TableSchema(
     (
@@ -263,7 +265,7 @@ def test_only_the_declared_columns_are_read_and_missing_ones_are_named(tmp_path)
     assert list(read_table(path, schema, with_targets=False).columns) == ["b"]
     with pytest.raises(TableError, match="2 columns named 'a'"):
         read_table(path, TableSchema((Numeric("a", 0, 9),)))
-    with pytest.raises(TableError, match="no column 'secrets': did you mean 'secret'"):
+    with pytest.raises(TableError, match=r"no column 'secrets'\. Did you mean 'secret'"):
         read_table(path, TableSchema((Numeric("secrets", 0, 9),)))
 
 
@@ -344,6 +346,41 @@ def test_parquet_columns_of_all_types_are_read(tmp_path):
         bad = TableSchema((Numeric(name, 0, 9),))
         with pytest.raises(TableError, match=f"Column '{name}', row 1"):
             bad.encode(read_table(path, bad))
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([2**53 + 1, 2**53], pa.int64()),
+        ([2**64 - 1, 2**64 - 2], pa.uint64()),
+        ([{"a": 1}, {"a": 2}], pa.struct([("a", pa.int64())])),
+        ([[1], [2]], pa.list_(pa.int64())),
+        ([True, False], pa.bool_()),
+        ([0.1, -0.0], pa.float32()),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)
+def test_a_missing_cell_of_a_parquet_file_does_not_change_how_others_are_read(tmp_path, cells, kind):
+    path = tmp_path / "t.parquet"
+    found = []
+    for further in (cells[0], None):
+        pyarrow.parquet.write_table(pa.table({"x": pa.array([*cells, further], kind)}), path)
+        codes, levels = distinct_levels(read_table(path)["x"])
+        found.append([levels[code] for code in codes[:2]])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 2
+
+
+@pytest.mark.parametrize("names", ["x", "x,y"])
+@pytest.mark.parametrize("cell", [b"\xef\xbb\xbf1", b"\xef", b"\xef\xbb"])
+def test_a_byte_order_mark_in_the_middle_of_a_file_belongs_to_its_cell(tmp_path, monkeypatch, names, cell):
+    """How a row is read does not depend on whether a block of the file begins with it."""
+    path = tmp_path / "t.csv"
+    row = cell + b",1" * names.count(",")
+    path.write_bytes(b"\n".join([names.encode(), *[row] * 9]) + b"\n")
+    for block in range(1, 12):
+        monkeypatch.setattr(lines, "BLOCK", block)
+        assert set(read_table(path)["x"]) == {decoded(cell)}
 
 
 def test_many_columns_are_read_at_once(tmp_path):

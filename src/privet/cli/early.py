@@ -1,5 +1,6 @@
 """Mistakes in the options of a command that are refused at once, before any library is loaded or any row is read."""
 
+import os
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from pathlib import Path
@@ -51,20 +52,33 @@ _DEFAULTS = {"smoothing": 0.0, "loss": "parabola"}
 
 
 def check_files(*, read: Mapping[str, Path | None], written: Path | None = None) -> None:
-    """Raise ValueError if a file cannot be read or written. The keys of ``read`` say what the files are."""
+    """Raise ValueError if a file cannot be read or written, or if a file that is read would be replaced.
+
+    The keys of ``read`` say what the files are.
+    """
     for what, path in read.items():
         if path is not None:
             check_readable(path, what)
+            _check_different(path, what, written)
     if written is not None:
         check_writable(written)
 
 
-def check_ledger(path: Path | None, limit: float | None, limit_delta: float) -> None:
-    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written."""
+def _check_different(path: Path, what: str, written: Path | None) -> None:
+    if written is not None and os.path.realpath(path) == os.path.realpath(written):
+        raise ValueError(f"{written} is the {what}, which the output would replace. Give another file with --output.")
+
+
+def check_ledger(path: Path | None, limit: float | None, limit_delta: float, written: Path | None = None) -> None:
+    """Raise ValueError for a limit that is impossible or has no ledger, or for a ledger that cannot be written.
+
+    ``written`` is the output of the command, which must not replace the ledger.
+    """
     if limit is not None:
         positive("--limit", limit)
     delta_value(limit_delta)
     if path is not None:
         check_writable(path)
+        _check_different(path, "ledger", written)
     elif limit is not None:
         raise ValueError("--limit requires --ledger, the file whose total it limits.")

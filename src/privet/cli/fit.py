@@ -159,8 +159,8 @@ def fit(
     )
     if not described.targets:
         raise ValueError("No target column is declared. Use --target, or put target = ... into the schema file.")
-    check_files(read={"table": data, "table of public records": public}, written=output)
-    check_ledger(ledger, limit, limit_delta)
+    check_files(read={"table": data, "schema file": schema, "table of public records": public}, written=output)
+    check_ledger(ledger, limit, limit_delta, written=output)
     from privet.commands import fit as command
 
     command.run(

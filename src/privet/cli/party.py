@@ -99,7 +99,7 @@ def run(
     check_files(read={"table": data}, written=None if owner is not None else output)
     if keys is not None and not keys.is_dir():
         raise ValueError(f"The folder {keys} of --keys does not exist: make keys with `privet party keygen`.")
-    check_ledger(ledger, limit, limit_delta)
+    check_ledger(ledger, limit, limit_delta, written=output)
     if owner is None:
         about_existing_file(output)
     from privet.commands import committee

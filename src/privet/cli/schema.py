@@ -66,7 +66,7 @@ def schema(
     if epsilon is None and (unused := [name for name, value in spending.items() if value is not None]):
         raise ValueError(f"{unused[0]} is for private drafts only. Give --epsilon as well, or leave it out.")
     check_settings({"epsilon": epsilon, "delta": delta, "random_state": seed})
-    check_ledger(ledger, limit, limit_delta)
+    check_ledger(ledger, limit, limit_delta, written=output)
     if table is None and code_book is None and sample is None:
         raise ValueError("Give the table, or a --code-book or --sample that describes its columns.")
     if not given and not is_interactive(json):

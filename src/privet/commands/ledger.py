@@ -45,7 +45,7 @@ def show(
         console.print("There is no limit. Set one with --set-limit.", highlight=False)
     else:
         stated = f"Limit: epsilon = {limit.epsilon:g} at delta = {limit.delta:g}."
-        console.print(f"{stated} Of this, {found[-1].left:.4g} is left.", highlight=False)
+        console.print(f"{stated} Of this, {_rounded(found[-1].left, math.floor)} is left.", highlight=False)
     return {
         "ledger": str(path),
         "limit": None if limit is None else {"epsilon": limit.epsilon, "delta": limit.delta},

@@ -41,7 +41,7 @@ def run(
     frame = read_table(data, schema, form=form, with_targets=score)
     rows = schema.encode(frame)
     targets, predictions = schema.targets, model.predict_encoded(rows)
-    columns: dict[str, Any] = {name: frame[name] for name in schema.ids}
+    columns: dict[str, Any] = {}
     for target, predicted in zip(targets, np.atleast_2d(predictions.T), strict=True):
         is_only_number = len(targets) == 1 and isinstance(target, NumericTarget)
         columns["prediction" if is_only_number else target.name] = predicted
@@ -50,6 +50,13 @@ def run(
         for target, chances in zip(targets, [probabilities] if len(targets) == 1 else probabilities, strict=True):
             of = "" if len(targets) == 1 else f" of {target.name}"
             columns |= {f"probability{of}={level}": chances[:, k] for k, level in enumerate(target.levels or ())}
+    for name in schema.ids:
+        if name in columns:
+            raise ValueError(
+                f"The column of IDs {name!r} has the name of a column of predictions. Rename it in the table and give "
+                "the new name with --id."
+            )
+    columns = {name: frame[name] for name in schema.ids} | columns
     if output is None:
         write_csv(columns, console.file)
     else:

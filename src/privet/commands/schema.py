@@ -13,7 +13,7 @@ from privet.drafts.draft import DraftColumn
 from privet.drafts.header import header_of
 from privet.files import written_whole
 from privet.privacy import Guarantee, Ledger
-from privet.tables import TableError, read_table
+from privet.tables import TableError, has_decimal_commas, read_table
 
 _MOST_SHOWN = 60
 _MOST_ROWS = 200
@@ -29,7 +29,8 @@ def from_code_book(
 
 def from_public_sample(path: Path, table: Path | None, *, target: str | None, ids: Sequence[str]) -> Draft:
     """Return the draft of a public sample. Of the private table, if given, only the header is read."""
-    return _described(from_sample(read_table(path), path.name), path.name, table, target, ids)
+    draft = from_sample(read_table(path), path.name, decimal_commas=has_decimal_commas(path))
+    return _described(draft, path.name, table, target, ids)
 
 
 def from_terminal(table: Path, *, target: str | None, ids: Sequence[str]) -> Draft:
@@ -49,6 +50,7 @@ def from_private_rows(
         if ledger is not None:
             ledger.spend(guarantee, label=f"schema {table.name} -> {output.name}")
 
+    settings["decimal_commas"] = has_decimal_commas(table)
     return from_rows(read_table(table), epsilon, delta, before_asking=record, **settings)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.drafts.plan import DraftPlan, Questions
-from privet.drafts.recognition import SLASHED, Cells, Kind
+from privet.drafts.recognition import SLASHED, YEARS, Cells, Kind
 from privet.drafts.round_numbers import grid, places_above, places_below
 from privet.plans import PlanError
 from privet.preprocessing.quantiles import QuantilePlan, Tally
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 SURE = 4.0
 """A noisy count is taken to be above zero, or above another one, if it is so by this many standard deviations."""
-YEARS = 9999
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.25
-
-DATES = (Kind.DATE, *SLASHED)
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,10 @@ class Answer:
         return bool(self.kinds) and self.kinds != (Kind.TEXT,)
 
 
-def cells_of(frame: pd.DataFrame, names: list[str]) -> dict[str, Cells]:
+def cells_of(frame: pd.DataFrame, names: list[str], decimal_commas: bool = False) -> dict[str, Cells]:
     """Return the cells of the named columns."""
     places = {str(label): place for place, label in enumerate(frame.columns)}
-    return {name: Cells.of(frame.iloc[:, places[name]]) for name in names}
+    return {name: Cells.of(frame.iloc[:, places[name]], decimal_commas) for name in names}
 
 
 def ask(columns: dict[str, Cells], target: str | None, plan: DraftPlan, source: NoiseSource) -> list[Answer]:

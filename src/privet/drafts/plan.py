@@ -20,6 +20,9 @@ from privet.privacy.noise.release import grid_step
 KINDS_SHARE = 0.25
 """The share of the squared mu that pays for the numbers of cells of each kind. The other questions share the rest."""
 _DISTANCE_SHARE = 0.1  # of delta, for levels that no other row has
+_COMPOSED_EPSILON = 10.0
+"""The distance costs delta in proportion to e^epsilon, also of a total of several releases. Up to a total epsilon of
+this size, it costs its share at most. A larger distance would soon make the total infinite."""
 _MARGIN = 1 - 1e-12
 _LARGEST_EPSILON = 100.0
 
@@ -112,8 +115,8 @@ class DraftPlan:
             raise ValueError(
                 f"epsilon = {budget.epsilon:g} is no protection. Use at most {_LARGEST_EPSILON:g}; 1 is usual."
             )
-        distance = _DISTANCE_SHARE * budget.delta / (1 + math.exp(budget.epsilon))
-        mu = gdp_mu(Budget(budget.epsilon, (1 - _DISTANCE_SHARE) * budget.delta))
+        distance = _DISTANCE_SHARE * budget.delta / (1 + math.exp(max(budget.epsilon, _COMPOSED_EPSILON)))
+        mu = gdp_mu(Budget(budget.epsilon, budget.delta - distance * (1 + math.exp(budget.epsilon))))
         plan = cls(n_columns, mu, distance, delta=budget.delta)
         while plan.guarantee().epsilon > budget.epsilon:
             plan = replace(plan, mu=plan.mu * (1 - 1e-7))

@@ -16,8 +16,9 @@ from privet.drafts.round_numbers import rounded_bounds
 from privet.drafts.wording import is_id_name
 from privet.privacy import Budget, Guarantee, NoiseSource
 from privet.privacy.budget import default_delta
+from privet.privacy.ledger.spending import book_spending
 from privet.tables import Categorical, Date, Numeric, NumericTarget, TableError, Target
-from privet.tables.cells import LEVEL, MISSING, REFUSE
+from privet.tables.cells import LEVEL, MISSING, REFUSE, check_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ def from_rows(
     *,
     target: str | None = None,
     ids: Iterable[str] = (),
+    decimal_commas: bool = False,
     random_state: int | None = None,
     before_asking: Callable[[Guarantee], None] = lambda guarantee: None,
 ) -> tuple[Draft, Guarantee]:
@@ -57,6 +59,8 @@ def from_rows(
         The column to predict.
     ids : sequence of str
         Columns that are never used. Nothing is asked about them.
+    decimal_commas : bool
+        Whether a text such as 1,5 is a number. See :func:`privet.tables.has_decimal_commas`.
     random_state : int or None
         None draws from a cryptographically secure generator.
     before_asking : callable
@@ -71,9 +75,11 @@ def from_rows(
     check_different(names)
     ids = tuple(ids)
     check_names([*ids, *([] if target is None else [target])], names)
-    asked = [name for name in names if name not in ids]
+    if target is not None:
+        check_name(target)
+    asked = [name for name in names if name not in ids and name.strip()]
     if not asked:
-        raise TableError("All columns are IDs, so there is nothing to describe.")
+        raise TableError("All columns are IDs or have no name, so there is nothing to describe.")
     n = len(frame)
     budget = Budget(positive("epsilon", epsilon), default_delta(n) if delta is None else delta)
     plan = DraftPlan.for_budget(budget, len(asked))
@@ -82,9 +88,16 @@ def from_rows(
     source = NoiseSource(random_state, purpose=f"draft of a schema {budget!r}")
     guarantee = plan.guarantee().assuming(source.assumption())
     before_asking(guarantee)
-    answers = {each.name: each for each in ask(cells_of(frame, asked), target, plan, source)}
-    columns = tuple(column_of(answers[name]) if name in answers else DraftColumn(name, is_id=True) for name in names)
+    book_spending(guarantee, "draft of a schema")
+    answers = {each.name: each for each in ask(cells_of(frame, asked, decimal_commas), target, plan, source)}
+    columns = tuple(column_of(answers[name]) if name in answers else _not_asked(name) for name in names)
     return Draft(_origin(guarantee), columns), guarantee
+
+
+def _not_asked(name: str) -> DraftColumn:
+    if name.strip():
+        return DraftColumn(name, is_id=True)
+    return DraftColumn(name, comments=("a column without a name cannot be used. Name it in the header of the table.",))
 
 
 def _too_few(budget: Budget, n_columns: int, n: int) -> str:

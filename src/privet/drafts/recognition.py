@@ -35,6 +35,8 @@ class Kind(IntEnum):
 
 SLASHED = (Kind.DAY_FIRST, Kind.MONTH_FIRST, Kind.EITHER_FIRST)
 FORMATS = {Kind.DAY_FIRST: "%d/%m/%Y", Kind.MONTH_FIRST: "%m/%d/%Y"}
+YEARS = 9999
+"""The last year of a date. The first one is 1."""
 _CHUNK = 1024
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
@@ -57,32 +59,37 @@ class Cells:
         The cells. Two cells that are written differently may be equal as numbers or as levels.
     kinds, values, counts : array
         Their kinds and values (see :class:`Cell`), and how often each occurs.
+    decimal_commas : bool
+        Whether a text such as 1,5 is a number.
     """
 
     raw: NDArray[np.object_]
     kinds: NDArray[np.int64]
     values: NDArray[np.float64]
     counts: NDArray[np.int64]
+    decimal_commas: bool = False
 
     @classmethod
-    def of(cls, column: pd.Series) -> Cells:
+    def of(cls, column: pd.Series, decimal_commas: bool = False) -> Cells:
         """Return the cells of a column."""
         import pandas as pd
 
         if column.dtype == object and pd.api.types.infer_dtype(column) != "string":
             # Cell by cell: among Python objects, factorize would take True for 1, whichever comes first.
-            return cls._of_objects(column.to_numpy(object), np.ones(len(column), dtype=np.int64))
+            return cls._of_objects(column.to_numpy(object), np.ones(len(column), dtype=np.int64), decimal_commas)
         codes, distinct = pd.factorize(column, use_na_sentinel=True)
         counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
         raw = np.empty(len(distinct) + 1, dtype=object)
         raw[:-1], raw[-1] = list(distinct), None
-        return cls._of_objects(raw, np.append(counts, (codes < 0).sum()).astype(np.int64))
+        return cls._of_objects(raw, np.append(counts, (codes < 0).sum()).astype(np.int64), decimal_commas)
 
     @classmethod
-    def _of_objects(cls, raw: NDArray[np.object_], counts: NDArray[np.int64]) -> Cells:
-        parts = [_kinds_and_values(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
+    def _of_objects(cls, raw: NDArray[np.object_], counts: NDArray[np.int64], decimal_commas: bool) -> Cells:
+        chunks = (raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
+        parts = [_kinds_and_values(chunk, decimal_commas) for chunk in chunks]
         kinds = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
-        return cls(raw, kinds, np.concatenate([np.empty(0), *(part[1] for part in parts)]), counts)
+        values = np.concatenate([np.empty(0), *(part[1] for part in parts)])
+        return cls(raw, kinds, values, counts, decimal_commas)
 
     def by_kind(self) -> NDArray[np.int64]:
         """Return the number of cells of each kind."""
@@ -95,7 +102,7 @@ class Cells:
         found: dict[str, int] = {}
         chosen = np.flatnonzero(~np.isin(self.kinds, [Kind.MISSING, *but]))
         for cell, number in zip(self.raw[chosen], self.counts[chosen].tolist(), strict=True):
-            level = recognised(cell).level
+            level = recognised(cell, self.decimal_commas).level
             found[level] = found.get(level, 0) + number
         return dict(sorted(found.items()))
 
@@ -105,31 +112,32 @@ class Cells:
         return self.values[chosen], self.counts[chosen]
 
 
-def _kinds_and_values(raw: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _kinds_and_values(raw: NDArray[np.object_], decimal_commas: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return what :func:`recognised` says of each cell. If all cells are numbers, this is one pass of ``float``."""
     kinds, values = np.full(len(raw), int(Kind.NUMBER)), np.full(len(raw), np.nan)
     if all(type(cell) in (str, float, int) for cell in raw):
         with contextlib.suppress(ValueError, OverflowError):
             values = raw.astype(np.float64)
     for place in np.flatnonzero(~np.isfinite(values)):
-        kinds[place], values[place], _ = recognised(raw[place])
+        kinds[place], values[place], _ = recognised(raw[place], decimal_commas)
     return kinds, values
 
 
 _MISSING = Cell(Kind.MISSING, math.nan, "")
 
 
-def recognised(cell: Any) -> Cell:
+def recognised(cell: Any, decimal_commas: bool = False) -> Cell:
     """Return what a cell is.
 
-    A number is what ``float`` reads as a finite number; a truth value is a text. Texts that mark missing cells are
+    A number is what ``float`` reads as a finite number, also with a decimal comma if these are expected; a truth value
+    is a text. Texts that mark missing cells are
     those of :data:`privet.tables.cells.MARKS`. Dates are read as in :mod:`privet.tables.dates`; dates with slashes are
     told apart by whether the first or the second number can only be a day.
     """
     if isinstance(cell, str):
-        return _recognised_text(cell)
+        return _recognised_text(cell, decimal_commas)
     if isinstance(cell, datetime.date) and not is_mark(cell):  # NaT is a date, too
-        return Cell(Kind.DATE, float(cell.year), str(cell))
+        return Cell(Kind.DATE, float(min(max(cell.year, 1), YEARS)), str(cell))  # numpy's dates go beyond Python's
     if isinstance(cell, bool | np.bool_):
         return Cell(Kind.TEXT, math.nan, str(bool(cell)))
     if isinstance(cell, Real) or hasattr(cell, "as_integer_ratio"):
@@ -139,11 +147,11 @@ def recognised(cell: Any) -> Cell:
     return Cell(Kind.TEXT, math.nan, _writable(str(cell)))
 
 
-def _recognised_text(text: str) -> Cell:
+def _recognised_text(text: str, decimal_commas: bool) -> Cell:
     if is_mark(text):
         return _MISSING
     level = _writable(spelling(text))
-    found = _number(text)._replace(level=level)
+    found = _number(text.replace(",", ".") if decimal_commas else text)._replace(level=level)
     if found.kind is Kind.NUMBER:
         return found
     if (day := to_date(text)) is not None:

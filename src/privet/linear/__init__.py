@@ -4,7 +4,7 @@ An estimator checks its settings and data, and runs one of the methods in :mod:`
 """
 
 from privet import names
-from privet.linear.base import PrivateLinearModel
+from privet.linear import base
 from privet.linear.classification import PrivateLogisticRegression
 from privet.linear.effects import Effect, Effects, column_effects
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
@@ -31,5 +31,5 @@ __all__ = [
     "load",
 ]
 
-MODELS: dict[str, type[PrivateLinearModel]] = {name: globals()[kind] for name, kind in names.MODELS.items()}
+MODELS: dict[str, type[base.PrivateLinearModel]] = {name: globals()[kind] for name, kind in names.MODELS.items()}
 """The linear models by the names that the command line and study files use."""

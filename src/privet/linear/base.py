@@ -217,6 +217,8 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             self._warn(task, method)
             release = method.train(task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
+        if noise is not None:  # What it costs depends on the steps that the method chose.
+            cautions.about_budget(self.guarantee_.epsilon, delta, rows.n)
         if self.guarantee_.adjacency is Adjacency.REPLACE_ONE:  # otherwise, the number of records is private
             self.n_records_ = rows.n
         self.method_ = method.name

@@ -29,10 +29,11 @@ import numpy as np
 from privet import cautions
 from privet.linear.methods import Method, Task
 from privet.privacy import Budget, gdp_epsilon, gdp_mu
+from privet.privacy.budget import default_delta
 
 OF_CLASSES, OF_NUMBERS = 0.4, 0.805
 """The largest share of the loss of the zero model that the excess of a useful model has."""
-_MOST, _HALVINGS = 1e5, 5
+_MOST, _HALVINGS, _STEP = 1e5, 5, 1.05
 
 
 def warn_of_noise(task: Task, chosen: Method, rivals: Iterable[Method], asked_epsilon: float) -> None:
@@ -52,8 +53,8 @@ def warn_of_noise(task: Task, chosen: Method, rivals: Iterable[Method], asked_ep
     methods = [chosen] if chosen.excess else [each for each in rivals if each.excess]
     tolerated = (OF_CLASSES if task.problem.objective.predicts_classes else OF_NUMBERS) * loss_of_guessing(task)
 
-    def is_enough(factor: float) -> bool:
-        stronger = replace(task, budget=_stronger(task.budget, factor))
+    def is_enough(factor: float, delta: float = task.budget.delta) -> bool:
+        stronger = replace(task, budget=_stronger(replace(task.budget, delta=delta), factor))
         return min(each.excess(stronger) for each in methods if each.excess) <= tolerated
 
     if not methods or is_enough(1.0):
@@ -68,7 +69,13 @@ def warn_of_noise(task: Task, chosen: Method, rivals: Iterable[Method], asked_ep
         middle = math.sqrt(low * high)
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     epsilon = asked_epsilon * _stronger(task.budget, high).epsilon / task.budget.epsilon
-    cautions.about_noise(epsilon if epsilon <= cautions.LARGEST_EPSILON else None, high * task.problem.rows.n)
+    n, records = task.problem.rows.n, high
+    if task.budget.delta == default_delta(n):  # More records then have a smaller delta.
+        while records <= _MOST and not is_enough(records, default_delta(math.ceil(records * n))):
+            records *= _STEP
+    cautions.about_noise(
+        epsilon if epsilon <= cautions.LARGEST_EPSILON else None, records * n if records <= _MOST else None
+    )
 
 
 def loss_of_guessing(task: Task) -> float:

@@ -8,7 +8,7 @@ from privet.tables.errors import SchemaError, TableError
 from privet.tables.findings import Finding, Severity
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
-from privet.tables.reading import read_header, read_table
+from privet.tables.reading import has_decimal_commas, read_header, read_table
 from privet.tables.schema import TableSchema
 from privet.tables.targets import NumericTarget, Target
 from privet.tables.writing import write_csv
@@ -28,6 +28,7 @@ __all__ = [
     "TableSchema",
     "Target",
     "check_table",
+    "has_decimal_commas",
     "parse_bounds",
     "parse_levels",
     "read_header",

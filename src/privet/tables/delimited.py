@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -178,6 +179,9 @@ class _Block:
         names = [str(position) for position in range(len(self.header.names))]
         if not block.strip(b"\r\n"):
             return pa.table({str(at): pa.array([], column.type) for at, column in columns.items()})
+        if block.startswith(codecs.BOM_UTF8[:1]):
+            # Arrow would skip a byte-order mark here, but it is a part of the first cell. Empty lines are not rows.
+            block = b"\n" + block
         return csv.read_csv(
             pa.py_buffer(block),
             read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),

@@ -55,9 +55,14 @@ def to_frame(columns: Iterable[tuple[str, pd.Series]]) -> pd.DataFrame:
 
 
 def _series(column: pa.ChunkedArray) -> pd.Series:
-    """Return a column for pandas, with texts as categories, so that each distinct one is read once."""
+    """Return a column for pandas. Each cell is converted on its own, whether or not others are missing."""
+    import pandas as pd
     import pyarrow as pa
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = column.dictionary_encode()
-    return column.to_pandas()
+        return column.dictionary_encode().to_pandas()  # so that each distinct text is read once
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    # By default, a missing cell turns integers into floats, which are not exact beyond 2^53.
+    exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()} if column.null_count else {}
+    return column.to_pandas(types_mapper=exact.get)

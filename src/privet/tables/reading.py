@@ -60,6 +60,13 @@ def read_header(path: str | Path, schema: TableSchema | None = None, *, form: Fi
         return parquet_names(path)
 
 
+def has_decimal_commas(path: str | Path) -> bool:
+    """Return whether a cell such as 1,5 of a file is a number: in a text file, unless commas separate its cells."""
+    path = Path(path)
+    with _readable(path) as usual:
+        return usual is not None and _text_file(path, None, RECOGNISED, usual).header().separator != ","
+
+
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[str | None]:
     """Raise TableError for everything that fails, and give the usual separator, or None for a Parquet file."""

@@ -161,6 +161,8 @@ def _connected(path: Path, options: str) -> sqlite3.Connection:
         raise IsADirectoryError(f"{path} is a folder. Give the name of a ledger file.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist. Nothing was recorded.")
+    if path.exists() and path.stat().st_size == 1:  # SQLite would take it for an empty file.
+        raise _not_a_database(path)
     uri = f"file:{quote(os.path.abspath(path))}?{options}"
     connection = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
     try:
@@ -211,11 +213,15 @@ def _in_plain_words(path: Path) -> Iterator[None]:
         raise _explained(path, error) from error
 
 
+def _not_a_database(path: Path) -> NotADatabaseError:
+    return NotADatabaseError(f"{path} is not a ledger: it is neither an SQLite file nor a ledger in text form.")
+
+
 def _explained(path: Path, error: sqlite3.Error) -> Exception:
     unchanged = "Nothing was recorded, and the entries are unchanged."
     code = _code(error)
     if code == "SQLITE_NOTADB":
-        return NotADatabaseError(f"{path} is not a ledger: it is neither an SQLite file nor a ledger in text form.")
+        return _not_a_database(path)
     if code in {"SQLITE_BUSY", "SQLITE_LOCKED"}:
         return TimeoutError(
             f"{path} was in use by other processes for {PATIENCE:g} s. {unchanged} Find out which process holds it, or "

@@ -43,7 +43,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: BudgetLike | None = None) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.realpath(path))  # SQLite's log lies beside the file itself, not beside a link to it.
         self._given = None if limit is None else _as_limit(limit)
         self._spent = Spent()
 
@@ -197,8 +197,8 @@ class Ledger:
             return
         total, before = self._spent.epsilon(limit.delta, guarantee), self._spent.epsilon(limit.delta)
         raise BudgetExceededError(
-            f"{name}: this release would bring the total to epsilon = {total:.4g} at delta = {limit.delta:.3g}, above "
-            f"the limit of {limit.epsilon:g}; nothing was recorded. Of the limit, {before:.4g} is spent. Spend a "
+            f"{name}: this release would bring the total to epsilon = {total:.6g} at delta = {limit.delta:.3g}, above "
+            f"the limit of {limit.epsilon:g}; nothing was recorded. Of the limit, {before:.6g} is spent. Spend a "
             "smaller epsilon, state the limit at a larger delta, or raise it with: "
             f"privet ledger {self.path} --set-limit"
         )

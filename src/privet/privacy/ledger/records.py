@@ -32,17 +32,19 @@ class Booked(NamedTuple):
 def reading(path: Path) -> Iterator["Records"]:
     """Yield the records of a file in either form. A file that does not exist has none."""
     with ExitStack() as stack:
-        entries: list[Entry] = []
+        entries: list[Entry] | None = []
         connection = None
         if path.exists():
             try:
                 connection = stack.enter_context(database.reading(path))
             except database.NotADatabaseError:
                 entries = text_file.read(path)
+        if entries is None:
+            connection = stack.enter_context(database.reading(path))
         if connection is None or database.is_blank(connection):
             connection = stack.enter_context(closing(sqlite3.connect(":memory:", isolation_level=None)))
             database.fill(connection)
-            for entry in entries:
+            for entry in entries or ():
                 _add(connection, entry)
         yield Records(connection, path)
 

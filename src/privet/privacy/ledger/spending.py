@@ -4,8 +4,9 @@ Which contexts a fit belongs to
 -------------------------------
 A fit is booked in all contexts that are open around it. Pool threads and worker processes have no "around": a search
 starts them at any time, also before the context was entered. A thread that is in no context itself therefore books in
-all contexts of its process, and a process without contexts in all those of the processes that it descends from. A
-context that is open on behalf of another thread may thus be charged too much, but no fit is forgotten.
+all contexts of its process, and each process also in all those of the processes that it descends from. A context that
+is open on behalf of another thread may thus be charged too much. A thread that enters a context itself books in this
+one, and not in those of other threads.
 """
 
 import os
@@ -53,10 +54,11 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
     Notes
     -----
     Booked are fits of estimators, scalers and table models, searches and pipelines of them, runs of solvers, trainings
-    of :func:`~privet.deep.make_private`, and the rounds of :mod:`privet.federated`. This includes those in threads, and
-    in processes on the same machine that descend from this one, such as the workers of scikit-learn with ``n_jobs=2``.
-    It does not include workers on other machines: give their estimators ``ledger=``. Noise that is drawn from a plan or
-    a :class:`~privet.privacy.NoiseSource` directly is not booked either: use :meth:`Ledger.spend`.
+    of :func:`~privet.deep.make_private`, the rounds of :mod:`privet.federated`, and drafts of schemas from private
+    rows. This includes those in threads, and in processes on the same machine that descend from this one, such as the
+    workers of scikit-learn with ``n_jobs=2``. It does not include workers on other machines: give their estimators
+    ``ledger=``. Noise that is drawn from a plan or a :class:`~privet.privacy.NoiseSource` directly is not booked
+    either: use :meth:`Ledger.spend`.
 
     Nested blocks book in the ledgers of all of them, and so does an estimator with ``ledger=`` of its own. A ledger
     that is named twice is charged once.
@@ -73,8 +75,11 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
     ...     len(ledger.entries()), 1 < ledger.total(1e-6).epsilon < 2
     (2, True)
     """
-    book = ledger if isinstance(ledger, Ledger) and limit is None else Ledger(_path(ledger), limit)
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     book.begin()
+    if limit is not None:
+        book = Ledger(book.path, limit)
+        book.begin()
     token = _around.set((*_around.get(), book))
     _in_process.append(book)
     try:
@@ -88,8 +93,7 @@ def spending(ledger: LedgerLike, limit: BudgetLike | None = None) -> Iterator[Le
 
 def open_ledgers() -> list[Ledger]:
     """Return the ledgers of all contexts that a fit at this point belongs to."""
-    around = _around.get() or tuple(_in_process)
-    return list(around) if around else [Ledger(path) for path in open_contexts.inherited()]
+    return [*(_around.get() or _in_process), *map(Ledger, open_contexts.inherited())]
 
 
 def book_spending(guarantee: Guarantee, label: str = "", *, ledgers: Iterable[LedgerLike | None] = ()) -> None:
@@ -154,7 +158,7 @@ def _by_path(ledgers: Iterable[LedgerLike | None]) -> dict[Path, Ledger]:
     for each in ledgers:
         if each is not None:
             one = each if isinstance(each, Ledger) else Ledger(each)
-            found.setdefault(one.path.resolve(), one)
+            found.setdefault(one.path, one)
     return found
 
 
@@ -164,7 +168,3 @@ def _book(guarantee: Guarantee, label: str, ledgers: Collection[Ledger], run: st
             each.check(guarantee, run=run)
     for each in ledgers:
         each.spend(guarantee, label, run=run)
-
-
-def _path(ledger: LedgerLike) -> str | os.PathLike[str]:
-    return ledger.path if isinstance(ledger, Ledger) else ledger

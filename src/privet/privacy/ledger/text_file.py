@@ -21,10 +21,11 @@ from privet.privacy.ledger.lines import Entry
 _DATABASE = b"SQLite format 3\0"
 
 
-def read(path: Path, check: bool = False) -> list[Entry]:
-    """Return the entries of a text file, the oldest first. ``check`` recomputes the epsilon of each."""
+def read(path: Path) -> list[Entry] | None:
+    """Return the entries of a text file, the oldest first. None if another process has replaced it by a database."""
     with database.exclusive(), _locked(path, "r") as file:
-        return _parsed(_contents(file), path, check)
+        written = _contents(file)
+        return None if written.startswith(_DATABASE) else _parsed(written, path)
 
 
 def migrate(path: Path, write: Callable[[sqlite3.Connection, Entry], None]) -> Path | None:
@@ -42,7 +43,7 @@ def migrate(path: Path, write: Callable[[sqlite3.Connection, Entry], None]) -> P
                 f"{log} belongs to a database, but {path.name} is a text file. Move {log.name} away if it is not "
                 "needed."
             )
-        entries = _parsed(written, path, check=False)
+        entries = _parsed(written, path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         new = Path(name)
@@ -135,14 +136,14 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _parsed(written: bytes, path: Path, check: bool) -> list[Entry]:
+def _parsed(written: bytes, path: Path) -> list[Entry]:
     """Return the entries of a text file. The last one counts even if its line feed is missing."""
     entries = []
     *lines, last = written.split(b"\n")
     for number, line in enumerate([*lines, last] if last else lines, start=1):
         try:
             fields = json.loads(line)
-            guarantee = Guarantee.from_dict(fields["guarantee"], check=check)
+            guarantee = Guarantee.from_dict(fields["guarantee"], check=False)
             identity = hashlib.sha256(b"%d %s" % (number, line)).hexdigest()[:32]
             entries.append(Entry(str(fields["label"]), str(fields["time"]), guarantee, identity))
         except (KeyError, TypeError, ValueError) as error:
