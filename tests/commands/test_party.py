@@ -208,7 +208,7 @@ def test_the_result_of_a_study_is_reported_with_its_owners(kind, request, tmp_pa
     assert (code, err) == (0, "")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "north, south, west" in page
-    assert "more than half of them to be honest" in page
+    assert "fewer than half of them to combine what they see" in page
     assert "127.0.0.1" not in page
 
 

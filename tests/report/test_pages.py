@@ -258,3 +258,5 @@ def test_the_page_starts_where_it_was_asked_to(opened, tmp_path):
     page = opened(path).page
     assert page.inner_text("#command") == "privet plan --n 777 --epsilon 0.3 --delta 2.2e-6 --epochs 7"
     assert page.inner_text("#batch-value") == "all records"
+    page.evaluate(MOVE, {"n": 0.9})
+    assert page.inner_text("#batch-value") == "all records"

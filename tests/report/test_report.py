@@ -86,8 +86,16 @@ def test_a_federated_report_shows_the_scores_on_public_data_and_what_was_spent(r
 
 def test_the_report_of_a_study_names_its_owners_and_whom_they_trust(reports):
     text = text_of(reports["study"].html())
-    for words in ("north, south, west", "more than half of them to be honest", "with 240 rows in all"):
+    for words in ("north, south, west", "fewer than half of them to combine what they see", "with 240 rows in all"):
         assert words in text
+
+
+@pytest.mark.parametrize(("trust", "words"), [("one", "at least one of them"), ("majority", "fewer than half of them")])
+def test_the_report_of_a_committee_says_which_servers_must_be_honest(trust, words):
+    pytest.importorskip("torch")
+    from privet.federated import Committee
+
+    assert words in Report.of(samples.federated(n=300, committee=Committee(trust, 3))).facts.trust
 
 
 def test_a_loaded_result_of_a_study_knows_its_study_and_a_new_fit_does_not(tmp_path):
