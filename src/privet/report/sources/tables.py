@@ -75,10 +75,10 @@ def _study_trust(study: dict[str, Any]) -> str:
         )
     if study.get("servers", study.get("server")):
         return (
-            "The data stayed with their owners, who handed in shares to several servers, so that no server saw a row. The "
-            f"promise needs {ONE_HONEST if study.get('trust') == 'one' else HONEST_MAJORITY}."
+            "The data stayed with their owners, who handed in shares to several servers, so that no server saw a row. "
+            f"The promise needs {ONE_HONEST if study.get('trust') == 'one' else HONEST_MAJORITY}."
         )
     return (
-        "The data stayed with their owners, who computed together on secret shares, so that no owner saw a row of another. "
-        f"The promise needs {HONEST_MAJORITY}."
+        "The data stayed with their owners, who computed together on secret shares, so that no owner saw a row of "
+        f"another. The promise needs {HONEST_MAJORITY}."
     )
