@@ -19,6 +19,7 @@ RECIPES = {
     "an estimator": 5,
     "a layer rule": 4,
     "an experiment": 4,
+    "a section of the report": 5,
 }
 
 MUTANTS = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8"))
