@@ -20,6 +20,7 @@ RECIPES = {
     "a layer rule": 4,
     "an experiment": 4,
     "a page to the documentation": 6,
+    "a section of the report": 5,
 }
 
 MUTANTS = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8"))

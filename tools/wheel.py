@@ -47,7 +47,8 @@ def main() -> None:
         run(privet, "plan", *plan, cwd=work)
         run(privet, "fit", "table.csv", *declared, "--epsilon", "1", "-o", "model.json", cwd=work)
         run(privet, "predict", "model.json", "table.csv", "-o", "predictions.csv", cwd=work)
-        refused = subprocess.run([privet, "report", "model.json"], cwd=work, capture_output=True, text=True, check=False)
+        command = [privet, "report", "model.json"]
+        refused = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
         if "pip install 'privet[report]'" not in refused.stderr:
             sys.exit(f"privet report without jinja2 does not name the extra to install:\n{refused.stderr}")
         run(python, "-m", "pip", "--disable-pip-version-check", "install", f"{wheel}[report]", cwd=work)

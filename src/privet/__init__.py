@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         plans,
         preprocessing,
         privacy,
+        report,
         solvers,
         tables,
     )
@@ -72,6 +73,7 @@ __all__ = [
     "plans",
     "preprocessing",
     "privacy",
+    "report",
     "save",
     "solvers",
     "spending",

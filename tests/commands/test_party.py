@@ -204,11 +204,11 @@ def test_privet_load_opens_the_model_of_a_study(kind, request):
 def test_the_result_of_a_study_is_reported_with_its_owners(kind, request, tmp_path, monkeypatch, capsys):
     pytest.importorskip("jinja2", reason="reports need jinja2: install the extra report")
     run = request.getfixturevalue(kind)
-    code, out, err = run_privet(monkeypatch, capsys, "report", run.model("north"), "-o", tmp_path / "report.html")
+    code, _, err = run_privet(monkeypatch, capsys, "report", run.model("north"), "-o", tmp_path / "report.html")
     assert (code, err) == (0, "")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "north, south, west" in page
-    assert "more than half of them to be honest" in page
+    assert "fewer than half of them to combine what they see" in page
     assert "127.0.0.1" not in page
 
 

@@ -169,6 +169,17 @@ def test_calibration_under_one_analysis_is_certified_by_that_analysis(family, ad
     assert 0.99 < epsilon(family(noise), adjacency, 1e-5, analysis=analysis) <= 1.0
 
 
+@pytest.mark.parametrize("used", [0.999, 0.9999])
+def test_calibration_uses_as_much_of_the_budget_as_asked(used):
+    budget = Budget(1.0, 1e-6)
+    for family, adjacency in (
+        (lambda z: PoissonGaussian(z, 0.05, 200), ADD),
+        (lambda z: FixedSizeGaussian(z, 10_000, 500, 200), REPLACE),
+    ):
+        noise = calibrate(family, adjacency, budget, used=used)
+        assert used < epsilon(family(noise), adjacency, budget.delta) <= 1.0
+
+
 def test_calibration_refuses_a_pure_budget():
     with pytest.raises(ValueError, match=r"no pure epsilon guarantee: set delta > 0[^\n]*$"):
         calibrate(lambda z: PoissonGaussian(z, 0.1, 1), ADD, Budget(1.0))

@@ -1,4 +1,4 @@
-"""One browser per test session, and one report of each kind."""
+"""A browser, and one report of each kind."""
 
 import shutil
 import sys
@@ -9,9 +9,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Return a headless Chromium, or skip with what is missing."""
+    """Return a headless Chromium, or skip with what is missing.
+
+    One module uses it, so that one browser is started per session. It must end with that module: while playwright runs,
+    no other test of the process can run an event loop.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="pages are tested with playwright: install the extra test")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:

@@ -68,7 +68,7 @@ def network(rows=400, seed=0, steps=None):
     return private
 
 
-def federated(seed=0, n=600):
+def federated(seed=0, n=600, **options):
     import torch
     from torch import nn
 
@@ -93,6 +93,7 @@ def federated(seed=0, n=600):
         clip_norm=0.5,
         evaluate=accuracy(rows, labels),
         verbose=False,
+        **options,
     )
 
 

@@ -44,6 +44,7 @@ def test_shares_are_rounded_up_and_at_most_all():
 
 def test_deltas_are_powers_of_ten():
     assert [delta(each) for each in (1e-3, 1e-6, 2.5e-8, 0.0)] == ["10⁻³", "10⁻⁶", "2.5 × 10⁻⁸", "0"]
+    assert delta(6.1911e-7) == "6.2 × 10⁻⁷"  # rounded up
 
 
 def test_ticks_are_round_and_within_the_range():

@@ -208,7 +208,8 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
     for words in ("rows and gradients are bounded", "40 steps of gradient descent", "of 12 records", "added once"):
         assert words in release.guarantee.statement(verbose=True)
-    assert release.trace == {"steps": 40, "step_size": 0.7}
+    noise = plan.scale * (math.sqrt(problem.rows.dimension + 1) if is_pure else 1)
+    assert release.trace == {"steps": 40, "step_size": 0.7, "feature_noise": noise}
     assert math.isfinite(release.guarantee.epsilon)
 
 

@@ -44,8 +44,8 @@ def plain(value: float, digits: int = 6, *, least: float = 1e-4) -> str:
 
 
 def delta(value: float) -> str:
-    """Return a delta with three digits, as a multiple of a power of ten: 10⁻⁶ and 6.2 × 10⁻⁷."""
-    return plain(value, 3, least=0.1)
+    """Return a delta with three digits, rounded up, as a multiple of a power of ten: 10⁻⁶ and 6.2 × 10⁻⁷."""
+    return plain(upper(value, 3), 3, least=0.1)
 
 
 def percent_up(share: float) -> str:

@@ -174,9 +174,7 @@ def _implementation(report: Report) -> dict[str, Any]:
 def _to_yaml(found: dict[str, Any]) -> str:
     """Return an entry as YAML, in which texts of several lines keep their lines."""
     yaml = _yaml()
-
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-        pass
+    Dumper: Any = type("Dumper", (yaml.SafeDumper,), {})  # a copy, so that the dumper of others stays as it is
 
     def represent(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

@@ -5,14 +5,13 @@ more text.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import count
 
 _WIDTH, _HEIGHT = 380.0, 270.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 22.0, 12.0, 44.0
-_ids = count(1)
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Chart:
 
     def svg(self) -> str:
         """Return the chart as an SVG element."""
-        name = f"chart-{next(_ids)}"
+        name = "-".join(re.findall(r"[a-z0-9]+", self.title.lower()))  # No two charts of a page have the same title.
         box = f"{_LEFT:g} {_TOP:g} {_WIDTH - _RIGHT:g} {_HEIGHT - _BOTTOM:g}"
         head = (
             f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" data-box="{box}" role="img" '

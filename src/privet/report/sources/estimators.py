@@ -14,6 +14,9 @@ CURATOR = (
     "by the promise."
 )
 
+ONE_HONEST = "at least one of them to be honest"
+HONEST_MAJORITY = "all of them to follow the protocol, and fewer than half of them to combine what they see"
+
 _KINDS = {
     "PrivateLogisticRegression": "logistic regression",
     "PrivateLinearSVC": "linear support vector machine",

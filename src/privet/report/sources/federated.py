@@ -4,6 +4,7 @@ from typing import Any
 
 from privet.privacy import Guarantee
 from privet.report.facts import Curve, Facts
+from privet.report.sources.estimators import HONEST_MAJORITY, ONE_HONEST
 from privet.report.sources.networks import plan_settings, spending_curve
 
 _SERVER = (
@@ -12,14 +13,14 @@ _SERVER = (
 )
 _COMMITTEE = (
     "Each client trained on its own data and handed in shares to several servers, so that nobody saw the update of a "
-    "single client. The promise needs {honest} of the servers to be honest."
+    "single client. The promise needs {honest}."
 )
 
 
 def facts(result: Any) -> tuple[Guarantee, Facts]:
     """Return the guarantee and the facts of what ``simulate`` returned."""
     committee = getattr(result.plan, "committee", None)
-    honest = "more than half" if committee is None or committee.trust == "majority" else "at least one"
+    honest = ONE_HONEST if committee is not None and committee.trust == "one" else HONEST_MAJORITY
     rounds, spent = len(result.history), result.history[-1].spent if result.history else 0
     parameters = sum(array.size for array in result.weights.values())
     settings = [

@@ -7,7 +7,7 @@ from privet.privacy import Guarantee
 from privet.report.facts import Facts
 from privet.report.numbers import plain
 from privet.report.sources.effects import effect_tables
-from privet.report.sources.estimators import CURATOR, describe, settings_of
+from privet.report.sources.estimators import CURATOR, HONEST_MAJORITY, ONE_HONEST, describe, settings_of
 from privet.tables import Categorical, Date, NumericTarget
 
 
@@ -74,12 +74,11 @@ def _study_trust(study: dict[str, Any]) -> str:
             "owner adds its own noise, and its neighbours see more than the public does."
         )
     if study.get("servers", study.get("server")):
-        honest = "at least one of them" if study.get("trust") == "one" else "more than half of them"
         return (
-            "The data stayed with their owners, who handed in encrypted shares to several servers. No server saw a "
-            f"row. The promise needs {honest} to be honest."
+            "The data stayed with their owners, who handed in shares to several servers, so that no server saw a row. "
+            f"The promise needs {ONE_HONEST if study.get('trust') == 'one' else HONEST_MAJORITY}."
         )
     return (
-        "The data stayed with their owners, who computed together on secret shares. No owner saw a row of another. The "
-        "promise needs more than half of them to be honest, that is, not to pool their shares."
+        "The data stayed with their owners, who computed together on secret shares, so that no owner saw a row of "
+        f"another. The promise needs {HONEST_MAJORITY}."
     )

@@ -154,7 +154,8 @@ const scales = {
   delta: scale(1e-9, 1e-3, start.delta, false),
   epochs: scale(1, 100, start.epochs, true),
 };
-let batch = start.batch;  // The batch size that was chosen. It may have to change with n.
+// The batch size that was chosen, infinite for all records. What is shown may have to change with n.
+let batch = start.batch < start.n ? start.batch : Infinity;
 
 const at = (name) => scales[name][Number(element(name).value)];
 
@@ -167,7 +168,7 @@ function fill(name, value) {
 function fillBatches() {
   const n = at("n");
   scales.batch = [...new Set([...scale(Math.ceil(n / 500), n, Math.min(batch, n), true), n])].filter((size) => size >= n / 500);
-  fill("batch", batch);
+  fill("batch", Math.min(batch, n));
 }
 
 const digits = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
@@ -268,7 +269,7 @@ fillBatches();
 let waiting = false;
 element("settings").addEventListener("input", (event) => {
   if (event.target.id === "n") { fillBatches(); }
-  if (event.target.id === "batch") { batch = at("batch"); }
+  if (event.target.id === "batch") { batch = at("batch") < at("n") ? at("batch") : Infinity; }
   if (!waiting) {  // Sliders move faster than numbers are computed.
     waiting = true;
     requestAnimationFrame(() => { waiting = false; update(); });
