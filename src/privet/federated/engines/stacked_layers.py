@@ -2,8 +2,8 @@
 
 The examples of all clients form one batch. Layers without weights process it as a whole, because they treat each
 example separately. A layer with weights applies the weights of each client to that client's examples: a linear layer by
-a batched product, a convolution by one with groups, and an LSTM by one call of its fused kernel per client. A step of
-many clients thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images,
+a batched product, a convolution by one with groups, and an LSTM by batched products
+(:mod:`privet.federated.engines.stacked_lstm`). A step of many clients thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images,
 and no rule for LSTMs.
 
 A model is run in this way only if all its operations are known to treat examples separately
@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from privet.federated.engines.known_models import METHODS, known_graph
 from privet.federated.engines.pool_order import pools_first
+from privet.federated.engines.stacked_lstm import stacked_lstm
 from privet.federated.local_training import ClientTrainer
 from privet.networks import TensorDict
 
@@ -129,14 +130,16 @@ def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Exampl
 
 
 def lstm(layer: nn.LSTM, weights: TensorDict, inputs: Examples) -> tuple[Examples, None]:
-    """Apply the LSTM of one client after another, because the fused kernel for one is faster than batched products.
+    """Apply the LSTMs of all clients. Final states are left out, because known models do not use them.
 
-    Final states are left out, because known models do not use them.
+    Half precision, which numpy does not multiply, is left to the kernel of torch.
     """
     values = inputs.by_rows()
-    _check_axes(values.ndim == 3, layer, values)
-    parts = values.chunk(inputs.clients)
-    start = values.new_zeros(layer.num_layers, len(parts[0]), layer.hidden_size)
+    _check_axes(values.ndim == 3 and values.shape[-1] == layer.input_size and values.shape[1] > 0, layer, values)
+    parts = values.unflatten(0, (inputs.clients, -1))
+    if values.dtype in (torch.float32, torch.float64):
+        return Examples(stacked_lstm(layer, weights, parts).flatten(0, 1), inputs.clients), None
+    start = values.new_zeros(layer.num_layers, parts.shape[1], layer.hidden_size)
     settings = (layer.bias, layer.num_layers, 0.0, True, False, True)
     own = zip(*(each.unbind() for each in weights.values()), strict=True)
     outputs = [torch.lstm(part, (start, start), each, *settings)[0] for part, each in zip(parts, own, strict=True)]
