@@ -40,7 +40,11 @@ def cnn():
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
 
 
-MODELS = {"cnn": cnn, "lstm": Recurrent, "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 5), nn.Tanh(), nn.Linear(5, 3))}
+MODELS = {
+    "cnn": cnn,
+    "lstm": Recurrent,
+    "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 5), nn.Tanh(), nn.Linear(5, 3)),
+}
 
 
 def trainer(name="cnn"):
@@ -63,7 +67,8 @@ def rows_of(data, sizes=SIZES, transform=None):
     return Fetching(Partitioned(data, parts, transform), torch.float64)
 
 
-def answers(engine, fetch, chosen=range(len(SIZES))):
+def answers(engine, fetch, chosen=None):
+    chosen = range(len(SIZES)) if chosen is None else chosen
     return dict(engine.answers(trained_weights(engine.trainer.model), 1, chosen, fetch))
 
 
@@ -130,7 +135,9 @@ def test_clients_that_fail_or_are_not_finite_do_not_change_the_others(engine):
     assert isinstance(found[5], RuntimeError)
     assert all(np.isnan(value).all() for value in found[7].values())
     assert isinstance(found[8], IndexError)
-    assert_alike({client: found[client] for client in (0, 1, 3, 6, 9, 10)}, {c: expected[c] for c in (0, 1, 3, 6, 9, 10)})
+    assert_alike(
+        {client: found[client] for client in (0, 1, 3, 6, 9, 10)}, {c: expected[c] for c in (0, 1, 3, 6, 9, 10)}
+    )
 
 
 def test_an_error_that_cannot_be_sent_keeps_its_text():
@@ -167,7 +174,9 @@ def test_the_error_of_a_killed_worker_names_the_remedies_and_the_next_round_work
 def test_an_abandoned_round_leaves_no_replies_for_the_next_one(engine):
     fetch = rows_of(data_of())
     expected = answers(engine, fetch)
-    begun = engine.answers({name: value + 1 for name, value in trained_weights(engine.trainer.model).items()}, 1, [0, 5], fetch)
+    begun = engine.answers(
+        {name: value + 1 for name, value in trained_weights(engine.trainer.model).items()}, 1, [0, 5], fetch
+    )
     next(begun)
     begun.close()
     assert_alike(answers(engine, fetch), expected)

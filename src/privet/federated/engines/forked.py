@@ -156,7 +156,9 @@ class _Worker:
         with warnings.catch_warnings():  # Python 3.12 and later warn of all threads, of which a worker uses none.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = multiprocessing.get_context("fork").Process(
-                target=_serve, args=(theirs, [*others, self.pipe], engine, rows, self._shapes, self._updates), daemon=True
+                target=_serve,
+                args=(theirs, [*others, self.pipe], engine, rows, self._shapes, self._updates),
+                daemon=True,
             )
             self._process.start()
         theirs.close()

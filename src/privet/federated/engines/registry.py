@@ -36,7 +36,8 @@ def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
     is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())
     is_known = known_graph(trainer.model, trainer.loss) is not None
     has_workers = (workers or processors()) > 1
-    if softmax_layer(trainer) or (size <= _SMALL and (is_known or not is_recurrent)):  # vmap is slow for LSTMs, or fails
+    is_slow = is_recurrent and not is_known  # vmap is slow or fails
+    if softmax_layer(trainer) or (size <= _SMALL and not is_slow):
         gains = is_known and is_costly(trainer.model) and has_workers and can_fork()
         return "batched_processes" if gains else "batched"
     return "processes" if has_workers and is_picklable(trainer) else "sequential"
