@@ -15,7 +15,7 @@ from torch import nn
 from privet.federated import ClientTrainer, LocalTraining, Partitioned
 from privet.federated.clients import Fetching
 from privet.federated.engines.base import Engine
-from privet.federated.engines.batched import MAX_CLIENTS, shares
+from privet.federated.engines.batched import MAX_CLIENTS, Batched, shares
 from privet.federated.engines.forked import Forked, can_fork
 from privet.networks import trained_weights
 
@@ -98,6 +98,16 @@ def test_updates_from_forked_workers_equal_those_from_one_process(name):
             assert_alike(answers(engine, [fetch(client) for client in range(len(SIZES))].__getitem__), expected)
         engine.close()
     assert max(np.abs(value).max() for value in expected[0].values()) > 1e-3
+
+
+def test_half_precision_is_trained_alike():
+    made = ClientTrainer(cnn().bfloat16(), nn.CrossEntropyLoss(), LOCAL, 0.4)
+    X, y = data_of()
+    partitioned = rows_of((X, y), transform=lambda data: data).clients
+    fetch = Fetching(partitioned, torch.bfloat16)
+    engine = Forked(made, 3, 1)
+    assert_alike(answers(engine, fetch), answers(Batched(made, 3, 1), fetch), atol=0)
+    engine.close()
 
 
 def test_the_same_updates_come_in_every_round_and_workers_stay(engine):

@@ -98,11 +98,11 @@ class Forked(Engine):
             sizes = {client: len(data[-1]) for client, data in datas.items()}
         parts: list[list[int]] = [[] for _ in self._workers]
         for place, share in enumerate(shares(sorted(sizes, key=lambda client: -sizes[client]), self._count)):
-            lap, worker = divmod(place, self._count)
-            parts[-1 - worker if lap % 2 else worker] += share  # The largest are followed by the smallest.
+            lap, turn = divmod(place, self._count)
+            parts[-1 - turn if lap % 2 else turn] += share  # The largest are followed by the smallest.
         asked = [(worker, part) for worker, part in zip(self._workers, parts, strict=True) if part]
         for worker, part in asked:
-            own = {client: tuple(each.numpy() for each in datas[client]) for client in part if client in datas}
+            own = {client: tuple(wide(each).numpy() for each in datas[client]) for client in part if client in datas}
             worker.ask(weights, rounds_done, part, own)
         for worker, _ in asked:
             yield from worker.answers()
@@ -217,8 +217,7 @@ def _serve(
         limit_threads()
         while True:
             weights, rounds_done, clients, datas = pipe.recv()
-            own = {client: tuple(torch.from_numpy(part) for part in data) for client, data in datas.items()}
-            fetch: Fetch = Fetching(rows, engine.trainer.kind) if rows is not None else own.__getitem__
+            fetch = Fetching(datas if rows is None else rows, engine.trainer.kind)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 answers = list(engine.answers(weights, rounds_done, clients, fetch))

@@ -38,6 +38,6 @@ def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
     has_workers = (workers or processors()) > 1
     is_slow = is_recurrent and not is_known  # vmap is slow or fails
     if softmax_layer(trainer) or (size <= _SMALL and not is_slow):
-        gains = is_known and is_costly(trainer.model) and has_workers and can_fork()
-        return "batched_processes" if gains else "batched"
+        is_parallel = has_workers and trainer.local.denoiser is None and can_fork()
+        return "batched_processes" if is_known and is_costly(trainer.model) and is_parallel else "batched"
     return "processes" if has_workers and is_picklable(trainer) else "sequential"

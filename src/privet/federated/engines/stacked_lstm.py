@@ -46,7 +46,7 @@ def stacked_lstm(layer: nn.LSTM, weights: dict[str, Tensor], inputs: Tensor) -> 
     return states
 
 
-class _Recurrence(torch.autograd.Function):
+class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     """One layer, of which forward() takes the inputs and the merged weights of shape (clients, 4, units, columns).
 
     The columns belong to the input, to the constant 1, and to the previous state. The gates are in torch's order:
@@ -83,7 +83,8 @@ class _Recurrence(torch.autograd.Function):
             np.tanh(cells[t], out=tanhs[t])
             np.multiply(output[t], tanhs[t], out=states[t + 1])
         ctx.made, ctx.merged = (rows, gates, cells, tanhs), merged
-        return torch.from_numpy(states[1:]).unbind()
+        found: tuple[Tensor, ...] = torch.from_numpy(states[1:]).unbind()
+        return found
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
