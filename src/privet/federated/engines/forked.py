@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -225,7 +226,7 @@ def _serve(
     except (EOFError, OSError):
         os._exit(0)
     except BaseException:
-        os._exit(1)
+        traceback.print_exc()
     finally:
         os._exit(1)
 

@@ -55,6 +55,7 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
+    @np.errstate(all="ignore")  # as in torch
     def forward(ctx: Any, inputs: Tensor, merged: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         clients, batch, times, features = inputs.shape
@@ -88,6 +89,7 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
+    @np.errstate(all="ignore")
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, Tensor]:
         rows, gates, cells, tanhs = ctx.made
         del ctx.made  # The gates are overwritten.
