@@ -167,7 +167,7 @@ function fill(name, value) {
 
 function fillBatches() {
   const n = at("n");
-  scales.batch = [...new Set([...scale(Math.ceil(n / 500), n, Math.min(batch, n), true), n])].filter((size) => size >= n / 500);
+  scales.batch = [...new Set([...scale(Math.ceil(n / start.batches), n, Math.min(batch, n), true), n])].filter((size) => size >= n / start.batches);
   fill("batch", Math.min(batch, n));
 }
 
