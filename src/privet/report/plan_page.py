@@ -18,7 +18,7 @@ SLIDERS = (
 )
 LEAST_DELTA, MOST_DELTA = 1e-10, 0.1
 MOST_BATCHES = 500
-"""A batch has at least this part of all records. The numbers of the page were compared with those of privet for these."""
+"""A batch has at least this part of all records. The numbers of smaller ones were not compared with those of privet."""
 
 SCHEMES = (
     ("full-replace", "All records", "replace-one"),

@@ -37,7 +37,7 @@ def paragraphs(report: Any) -> list[str]:
     vouched = [each.text for each in guarantee.assumptions if not each.is_enforced]
     if vouched:
         found.append(f"The promise rests on conditions that software cannot check: {'; '.join(vouched)}.")
-    found.append(f"It also rests on what every such promise rests on: {'; '.join(ALWAYS)}.")
+    found.append(f"Like every such promise, it also rests on this: {'; '.join(ALWAYS)}.")
     found.append(
         "What the promise does not say: it does not keep anybody from learning general facts, such as that smoking is "
         "unhealthy, also about people who took part. It does not cover other releases from the same data, and it does "
