@@ -97,7 +97,12 @@ def test_a_federated_report_shows_the_scores_on_public_data_and_what_was_spent(r
 
 def test_the_report_of_a_study_names_its_owners_and_whom_they_trust(reports):
     text = text_of(reports["study"].html())
-    for words in ("north, south, west", "fewer than half of them to combine what they see", "with 240 rows in all"):
+    for words in (
+        "Parties north, south, west",
+        "fewer than half of them to combine",
+        "with 240 rows in all",
+        "mpyc 0.",
+    ):
         assert words in text
 
 
