@@ -45,6 +45,12 @@ def test_an_epsilon_above_10_is_named(epsilon, count):
     assert all("epsilon=10.5 is above 10" in text and "1 is usual" in text for text in found)
 
 
+def test_a_release_without_noise_is_not_given_an_infinite_factor():
+    with pytest.warns(PrivetWarning, match="there is no noise") as found:
+        about_budget(float("inf"), 1e-6, 1000)
+    assert "e^inf" not in str(found[0].message)
+
+
 @pytest.mark.parametrize(("multiplier", "count"), [(50.0, 0), (0.5, 1)])
 def test_an_epsilon_above_10_that_follows_from_the_noise_is_named(multiplier, count):
     X, y = classes(500)

@@ -64,7 +64,13 @@ def is_silent(kind: str) -> bool:
 
 def about_budget(epsilon: float, delta: float, n: int) -> None:
     """Warn about an epsilon above 10, and about a delta of at least 1/n."""
-    if epsilon > LARGEST_EPSILON:
+    if math.isinf(epsilon):
+        _warn(
+            "epsilon",
+            "epsilon is infinite, because there is no noise: the result may reveal everything about a record. Keep it "
+            "to yourself, or train on public records only.",
+        )
+    elif epsilon > LARGEST_EPSILON:
         _warn(
             "epsilon",
             f"epsilon={epsilon:g} is above {LARGEST_EPSILON:g}, which promises little: one record may change the odds "
