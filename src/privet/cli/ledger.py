@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from privet.checks import delta_value, positive
-from privet.cli.early import examples
+from privet.cli.early import check_is_ledger, examples
 from privet.cli.options import Json, LimitDelta, Verbose
 from privet.commands.json_output import console_for, plain_console, write_result
 from privet.files import check_readable, check_writable
@@ -103,3 +103,4 @@ def _check(path: Path, delta: float | None) -> None:
     if not path.exists():
         raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
     check_readable(path, "ledger")
+    check_is_ledger(path)

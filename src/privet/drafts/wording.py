@@ -13,12 +13,13 @@ NUMBER, CATEGORY, DATE, ID, TEXT = "number", "category", "date", "ID", "text"
 
 _TYPES = {
     NUMBER: "number numeric num integer int float double decimal real continuous count quantity interval ratio bigint "
-    "smallint long currency percent percentage scale slider calc",
+    "smallint long currency percent percentage scale slider calc zahl ganzzahl dezimalzahl numerisch",
     CATEGORY: "categorical category categories cat factor nominal ordinal enum enumeration choice choices radio "
-    "dropdown select checkbox boolean bool binary logical yesno truefalse dichotomous code coded",
-    DATE: "date datetime timestamp day",
+    "dropdown select checkbox boolean bool binary logical yesno truefalse dichotomous code coded "
+    "kategorie kategorial kategoriell auswahl",
+    DATE: "date datetime timestamp day datum",
     ID: "id identifier identification key pseudonym",
-    TEXT: "text string str char character varchar nvarchar free freetext notes note comment memo file",
+    TEXT: "text string str char character varchar nvarchar free freetext notes note comment memo file freitext",
 }
 TYPE_WORDS = {word: kind for kind, words in _TYPES.items() for word in words.split()}
 IMPLIED_LEVELS = {"yesno": ("yes", "no"), "truefalse": ("False", "True")} | dict.fromkeys(
