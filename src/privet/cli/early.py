@@ -68,7 +68,7 @@ def check_filled(*tables: Path | None) -> None:
     """Raise ValueError if a table, or another description of columns, is an empty file."""
     for path in tables:
         if path is not None and path.is_file() and not path.stat().st_size:
-            raise ValueError(f"{path} is empty. Give a file with a header and rows.")
+            raise ValueError(f"{path} is empty. It must name columns.")
 
 
 def _check_different(path: Path, what: str, written: Path | None) -> None:

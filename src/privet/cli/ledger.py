@@ -64,10 +64,11 @@ def show(
 
     The epsilon of each entry is recomputed.
     """
-    _check(path, delta)
     delta_value(limit_delta)
     if set_limit is not None:
         positive("--set-limit", set_limit)
+    _check(path, delta)
+    if set_limit is not None:
         check_writable(path)
     console = console_for(json)
     from privet.commands import ledger as command
@@ -87,10 +88,10 @@ def export(
     delta: Delta = None,
 ) -> None:
     """Write the time line of a ledger to a JSON or CSV file."""
-    _check(path, delta)
     if output.suffix not in {".json", ".csv"}:
         raise ValueError(f"--output must end in .json or .csv, got {output}.")
     check_writable(output)
+    _check(path, delta)
     from privet.commands import ledger as command
 
     command.export(path, output, delta=delta, console=plain_console())

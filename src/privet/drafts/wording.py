@@ -29,12 +29,12 @@ IMPLIED_LEVELS = {"yesno": ("yes", "no"), "truefalse": ("False", "True")} | dict
 _FLOAT = r"[-+]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _BETWEEN = r"\s*(?:-|\.{2,3}|~|to|until|and|bis|;|:)\s*"
 _RANGE = re.compile(
-    rf"(?:from|between|range)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?"
+    rf"(?:from|between|range|von)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?"
 )
 _BRACKETED = re.compile(rf"(?P<low>{_FLOAT})\s*[,;]\s*(?P<high>{_FLOAT})")
 _DAY = r"\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}"
 _DAYS = re.compile(
-    rf"(?:from|between|range)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|/|,|;|:)\s*(?P<high>{_DAY})"
+    rf"(?:from|between|range|von)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|bis|/|,|;|:)\s*(?P<high>{_DAY})"
 )
 _ONE_SIDED = re.compile(rf"(?P<sign><=|>=|<|>|min(?:imum)?\s*[:=]?|max(?:imum)?\s*[:=]?)\s*(?P<bound>{_DAY}|{_FLOAT})")
 _LABELLED = re.compile(r"\(?(?P<code>[^=:()]{1,40}?)\)?\s*(?:=|:|\s-\s|\)\s)\s*(?P<label>.+)")
