@@ -74,9 +74,8 @@ def write_code_book(path):
 def corrected_schema(problems, toml):
     """Declare the columns of which the code book was not understood, as the printed problem says."""
     for problem in problems:
-        swapped = re.search(
-            r"Column '(.+)': the low bound (.+) must be below the high bound (.+)\.$", problem["message"]
-        )
+        message = problem["message"]
+        swapped = re.fullmatch(r"Column '(.+)': the low bound (.+) must be below the high bound (.+)\.", message)
         assert swapped, problem
         toml = toml.replace("[numeric]\n", f'[numeric]\n"{swapped[1]}" = [{swapped[3]}, {swapped[2]}]\n')
     return toml
@@ -98,11 +97,11 @@ def corrected_table(findings, header, rows, toml):
             meanings |= dict.fromkeys(
                 re.findall(r"If '([^']+)' stands for a missing value, leave the cell empty", remedy), ""
             )
+            if "" in meanings.values():
+                rules.append(f'"{column}" = "level"')
             assert {f"'{cell}'" for cell in meanings} == set(finding["examples"]), finding
             place = header.index(column)
             rows = [[meanings.get(cell, cell) if at == place else cell for at, cell in enumerate(row)] for row in rows]
-    # The column in which a placeholder stands for a missing value has other missing cells or, like this one, none.
-    rules += ['"wert 4" = "level"']
     return [row for number, row in enumerate(rows) if number not in dropped], "\n".join([toml, "[missing]", *rules])
 
 
