@@ -97,7 +97,7 @@ def check_is_ledger(path: Path) -> None:
 
     The rest of it is checked when it is read.
     """
-    if path.exists() and os.access(path, os.R_OK):
+    if path.is_file() and os.access(path, os.R_OK):
         with path.open("rb") as file:
             start = file.read(16)
         if start and start != b"SQLite format 3\0" and not start.startswith(b"{"):
