@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from privet.commands.json_output import write_result
-from privet.drafts import Draft, Problem, from_answers, from_rows, from_sample, read_code_book, to_toml
+from privet.drafts import Draft, Problem, from_answers, from_sample, read_code_book, to_toml
 from privet.drafts.draft import DraftColumn
 from privet.drafts.header import header_of
 from privet.files import written_whole
-from privet.privacy import Guarantee, Ledger
 from privet.tables import FileForm, TableError, decimal_mark, read_table
+
+if TYPE_CHECKING:
+    from privet.privacy import Guarantee, Ledger
 
 _MOST_SHOWN = 60
 _MOST_ROWS = 200
@@ -51,12 +53,13 @@ def from_private_rows(
     *,
     form: FileForm,
     output: Path,
-    ledger: Ledger | None,
+    ledger: "Ledger | None",
     **settings: Any,
-) -> tuple[Draft, Guarantee]:
+) -> "tuple[Draft, Guarantee]":
     """Return the draft of private rows, and its guarantee, which is recorded before anything is asked."""
+    from privet.drafts import from_rows
 
-    def record(guarantee: Guarantee) -> None:
+    def record(guarantee: "Guarantee") -> None:
         if ledger is not None:
             ledger.spend(guarantee, label=f"schema {table.name} -> {output.name}")
 
@@ -71,7 +74,7 @@ def write(
     *,
     output: Path,
     table: Path | None,
-    guarantee: Guarantee | None = None,
+    guarantee: "Guarantee | None" = None,
     json: Path | None,
     console: Console,
 ) -> None:
