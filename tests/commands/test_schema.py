@@ -209,8 +209,14 @@ def at_the_terminal(arguments, answers):
             os._exit(code)
     shown = b""
     waiting = list(answers)
+    patience, sent = 20, ""
     while True:
-        if not select.select([terminal], [], [], 60)[0]:
+        if not select.select([terminal], [], [], 3)[0]:
+            patience -= 1
+            if sent == "\x03":  # An interrupt in the moment before readline waits is noticed at the next one.
+                os.write(terminal, sent.encode())
+            if patience:
+                continue
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             pytest.fail(f"It waits for something else: {shown!r}")
@@ -222,7 +228,8 @@ def at_the_terminal(arguments, answers):
             break
         shown += part
         if waiting and re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown).endswith(b": "):
-            os.write(terminal, waiting.pop(0).encode())
+            sent = waiting.pop(0)
+            os.write(terminal, sent.encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
 
