@@ -229,7 +229,7 @@ def test_recorded_layers_return_the_usual_outputs():
         for mode in (True, False):
             layer.train(mode)
             expected = layer(*given, **options)
-            with recorded(layer, [layer], given, 3) as record:
+            with recorded(layer, [layer], given, 3) as record, record.observed():
                 found = layer(*given, **options)
             assert record.calls
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -134,7 +134,8 @@ def batch_gradients(
     """
     trained, size = trained_parameters(model), len(targets)
     with recorded(model, layers_of(model), (inputs, targets), size) as record, torch.enable_grad():
-        losses = loss(_outputs(model, inputs), targets)
+        with record.observed():
+            losses = loss(_outputs(model, inputs), targets)
         check_losses(losses, size)
         record.check_in_place()
         # Only the calls so far: activation checkpointing runs layers again in the backward pass.

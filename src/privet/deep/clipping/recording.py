@@ -7,7 +7,7 @@ parameter that autograd still reaches was used outside its layer, where no rule 
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,7 +91,8 @@ class Record:
         def observing(*args: Any, **kwargs: Any) -> Any:
             calls = len(self.calls)
             try:
-                return own(*args, **kwargs)
+                with self.observed():
+                    return own(*args, **kwargs)
             except UnknownOperation:
                 del self.calls[calls:]
             if _is_one_tensor((*args, *kwargs.values())):
@@ -123,6 +124,13 @@ class Record:
             shared.expanded(nn.MultiheadAttention.forward, each, each.ndim) if shared.is_shared(each) else each
             for each in given
         )
+
+    def observed(self) -> AbstractContextManager[Any]:
+        """Observe all operations while the context lasts, if needed.
+
+        The backward pass must be outside of it. A layer that activation checkpointing runs again enters it again.
+        """
+        return nullcontext() if self.shared is None or self.shared.is_entered else self.shared
 
     @contextmanager
     def _within(self) -> Iterator[None]:
@@ -189,8 +197,7 @@ def recorded(model: nn.Module, layers: Sequence[nn.Module], batch: Any, size: in
     for layer in layers:
         vars(layer)["forward"] = record.forward_of(layer)
     try:
-        with record.shared or nullcontext():
-            yield record
+        yield record
     finally:
         for attributes, forward in before:
             if forward is None:

@@ -9,7 +9,7 @@ example first, which changes no result, and the gradient of these rows is record
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,8 @@ class Shared(TorchFunctionMode):
     ----------
     is_off : bool
         Whether operations are not observed, as inside a layer that records itself.
+    is_entered : bool
+        Whether the context has been entered.
     outputs : list of tensors
         What embeddings computed without examples. No ordinary gradient may reach these tensors.
     """
@@ -106,7 +108,15 @@ class Shared(TorchFunctionMode):
         self._names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._layers = {id(layer): f"{name}." if name else "" for name, layer in model.named_modules()}
         self._parameters: dict[int, _Label] = {}
-        self.is_off = not self._given
+        self.is_off, self.is_entered = not self._given, False
+
+    def __enter__(self) -> Self:
+        self.is_entered = True
+        return cast(Self, super().__enter__())
+
+    def __exit__(self, *exception: Any) -> None:
+        self.is_entered = False
+        super().__exit__(*exception)
 
     # ------------------------------------------------------------------------------------------------- operations
 
