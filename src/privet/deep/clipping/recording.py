@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -153,6 +153,17 @@ class Record:
         with self._within():
             return any(self.shared.is_of_examples(each) for each in tensors_of(given))
 
+    def entering(self, layer: nn.Module) -> Callable[..., Any]:
+        """Return the forward of a layer, observed again if activation checkpointing runs it in the backward pass."""
+        own = layer.forward
+
+        @wraps(own)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            with self.observed():
+                return own(*args, **kwargs)
+
+        return forward
+
     def keep(self, layer: nn.Module, output: Tensor, batch: int, gradients: Gradients) -> None:
         """Record a tensor that was computed inside a layer."""
         if not output.requires_grad:
@@ -193,17 +204,20 @@ def recorded(model: nn.Module, layers: Sequence[nn.Module], batch: Any, size: in
     record = Record()
     if any(isinstance(layer, nn.Embedding) or not has_rule(layer) for layer in layers):
         record.shared = Shared(model, batch, size, partial(record.keep, model), record.watch)
-    before = [(vars(layer), vars(layer).get("forward")) for layer in layers]
-    for layer in layers:
-        vars(layer)["forward"] = record.forward_of(layer)
+    forwards = {layer: record.forward_of(layer) for layer in layers}
+    if record.shared is not None and any(getattr(each, "gradient_checkpointing", False) for each in model.modules()):
+        forwards = {each: record.entering(each) for each in model.modules() if each is not model} | forwards
+    before = [(vars(layer), vars(layer).get("forward")) for layer in forwards]
+    for layer, forward in forwards.items():
+        vars(layer)["forward"] = forward
     try:
         yield record
     finally:
-        for attributes, forward in before:
-            if forward is None:
+        for attributes, own in before:
+            if own is None:
                 del attributes["forward"]
             else:
-                attributes["forward"] = forward
+                attributes["forward"] = own
 
 
 @contextmanager

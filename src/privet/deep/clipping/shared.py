@@ -8,11 +8,13 @@ example first, which changes no result, and the gradient of these rows is record
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from privet.deep.clipping.gradients import Direct, OuterSum, PerExample, together
@@ -132,7 +134,9 @@ class Shared(TorchFunctionMode):
         has_examples = any(self.is_of_examples(each) for each in given)
         if labels and has_examples and torch.is_grad_enabled() and func.__name__ in _OPERATIONS:
             return _OPERATIONS[func.__name__](self, func, args, kwargs)
-        result = func(*args, **kwargs)
+        # Activation checkpointing must not drop what the gradients of shared values are computed from.
+        with saved_tensors_hooks(_itself, _itself) if labels and not has_examples else nullcontext():
+            result = func(*args, **kwargs)
         if func.__name__ in _LIKE_FIRST:
             given = [args[0]]
             has_examples, label = self.is_of_examples(args[0]), self._label(args[0])
@@ -302,6 +306,10 @@ def tensors_of(given: Any) -> Iterator[Tensor]:
     elif isinstance(given, Mapping):
         for each in given.values():
             yield from tensors_of(each)
+
+
+def _itself(saved: Tensor) -> Tensor:
+    return saved
 
 
 def _is_transposed(given: Tensor, root: Tensor) -> bool:
