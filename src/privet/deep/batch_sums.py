@@ -13,6 +13,7 @@ from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
+from privet.deep.randomness import alike
 from privet.networks import Loss
 from privet.privacy import assumed
 from privet.privacy.noise.watch import is_watching
@@ -134,18 +135,18 @@ class BatchSums:
                 while_summing()
                 return found
 
-            with torch.no_grad(), self._masks():
+            with torch.no_grad(), self._masks(len(targets[chosen])):
                 in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())
         return total, torch.cat(losses), zero
 
-    def _masks(self) -> AbstractContextManager[None]:
-        """Switch random layers off if the training is replayed, while the context lasts.
+    def _masks(self, size: int) -> AbstractContextManager[None]:
+        """Switch random layers off if the training on ``size`` examples is replayed, while the context lasts.
 
         Their masks are drawn for a batch as a whole, so one example more would change the masks of all others.
         """
-        return selfcheck.dropout_off(self._model) if is_watching() else nullcontext()
+        return alike(self._model, size) if is_watching() else nullcontext()
 
 
 def _zeros(size: int, dtype: torch.dtype) -> Tensor:
