@@ -17,6 +17,7 @@ from privet.deep.check import Prepare, check
 from privet.deep.datasets import collated
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon, shrinking
 from privet.deep.model_checks import (
+    Movement,
     check_finite,
     check_model,
     check_optimizer,
@@ -79,7 +80,7 @@ class PrivateTraining(Reported):
         n_is_public: bool = False,
         ledger: LedgerLike | None = None,
     ) -> None:
-        check_model(model)
+        check_model(unwrapped(model))
         self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, dataset
         self.steps_done = self.steps_spent = 0
         self._estimator = Fresh(plan) if isinstance(plan, GradientPlan) else plan
@@ -87,8 +88,8 @@ class PrivateTraining(Reported):
             raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
         self._loss, self._denoiser, self._max_move = per_example(loss), layer_denoiser(denoiser, order), max_move
         self._n_is_public = n_is_public
-        self._parameters = list(trained_parameters(model).values())
-        check_optimizer(model, optimizer, self._parameters)
+        self._parameters = list(trained_parameters(self.model).values())
+        check_optimizer(self.model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         assumptions = self._processes.check_datasets(dataset)
@@ -105,6 +106,7 @@ class PrivateTraining(Reported):
         self._has_begun = False
         self._last_loss = math.nan
         self._changes = Changes(self.model, self._loss, assumptions)
+        self._movement = Movement(self.model, optimizer)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
@@ -212,6 +214,7 @@ class PrivateTraining(Reported):
             )
         self._changes.warn_about_batch(batch)
         self._changes.warn_about_caller()
+        check_optimizer(self.model, self.optimizer, self._parameters)
         check_finite(self._parameters, self.steps_done)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
         divisor = plan.divisor(len(self.dataset))
@@ -272,7 +275,7 @@ class PrivateTraining(Reported):
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).to(parameter)
         self.optimizer.step()
-        self._changes.accept()
+        self._movement.check(self._changes.accept())
 
     def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
         """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.

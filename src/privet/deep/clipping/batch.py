@@ -1,6 +1,7 @@
 """One forward and one backward pass over a batch, and the clipped sum of gradients that they give."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,14 +135,15 @@ def batch_gradients(
     """
     trained, size = trained_parameters(model), len(targets)
     with recorded(model, layers_of(model), (inputs, targets), size) as record, torch.enable_grad():
-        with record.observed():
+        with record.observed(), _fresh_autocast():
             losses = loss(_outputs(model, inputs), targets)
         check_losses(losses, size)
         record.check_in_place()
         # Only the calls so far: activation checkpointing runs layers again in the backward pass.
         calls = tuple(record.calls)
         reached = [*trained.items(), *record.outputs_of_embeddings]
-        grads = _grads(losses, [*(call.output for call in calls), *(tensor for _, tensor in reached)])
+        with torch.autocast(losses.device.type, enabled=False):  # Its backward pass uses the formats of the forward.
+            grads = _grads(losses, [*(call.output for call in calls), *(tensor for _, tensor in reached)])
     _check_outside([name for (name, _), grad in zip(reached, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
     with torch.no_grad(), full_precision(losses.device.type):
@@ -165,7 +167,9 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
     example.
     """
     refuse_batch_norm(
-        model, "normalises over the batch, so each output depends on all examples, and clipping cannot bound that"
+        model,
+        "normalises over the batch, so each output depends on all examples, and clipping cannot bound that",
+        if_frozen=False,
     )
     for layer in model.modules():
         _check_layer(layer)
@@ -185,6 +189,17 @@ def _is_trained(parameters: Iterable[nn.Parameter]) -> bool:
     return any(parameter.requires_grad for parameter in parameters)
 
 
+@contextmanager
+def _fresh_autocast() -> Iterator[None]:
+    """Compute with the caller's automatic mixed precision, but without copies of weights from before the last step."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                kind = torch.get_autocast_dtype(device)
+                stack.enter_context(torch.autocast(device, dtype=kind, cache_enabled=False))
+        yield
+
+
 def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
     try:
         return model(*inputs)
@@ -198,7 +213,16 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
     """Return the gradients of the summed losses, with None for tensors that the losses do not depend on."""
     if not losses.requires_grad:
         return [None] * len(tensors)
-    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
+    try:
+        found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        raise ValueError(
+            "The model uses activation checkpointing with use_reentrant=True, which computes no gradients of chosen "
+            "tensors. Set use_reentrant=False, in transformers with "
+            'gradient_checkpointing_enable({"use_reentrant": False}).'
+        ) from error
     return found
 
 

@@ -116,7 +116,9 @@ def _product(
     shared.watch(f"The input of {func.__name__}()", inputs)
     matrix = weight.detach()
     in_graph = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-    output = functional.linear(in_graph, matrix.t() if is_transposed else matrix, None if bias is None else bias.detach())
+    output = functional.linear(
+        in_graph, matrix.t() if is_transposed else matrix, None if bias is None else bias.detach()
+    )
 
     def gradients(grads: Tensor) -> dict[str, PerExample]:
         left = inputs.detach().reshape(len(inputs), 1, -1, inputs.shape[-1])
@@ -129,4 +131,3 @@ def _product(
 
     shared.keep(output, shared.size, gradients)
     return output
-

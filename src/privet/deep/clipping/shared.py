@@ -100,7 +100,9 @@ class Shared(TorchFunctionMode):
         What embeddings computed without examples. No ordinary gradient may reach these tensors.
     """
 
-    def __init__(self, model: nn.Module, batch: Any, size: int, keep: Keep, watch: Callable[[str, Tensor], None]) -> None:
+    def __init__(
+        self, model: nn.Module, batch: Any, size: int, keep: Keep, watch: Callable[[str, Tensor], None]
+    ) -> None:
         super().__init__()
         self.size, self.keep, self.watch = size, keep, watch
         self.outputs: list[Tensor] = []
