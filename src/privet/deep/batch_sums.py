@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
+from privet.deep.objective import Task
+from privet.deep.rows import Build, Rows
+from privet.deep.views import Views, averaged, step_seed
 from privet.networks import Loss
 from privet.privacy import assumed
 from privet.privacy.noise.watch import is_watching
@@ -38,6 +41,8 @@ class BatchSums:
         Number of processes whose sums are added.
     max_batch : int or None
         The largest number of examples in memory at once.
+    views : Views or None
+        Makes several views of each example, whose gradients are averaged before the average is clipped.
 
     Attributes
     ----------
@@ -67,7 +72,9 @@ class BatchSums:
         parameters: Sequence[nn.Parameter],
         processes: int = 1,
         max_batch: int | None = None,
+        views: Views | None = None,
     ) -> None:
+        self.views, self._build = views, cast(Build | None, None)
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
         self.max_batch = None if max_batch is None else count("max_batch", max_batch)
@@ -77,6 +84,10 @@ class BatchSums:
         self.checked: selfcheck.Checked | None = None
         for name in ("clip_norm", "difference_norm"):
             _check_clip(name, getattr(estimator.plan, name, 1.0))
+
+    def prepare(self, task: Task) -> None:
+        """Take over how the model is called from now on, which depends on the structure of a batch."""
+        self._model, self._loss, self._build = task.model, task.loss, task.build
 
     def check(self, batch: tuple[Any, ...], others: Callable[[], tuple[Any, ...]]) -> bool:
         """Check the model on a batch, unless it has been checked, and return whether it has been checked now.
@@ -125,12 +136,13 @@ class BatchSums:
         pieces = total.split([each.numel() for each in self._parameters])
         slots, losses, zero = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)], 0
         layout = selfcheck.as_given if self.checked is None else self.checked.layout
+        seed = 0 if self.views is None else step_seed()
         for start in range(0, size, part):
             chosen = slice(start, start + part)
-            in_part = layout(tuple(each[chosen] for each in inputs))
+            rows = self._viewed((*(each[chosen] for each in inputs), targets[chosen]), seed)
 
-            def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
-                found = batch_gradients(self._model, self._loss, given, targets[chosen], summation)
+            def gradients(given: Rows = rows) -> BatchGradients:
+                found = self._gradients((*layout(given[:-1]), given[-1]), summation)
                 while_summing()
                 return found
 
@@ -139,6 +151,17 @@ class BatchSums:
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())
         return total, torch.cat(losses), zero
+
+    def _viewed(self, rows: Rows, seed: int) -> Rows:
+        return rows if self.views is None else self.views.of(rows, self._build, seed)
+
+    def _gradients(self, rows: Rows, summation: Summation) -> BatchGradients:
+        """Return the gradients of examples, each of which has one row, or one per view."""
+        *inputs, targets = rows
+        if self.views is None:
+            return batch_gradients(self._model, self._loss, tuple(inputs), targets, summation)
+        loss = averaged(self._loss, self.views.number)
+        return batch_gradients(self._model, loss, tuple(inputs), targets, summation).merged(self.views.number)
 
     def _masks(self) -> AbstractContextManager[None]:
         """Switch random layers off if the training is replayed, while the context lasts.
