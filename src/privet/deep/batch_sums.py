@@ -1,7 +1,7 @@
 """The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -85,9 +85,15 @@ class BatchSums:
         for name in ("clip_norm", "difference_norm"):
             _check_clip(name, getattr(estimator.plan, name, 1.0))
 
-    def prepare(self, task: Task) -> None:
-        """Take over how the model is called from now on, which depends on the structure of a batch."""
+    @contextmanager
+    def calling(self, task: Task) -> Iterator[None]:
+        """Call the model as the structure of a batch needs it, while the context lasts."""
+        before = self._model, self._loss, self._build
         self._model, self._loss, self._build = task.model, task.loss, task.build
+        try:
+            yield
+        finally:
+            self._model, self._loss, self._build = before
 
     def check(self, batch: tuple[Any, ...], others: Callable[[], tuple[Any, ...]]) -> bool:
         """Check the model on a batch, unless it has been checked, and return whether it has been checked now.
@@ -102,7 +108,10 @@ class BatchSums:
     @property
     def counters(self) -> frozenset[str]:
         """Names of buffers and attributes that every forward pass changes in the same way."""
-        return frozenset() if self.checked is None else self.checked.counters
+        found = frozenset() if self.checked is None else self.checked.counters
+        if self._build is None:
+            return found
+        return frozenset(name.removeprefix("model.") for name in found)  # Those of the model inside of Called.
 
     def total(
         self,

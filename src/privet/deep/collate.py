@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from privet.deep.datasets import Examples, Indices
 from privet.deep.fingerprint import batch_checksum
 from privet.deep.objective import Objective, Task
-from privet.deep.rows import Parts, as_batch
+from privet.deep.rows import as_batch, moved
 from privet.deep.selfcheck import EXAMPLES, dropout_off
 from privet.deep.state import SavedState
 from privet.global_generators import kept, seeded_alike
@@ -72,9 +72,7 @@ class CollateCheck:
     def _losses(self, batch: Any, size: int) -> Tensor | None:
         """Return the losses, or None if the training loop prepares batches in some way before the model takes them."""
         device = next(self._model.parameters()).device
-        parts = Parts.of(batch, size)
-        moved = parts.with_rows([each.to(device) if isinstance(each, Tensor) else each for each in parts.rows])
-        task = Task.of(self._model, self._objective, moved, size)
+        task = Task.of(self._model, self._objective, moved(batch, device), size)
         with dropout_off(self._model), torch.no_grad():
             try:
                 return task.loss(task.model(*task.rows[:-1]), task.rows[-1]).detach().double()

@@ -50,7 +50,7 @@ class ModelLoss:
         losses = self._losses(outputs, batch)
         own = getattr(outputs, "loss", None)
         if len(losses) == 1 and own is not None and bool(torch.isfinite(losses).all() & torch.isfinite(own).all()):
-            _check_alike(float(losses[0]), float(own))
+            _check_alike(float(losses[0].detach()), float(own.detach()))
         return losses
 
     def _losses(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:

@@ -95,13 +95,13 @@ class Answer(NamedTuple):
 class Called(nn.Module):  # type: ignore[misc]  # torch has no types here
     """A model whose batches are not flat. It takes the rows of a batch, and puts the batch together again."""
 
-    def __init__(self, model: nn.Module, objective: Objective, parts: Parts) -> None:
+    def __init__(self, model: nn.Module, objective: Objective, build: Build) -> None:
         super().__init__()
-        self.model, self._objective, self._parts = model, objective, parts
+        self.model, self._objective, self._build = model, objective, build
 
     def forward(self, *rows: Any) -> Answer:
         """Return the model's outputs, together with the targets or the whole dictionary."""
-        batch = self._parts.with_rows(rows)
+        batch = self._build(iter(rows))
         if isinstance(batch, Mapping):
             return Answer(self.model(**self._objective.arguments(batch)), batch)
         return Answer(self.model(*batch[:-1]), batch[-1])
@@ -138,7 +138,7 @@ class Task(NamedTuple):
         parts = Parts.of(batch, size)
         # Nothing reads these targets, whose length is that of the batch.
         rows = (*parts.rows, torch.zeros(size, dtype=torch.long))
-        return cls(Called(model, objective, parts), OfAnswer(objective), rows, parts.build)
+        return cls(Called(model, objective, parts.build), OfAnswer(objective), rows, parts.build)
 
 
 def checked_weights(class_weight: Any) -> Mapping[int, float] | None:

@@ -80,7 +80,8 @@ def _taken_apart(value: Any, size: int, name: str, rows: list[Any]) -> Build:
         return lambda given: {key: part(given) for key, part in parts.items()}
     if isinstance(value, list | tuple) and not _is_row_list(value):
         built = [_taken_apart(each, size, f"{name}[{place}]", rows) for place, each in enumerate(value)]
-        return lambda given: _like(value, [part(given) for part in built])
+        kind, has_names = type(value), hasattr(value, "_fields")
+        return lambda given: kind(*_all(built, given)) if has_names else kind(_all(built, given))
     if isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.ndim):
         if len(value) != size:
             error = RowsError(
@@ -99,8 +100,8 @@ def _is_row_list(value: Sequence[Any]) -> bool:
     return not any(isinstance(each, Tensor | Mapping | list | tuple) for each in value)
 
 
-def _like(value: Any, parts: list[Any]) -> Any:
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+def _all(parts: list[Build], given: Iterator[Any]) -> list[Any]:
+    return [part(given) for part in parts]
 
 
 def given_batch(parts: tuple[Any, ...], entries: dict[str, Any]) -> Any:
@@ -112,3 +113,15 @@ def given_batch(parts: tuple[Any, ...], entries: dict[str, Any]) -> Any:
     if parts and all(isinstance(each, str) for each in parts):
         raise TypeError("step(*batch) passes only the keys of a dictionary. Use step(batch) or step(**batch).")
     return as_batch(parts[0]) if len(parts) == 1 and not isinstance(parts[0], Tensor) else parts
+
+
+def moved(batch: Any, device: Any) -> Any:
+    """Return a batch on another device. Its structure stays the same."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: moved(each, device) for key, each in batch.items()}
+    if isinstance(batch, list | tuple):
+        parts = [moved(each, device) for each in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch

@@ -239,20 +239,18 @@ class PrivateTraining(TrainingLoop, Reported):
         A batch on which the model cannot be checked has no example with a finite gradient. Its sum is zero anyway, so
         it does not matter that the model sees it no further.
         """
-        *inputs, targets = rows = task.rows
-        size = len(targets)
-        self._sums.prepare(task)
-        if not self._sums.check(rows, self._others):
-            inputs, targets = [each[:0] for each in inputs], targets[:0]
-        self._collate_check.check(self._chosen)
-        # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
-        # memory at the same time as the activations.
-        if size < _LARGE:
-            self._prepare(step)
-        total, losses, zeros = self._sums.total(
-            tuple(inputs), targets, step.clip_norm, divisor, partial(self._prepare, step)
-        )
-        self._changes.check_forward(self._sums.counters)
+        rows, size = task.rows, len(task.rows[-1])
+        with self._sums.calling(task):
+            if not self._sums.check(rows, self._others):
+                rows = tuple(each[:0] for each in rows)
+            self._collate_check.check(self._chosen)
+            # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would
+            # need memory at the same time as the activations.
+            if size < _LARGE:
+                self._prepare(step)
+            prepare = partial(self._prepare, step)
+            total, losses, zeros = self._sums.total(rows[:-1], rows[-1], step.clip_norm, divisor, prepare)
+            self._changes.check_forward(self._sums.counters)
         missing = size - len(losses)
         warn_about_zeros(zeros + missing, size, stacklevel=4)
         return total, torch.cat([losses, torch.full((missing,), math.nan)])
