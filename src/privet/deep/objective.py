@@ -134,7 +134,8 @@ class Task(NamedTuple):
         """Return the task of a batch of ``size`` examples."""
         if is_flat(batch) and len(batch) > 1:
             Parts.of(batch, size)
-            return cls(model, objective, batch)
+            is_plain = objective.class_weight is None and not isinstance(objective.loss, ModelLoss)
+            return cls(model, objective.loss if is_plain else objective, batch)
         parts = Parts.of(batch, size)
         # Nothing reads these targets, whose length is that of the batch.
         rows = (*parts.rows, torch.zeros(size, dtype=torch.long))

@@ -32,7 +32,7 @@ def save(private: "PrivateTraining", path: str | os.PathLike[str], extra: Any) -
         "model": dict(private.model.state_dict()),
         "optimizer": private.optimizer.state_dict(),
         "estimate": private._estimator.state(),
-        "average": None if private._average is None else private._average.state(),
+        **({} if private._average is None else {"average": private._average.state()}),
         "torch_generator": torch.get_rng_state(),
         "extra": extra,
     }

@@ -122,7 +122,7 @@ class PrivateTraining(TrainingLoop, Reported):
         self._has_begun = False
         self._stream: Iterator[Any] | None = None
         self._last_loss = math.nan
-        self._changes = Changes(self.model, self._loss, assumptions)
+        self._changes = Changes(self.model, self._loss.loss, assumptions)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
