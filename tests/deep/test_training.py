@@ -255,7 +255,7 @@ def test_impossible_settings_raise_before_anything_is_spent():
     with pytest.raises(ValueError, match="batch_size = 201 exceeds the number of examples, 200"):
         prepared(batch_size=201)
     with pytest.raises(ValueError, match="one value per example"):
-        train(prepared(loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets)))
+        train(prepared(loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets).mean()))
 
 
 @pytest.mark.parametrize(
