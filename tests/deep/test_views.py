@@ -123,7 +123,10 @@ def test_views_that_are_clipped_one_by_one_and_then_added_are_refuted(monkeypatc
         def add_clipped_sum(self, clip_norm, slots):
             return self.found.add_clipped_sum(clip_norm, slots).view(-1, self.views).any(1)
 
-    monkeypatch.setattr(BatchGradients, "merged", lambda self, views: OneByOne(self, views))
+    def one_by_one(found, views):
+        return OneByOne(found, views)
+
+    monkeypatch.setattr(BatchGradients, "merged", one_by_one)
     found = replayed(scale=100.0)
     assert any("times the bound" in problem for problem in found.problems), found
 
