@@ -14,6 +14,7 @@ from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
 from privet.deep.objective import Task
+from privet.deep.randomness import alike
 from privet.deep.rows import Build, Rows
 from privet.deep.views import Views, averaged, step_seed
 from privet.networks import Loss
@@ -155,7 +156,7 @@ class BatchSums:
                 while_summing()
                 return found
 
-            with torch.no_grad(), self._masks():
+            with torch.no_grad(), self._masks(len(rows[-1])):
                 in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())
@@ -172,12 +173,12 @@ class BatchSums:
         loss = averaged(self._loss, self.views.number)
         return batch_gradients(self._model, loss, tuple(inputs), targets, summation).merged(self.views.number)
 
-    def _masks(self) -> AbstractContextManager[None]:
-        """Switch random layers off if the training is replayed, while the context lasts.
+    def _masks(self, size: int) -> AbstractContextManager[None]:
+        """Switch random layers off if the training on ``size`` examples is replayed, while the context lasts.
 
         Their masks are drawn for a batch as a whole, so one example more would change the masks of all others.
         """
-        return selfcheck.dropout_off(self._model) if is_watching() else nullcontext()
+        return alike(self._model, size) if is_watching() else nullcontext()
 
 
 def _zeros(size: int, dtype: torch.dtype) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from privet.deep.datasets import Examples, Indices
 from privet.deep.fingerprint import batch_checksum
 from privet.deep.objective import Objective, Task
+from privet.deep.randomness import alike
 from privet.deep.rows import as_batch, moved
-from privet.deep.selfcheck import EXAMPLES, dropout_off
+from privet.deep.selfcheck import EXAMPLES
 from privet.deep.state import SavedState
 from privet.global_generators import kept, seeded_alike
 from privet.privacy import assumed
@@ -73,7 +74,7 @@ class CollateCheck:
         """Return the losses, or None if the training loop prepares batches in some way before the model takes them."""
         device = next(self._model.parameters()).device
         task = Task.of(self._model, self._objective, moved(batch, device), size)
-        with dropout_off(self._model), torch.no_grad():
+        with alike(self._model, size), torch.no_grad():
             try:
                 return task.loss(task.model(*task.rows[:-1]), task.rows[-1]).detach().double()
             except Exception:

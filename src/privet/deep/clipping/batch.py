@@ -1,6 +1,6 @@
 """One forward and one backward pass over a batch, and the clipped sum of gradients that they give."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,15 +140,17 @@ def batch_gradients(
 
     What layers recorded in half precision is converted to single precision before anything is computed from it.
     """
-    trained = trained_parameters(model)
-    with recorded(layers_of(model)) as record, torch.enable_grad():
-        losses = loss(_outputs(model, inputs), targets)
-        check_losses(losses, len(targets))
+    trained, size = trained_parameters(model), len(targets)
+    with recorded(model, layers_of(model), (inputs, targets), size) as record, torch.enable_grad():
+        with record.observed():
+            losses = loss(_outputs(model, inputs), targets)
+        check_losses(losses, size)
         record.check_in_place()
         # Only the calls so far: activation checkpointing runs layers again in the backward pass.
         calls = tuple(record.calls)
-        grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
-    _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
+        reached = [*trained.items(), *record.outputs_of_embeddings]
+        grads = _grads(losses, [*(call.output for call in calls), *(tensor for _, tensor in reached)])
+    _check_outside([name for (name, _), grad in zip(reached, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
     with torch.no_grad(), full_precision(losses.device.type):
         for call, grad in zip(calls, grads, strict=False):
@@ -166,8 +168,8 @@ def batch_gradients(
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return the layers whose parameters are trained.
 
-    A layer with a rule is returned whole. Any other layer is replaced by its children, down to layers that hold
-    parameters themselves. Raise if a layer mixes examples, because clipping could then not bound the influence of one
+    A layer with a rule is returned whole. Of other layers, those that hold trained parameters themselves are returned,
+    and so are their children. Raise if a layer mixes examples, because clipping could then not bound the influence of one
     example.
     """
     refuse_batch_norm(
@@ -179,16 +181,16 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
     waiting = [model]
     while waiting:
         layer = waiting.pop()
-        if has_rule(layer) or own_parameters(layer):
-            if _is_trained(layer):
-                found[id(layer)] = layer
-        else:
+        is_known = has_rule(layer)
+        if _is_trained(layer.parameters() if is_known else own_parameters(layer).values()):
+            found[id(layer)] = layer
+        if not is_known:
             waiting += layer.children()
     return list(found.values())
 
 
-def _is_trained(layer: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in layer.parameters())
+def _is_trained(parameters: Iterable[nn.Parameter]) -> bool:
+    return any(parameter.requires_grad for parameter in parameters)
 
 
 def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -213,7 +215,7 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
 
 def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
-    if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
+    if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer.parameters()):
         raise ValueError(f"{name} puts time before examples in the input of its linear layers. Set batch_first=True.")
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
         raise ValueError(
