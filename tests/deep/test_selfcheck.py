@@ -12,7 +12,7 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep.clipping.summing import room  # noqa: E402
-from privet.deep.datasets import collated  # noqa: E402
+from privet.deep.datasets import Examples  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
 
@@ -509,7 +509,7 @@ def test_a_subclass_of_tensor_dataset_creates_its_own_examples():
 
 def test_empty_batches_have_the_usual_shapes_and_types():
     for dataset in (examples(5), Doubled(*examples(5).tensors), torch.utils.data.Subset(examples(5), range(30))):
-        full, empty = (collated(dataset, np.arange(size)) for size in (3, 0))
+        full, empty = (Examples.of(dataset).collated(np.arange(size)) for size in (3, 0))
         assert [(each.shape[1:], each.dtype) for each in full] == [(each.shape[1:], each.dtype) for each in empty]
         assert [len(each) for each in empty] == [0, 0]
 

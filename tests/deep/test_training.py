@@ -255,7 +255,7 @@ def test_impossible_settings_raise_before_anything_is_spent():
     with pytest.raises(ValueError, match="batch_size = 201 exceeds the number of examples, 200"):
         prepared(batch_size=201)
     with pytest.raises(ValueError, match="one value per example"):
-        train(prepared(loss=nn.functional.cross_entropy))
+        train(prepared(loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets).mean()))
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ class Slopes(nn.Module):
         self.slopes = nn.Parameter(torch.full((8,), 0.3))
 
     def forward(self, x):
-        return functional.prelu(x, self.slopes)
+        return nn.functional.prelu(x, self.slopes)
 
 
 def test_a_layer_without_a_gradient_rule_is_trained_with_a_warning():

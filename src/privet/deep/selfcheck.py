@@ -21,8 +21,8 @@ from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import full_precision
 from privet.deep.mates import Batch, are_distinct, joined, mates_of
 from privet.deep.randomness import alike
-from privet.deep.traces import Trace, first_difference, traced
 from privet.deep.state import Entry, SavedState, digests
+from privet.deep.traces import Trace, first_difference, traced
 from privet.networks import Loss, trained_parameters
 from privet.networks.norms import wide
 

@@ -56,6 +56,14 @@ class BatchGradients:
         parts = {each: part.minus(other.parts[each]) for each, part in self.parts.items()}
         return BatchGradients(self.losses, parts, self.summation)
 
+    def merged(self, views: int) -> "BatchGradients":
+        """Return the gradients of examples of which each ``views`` consecutive rows are views.
+
+        The gradient of an example is the sum over its views, and its loss the sum of their losses.
+        """
+        parts = {each: part.merged(views) for each, part in self.parts.items()}
+        return BatchGradients(self.losses.unflatten(0, (-1, views)).sum(1), parts, self.summation)
+
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the examples' gradients, each scaled down to norm at most ``clip_norm``.
 
@@ -162,8 +170,8 @@ def batch_gradients(
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return the layers whose parameters are trained.
 
-    A layer with a rule is returned whole. Of other layers, those that hold trained parameters themselves are returned,
-    and so are their children. Raise if a layer mixes examples, because clipping could then not bound the influence of one
+    A layer with a rule is returned whole. Other layers are returned if they hold trained parameters themselves, and so
+    are their children. Raise if a layer mixes examples, because clipping could then not bound the influence of one
     example.
     """
     refuse_batch_norm(

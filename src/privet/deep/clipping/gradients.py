@@ -64,6 +64,10 @@ class PerExample(ABC):
         """Return the difference between each example's gradient here and in ``other``, of the same batch."""
         return Direct(self.written_out() - other.written_out())
 
+    def merged(self, views: int) -> "PerExample":
+        """Return the sum over each ``views`` consecutive examples, which are views of one example."""
+        return Direct(self.written_out().unflatten(0, (-1, views)).sum(1))
+
     def as_outer_sum(self) -> "OuterSum | None":
         """Return the same gradients as factors, or None if they cannot be written as factors."""
         return None
@@ -216,9 +220,18 @@ class OuterSum(PerExample):
         left = torch.cat([self.left, self.left - other.left], dim=2)
         return OuterSum(left, torch.cat([self.right - other.right, other.right], dim=2), self.shape)
 
+    def merged(self, views: int) -> "OuterSum":
+        """Return the sum over each ``views`` consecutive examples, as more products per example."""
+        return OuterSum(_side_by_side(self.left, views), _side_by_side(self.right, views), self.shape)
+
     def as_outer_sum(self) -> "OuterSum":
         """Return these gradients, which are factors already."""
         return self
+
+
+def _side_by_side(factors: Tensor, views: int) -> Tensor:
+    """Return factors of shape (B views, groups, T, p) as (B, groups, views T, p)."""
+    return factors.unflatten(0, (-1, views)).transpose(1, 2).flatten(2, 3)
 
 
 _LARGEST_FACTOR = 2.0**50
@@ -297,6 +310,11 @@ class RowSum(PerExample):
         if not isinstance(other, RowSum) or not torch.equal(self.indices, other.indices):
             return super().minus(other)
         return RowSum(self.indices, self.right - other.right, self.shape)
+
+    def merged(self, views: int) -> "RowSum":
+        """Return the sum over each ``views`` consecutive examples, as more positions per example."""
+        indices = self.indices.unflatten(0, (-1, views)).flatten(1, 2)
+        return RowSum(indices, self.right.unflatten(0, (-1, views)).flatten(1, 2), self.shape)
 
 
 def together(parts: Sequence[PerExample]) -> PerExample:
