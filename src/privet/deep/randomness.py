@@ -34,7 +34,7 @@ _DRAWN_LIKE = frozenset(
 """Functions that draw one number for each entry of their first argument."""
 
 
-class _Alike(TorchFunctionMode):
+class _Alike(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotate it.
     """Switches functional dropout off, and draws the same numbers for each of several examples."""
 
     def __init__(self, size: int) -> None:

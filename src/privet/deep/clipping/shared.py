@@ -74,7 +74,7 @@ class _Label:
     row: Tensor | None = None
 
 
-class Shared(TorchFunctionMode):
+class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotate it.
     """Observes the operations of a forward pass, and expands shared values where they meet examples.
 
     Parameters
@@ -316,8 +316,8 @@ def _itself(saved: Tensor) -> Tensor:
 
 
 def _is_transposed(given: Tensor, root: Tensor) -> bool:
-    is_view = given.ndim == 2 and given.data_ptr() == root.data_ptr() and given.shape == root.shape[::-1]
-    return is_view and given.stride() == root.stride()[::-1]
+    is_view: bool = given.ndim == root.ndim == 2 and given.data_ptr() == root.data_ptr()
+    return is_view and [*given.shape, *given.stride()] == [*root.shape[::-1], *root.stride()[::-1]]
 
 
 def _sum(roots: Iterable[_Root], grads: Iterable[Tensor | None]) -> dict[str, PerExample]:
