@@ -56,6 +56,10 @@ def check(model, *inputs, loss=waves):
             assert error <= tolerance * (float(reference.norm()) + 0.1 * clip), name
         torch.testing.assert_close(found.losses, loss(network(*given), targets).detach(), rtol=tolerance, atol=1e-6)
         assert all("forward" not in vars(layer) for layer in network.modules())
+        slots = {parameter: torch.zeros(parameter.numel(), dtype=torch.float64) for parameter in sums}
+        assert not found.add_clipped_sum(clip, slots).any()
+        for parameter, value in sums.items():
+            assert float((slots[parameter] - value.flatten()).norm()) <= tolerance * (float(value.norm()) + 0.1 * clip)
 
 
 class Reads(nn.Module):
@@ -104,6 +108,23 @@ def test_recurrent_layers_match_autograd(
         if isinstance(layer, nn.LSTM):
             states.append(torch.randn(batch, runs, layer.hidden_size))
     check(Reads(layer), torch.randn(batch, length, p), *states)
+
+
+class Doubles(nn.Module):
+    """An LSTM whose outputs and last state are changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x):
+        outputs, (_, cell) = self.layer(x)
+        return torch.cat([outputs.mul_(2.0).flatten(1), cell[0].add_(1.0)], 1)
+
+
+def test_the_outputs_of_an_lstm_may_be_changed_in_place():
+    torch.manual_seed(0)
+    check(Doubles(), torch.randn(4, 3, 3))
 
 
 class Steps(nn.Module):

@@ -193,7 +193,7 @@ class OuterSum(PerExample):
         """Return a function that adds products over examples, which have one position each."""
         right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
         groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
-        size = max(1, CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
+        size = max(1, CHUNK // max(1, groups * min(p, q)))  # Only a few scaled factors are in memory at a time.
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, size):

@@ -78,6 +78,7 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
         return _of_map(f"hh{suffix}", before, grads, memory_weight, memory_bias)
 
     def of_both(grads: Tensor) -> dict[str, PerExample]:
+        grads = _examples_first(grads).transpose(0, 1)  # One copy serves both maps.
         return of_reading(grads) | of_memory(grads)
 
     def of_projection(grads: Tensor) -> dict[str, PerExample]:
@@ -113,11 +114,16 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
 
 def _of_map(name: str, left: Tensor, grads: Tensor, weight: Tensor, bias: Tensor | None) -> dict[str, PerExample]:
     """Return the per-example gradients of a linear map that is applied at all times, which come first in ``left``."""
-    left, grads = left.transpose(0, 1), grads.transpose(0, 1)
+    left, grads = _examples_first(left), _examples_first(grads)
     found: dict[str, PerExample] = {f"weight_{name}": OuterSum(left[:, None], grads[:, None], weight.shape)}
     if bias is not None:
         found[f"bias_{name}"] = Direct(grads.sum(1))
     return found
+
+
+def _examples_first(times: Tensor) -> Tensor:
+    """Return a sequence in the memory order in which products for single examples are fast."""
+    return times.transpose(0, 1).contiguous()
 
 
 # ------------------------------------------------------------------------------------------------------------ steps

@@ -11,6 +11,9 @@ from privet.deep.clipping.outer_products import CHUNK
 from privet.deep.clipping.summing import Summation
 from privet.networks.norms import lengths
 
+_BUFFER = 4 * CHUNK
+"""Number of values that are materialised at a time. Few examples at a time would take more calls."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -63,7 +66,7 @@ class Rows:
             return
         sizes = [part.row_size for part in self.parts.values()]
         like = next(iter(self.parts.values())).like()
-        buffer = like.new_empty(max(1, min(len(squares), CHUNK // sum(sizes))), sum(sizes))
+        buffer = like.new_empty(max(1, min(len(squares), _BUFFER // sum(sizes))), sum(sizes))
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, len(buffer)):
