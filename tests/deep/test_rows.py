@@ -95,12 +95,6 @@ def test_no_example_contributes_more_than_the_clip(scale):
         assert float(total.norm()) <= CLIP * (1 + MARGIN)
 
 
-def test_an_empty_batch_adds_nothing():
-    total, is_zero = added(gradients(network(), torch.randn(0, 2, 6, 6), torch.zeros(0)))
-    assert not total.any()
-    assert len(is_zero) == 0
-
-
 def test_gradients_that_are_not_materialised_have_no_rows():
     found = gradients(nn.Sequential(nn.Flatten(), nn.Linear(8, 1)), torch.randn(3, 2, 4), torch.ones(3))
     assert not Rows.of(found.parts).parts

@@ -111,20 +111,26 @@ def test_recurrent_layers_match_autograd(
 
 
 class Doubles(nn.Module):
-    """An LSTM whose outputs and last state are changed in place."""
+    """An LSTM whose outputs and last cell state are changed, in place or not; torch's own LSTM allows only the latter."""
 
-    def __init__(self):
+    def __init__(self, in_place):
         super().__init__()
-        self.layer = nn.LSTM(3, 4, batch_first=True)
+        self.layer, self.in_place = nn.LSTM(3, 4, batch_first=True), in_place
 
     def forward(self, x):
         outputs, (_, cell) = self.layer(x)
-        return torch.cat([outputs.mul_(2.0).flatten(1), cell[0].add_(1.0)], 1)
+        outputs, cell = (outputs.mul_(2.0), cell.add_(1.0)) if self.in_place else (outputs * 2.0, cell + 1.0)
+        return torch.cat([outputs.flatten(1), cell[0]], 1)
 
 
 def test_the_outputs_of_an_lstm_may_be_changed_in_place():
     torch.manual_seed(0)
-    check(Doubles(), torch.randn(4, 3, 3))
+    model, inputs, targets = Doubles(in_place=False), torch.randn(4, 3, 3), torch.ones(4)
+    check(model, inputs)
+    expected = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    model.in_place = True
+    found = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    assert all(torch.equal(found[parameter], value) for parameter, value in expected.items())
 
 
 class Steps(nn.Module):

@@ -34,7 +34,7 @@ def lstm_scan(read: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tup
     return cast(tuple[Tensor, Tensor, Tensor], _Scan.apply(read, weight, hidden, cell))
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, read: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         length, (batch, size) = len(read), hidden.shape

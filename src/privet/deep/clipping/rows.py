@@ -86,4 +86,4 @@ class Rows:
         total = torch.zeros(sum(sizes), dtype=slot.dtype, device=like.device)
         summation.add_sum(total, len(squares), like, add)
         for (parameter, part), row in zip(self.parts.items(), total.split(sizes), strict=True):
-            slots[parameter] += part.from_row(row).to(slots[parameter])
+            slots[parameter].add_(part.from_row(row).to(slots[parameter]))
