@@ -111,7 +111,7 @@ def test_recurrent_layers_match_autograd(
 
 
 class Doubles(nn.Module):
-    """An LSTM whose outputs and last cell state are changed, in place or not; torch's own LSTM allows only the latter."""
+    """An LSTM whose outputs and last cell state are changed, in place or not (torch's own LSTM only allows not)."""
 
     def __init__(self, in_place):
         super().__init__()
