@@ -29,6 +29,16 @@ def check_model(model: nn.Module, stacklevel: int = 4) -> None:
         )
 
 
+def refuse_compiled(model: nn.Module) -> None:
+    """Raise if the model is compiled, because the layers inside of a compiled graph cannot be observed."""
+    for layer in model.modules():
+        if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
+            raise ValueError(
+                "torch.compile is not supported in training: a compiled graph hides the layers whose gradients are "
+                "clipped. Pass the model as it was before it was compiled, and compile it after training."
+            )
+
+
 def check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
     """Raise unless there are parameters to train, and the optimizer holds all of them."""
     check_trainable(model)

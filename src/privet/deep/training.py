@@ -25,6 +25,7 @@ from privet.deep.model_checks import (
     check_model,
     check_optimizer,
     checked_processes,
+    refuse_compiled,
     unwrapped,
     warn_about_zeros,
 )
@@ -89,6 +90,7 @@ class PrivateTraining(TrainingLoop, Reported):
         views: Views | None = None,
         average: float | None = None,
     ) -> None:
+        refuse_compiled(model)
         check_model(model)
         self._examples = Examples.of(dataset)
         self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, self._examples.dataset
