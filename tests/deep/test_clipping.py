@@ -49,6 +49,10 @@ def check(model, inputs, loss=squares, targets=None, tolerance=1e-5):
         value = sums.get(parameter, torch.zeros_like(parameter))
         assert float((value - reference).norm()) <= tolerance * (float(reference.norm()) + 1e-3), name
     assert torch.equal(found.losses, loss(model(inputs), targets).detach())
+    slots = {parameter: torch.zeros(parameter.numel(), dtype=torch.float64) for parameter in sums}
+    assert not found.add_clipped_sum(clip, slots).any()
+    for parameter, value in sums.items():
+        assert float((slots[parameter] - value.flatten()).norm()) <= tolerance * (float(value.norm()) + 1e-3)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -91,21 +91,3 @@ def test_dictionaries_loaders_and_outputs_of_several_parts():
     assert torch.equal(found.tensors[1], data.tensors[1])
     with pytest.raises(ValueError, match="Pass features="):
         frozen_features(Outputs(), data)
-
-
-def test_compiled_models_are_refused_by_name():
-    model = nn.Linear(5, 2)
-    wrapped, in_place = torch.compile(model), nn.Sequential(nn.Linear(5, 2))
-    in_place[0].compile()
-    for compiled in (wrapped, in_place):
-        with pytest.raises(ValueError, match=r"torch\.compile is not supported"):
-            make_private(
-                compiled,
-                torch.optim.SGD(compiled.parameters(), lr=0.1),
-                TensorDataset(torch.zeros(9, 5), torch.zeros(9).long()),
-                loss=nn.CrossEntropyLoss(),
-                noise_multiplier=1.0,
-                epochs=1,
-                batch_size=3,
-                clip_norm=1.0,
-            )

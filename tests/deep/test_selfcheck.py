@@ -238,8 +238,13 @@ def test_weight_norm_is_rejected_or_correct():
 
     assert_rejected("outside the forward of the layer", network(nn.utils.weight_norm(nn.Linear(5, 4))))
     weight_norm = nn.utils.parametrizations.weight_norm
-    assert_rejected("Build it from layers that have rules", network(weight_norm(nn.Linear(5, 4, bias=False))))
-    private = prepared(model := network(weight_norm(nn.Linear(5, 4))))
+    for bias in (True, False):
+        check_total(network(weight_norm(nn.Linear(5, 4, bias=bias))))
+
+
+def check_total(model):
+    """Compare the sum over all examples with clipped gradients of single examples."""
+    private = prepared(model)
     X, y = private.dataset.tensors
     total, _ = private._total((X,), y)
     expected, bound = 0, room(private.plan.divisor(len(y)), torch.float32)

@@ -56,6 +56,10 @@ def check(model, *inputs, loss=waves):
             assert error <= tolerance * (float(reference.norm()) + 0.1 * clip), name
         torch.testing.assert_close(found.losses, loss(network(*given), targets).detach(), rtol=tolerance, atol=1e-6)
         assert all("forward" not in vars(layer) for layer in network.modules())
+        slots = {parameter: torch.zeros(parameter.numel(), dtype=torch.float64) for parameter in sums}
+        assert not found.add_clipped_sum(clip, slots).any()
+        for parameter, value in sums.items():
+            assert float((slots[parameter] - value.flatten()).norm()) <= tolerance * (float(value.norm()) + 0.1 * clip)
 
 
 class Reads(nn.Module):
@@ -104,6 +108,29 @@ def test_recurrent_layers_match_autograd(
         if isinstance(layer, nn.LSTM):
             states.append(torch.randn(batch, runs, layer.hidden_size))
     check(Reads(layer), torch.randn(batch, length, p), *states)
+
+
+class Doubles(nn.Module):
+    """An LSTM whose outputs and last cell state are changed, in place or not (torch's own LSTM only allows not)."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.layer, self.in_place = nn.LSTM(3, 4, batch_first=True), in_place
+
+    def forward(self, x):
+        outputs, (_, cell) = self.layer(x)
+        outputs, cell = (outputs.mul_(2.0), cell.add_(1.0)) if self.in_place else (outputs * 2.0, cell + 1.0)
+        return torch.cat([outputs.flatten(1), cell[0]], 1)
+
+
+def test_the_outputs_of_an_lstm_may_be_changed_in_place():
+    torch.manual_seed(0)
+    model, inputs, targets = Doubles(in_place=False), torch.randn(4, 3, 3), torch.ones(4)
+    check(model, inputs)
+    expected = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    model.in_place = True
+    found = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    assert all(torch.equal(found[parameter], value) for parameter, value in expected.items())
 
 
 class Steps(nn.Module):

@@ -402,20 +402,20 @@ def test_a_thousandth_of_the_steps_is_counted_ahead(steps, ahead):
     assert directly(plan)._files._ahead == ahead
 
 
-class Scaled(nn.Module):
-    """A layer without a gradient rule."""
+class Slopes(nn.Module):
+    """A layer without a gradient rule, whose parameters enter a function that has no rule either."""
 
     def __init__(self):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(8))
+        self.slopes = nn.Parameter(torch.full((8,), 0.3))
 
     def forward(self, x):
-        return x * self.scale
+        return nn.functional.prelu(x, self.slopes)
 
 
 def test_a_layer_without_a_gradient_rule_is_trained_with_a_warning():
-    model = nn.Sequential(nn.Linear(5, 8), Scaled(), nn.Linear(8, 2))
-    with pytest.warns(UserWarning, match="no gradient rule for Scaled"):
-        private = prepared(model=model)
-    train(private)
-    assert not torch.equal(model[1].scale, torch.ones(8))
+    model = nn.Sequential(nn.Linear(5, 8), Slopes(), nn.Linear(8, 2))
+    private = prepared(model=model)
+    with pytest.warns(UserWarning, match="no gradient rule for Slopes"):
+        train(private)
+    assert not torch.equal(model[1].slopes, torch.full((8,), 0.3))

@@ -13,6 +13,7 @@ from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
+from privet.deep.model_checks import without_compilation
 from privet.deep.objective import Task
 from privet.deep.randomness import alike
 from privet.deep.rows import Build, Rows
@@ -103,7 +104,8 @@ class BatchSums:
         ``others()`` returns further examples, in case the batch has no two different ones.
         """
         if self.checked is None or not self.checked.is_complete:
-            self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
+            with without_compilation(self._model):
+                self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
         return self.checked is not None
 
     @property
@@ -156,7 +158,7 @@ class BatchSums:
                 while_summing()
                 return found
 
-            with torch.no_grad(), self._masks(len(rows[-1])):
+            with torch.no_grad(), self._masks(len(rows[-1])), without_compilation(self._model):
                 in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())

@@ -25,13 +25,16 @@ _DRAWN = {"rand": Tensor.uniform_, "randn": Tensor.normal_}
 """Functions that draw a tensor of a given shape, and how one of another shape is drawn."""
 
 _DRAWN_LIKE = frozenset(
-    ("rand_like", "randn_like", "randint_like", "bernoulli", "poisson", "bernoulli_", "uniform_", "normal_")
-    + ("exponential_", "random_", "log_normal_", "geometric_", "cauchy_")
+    f"{name}{end}"
+    for name, end in [(name, "_like") for name in ("rand", "randn", "randint")]
+    + [(name, "") for name in ("bernoulli", "poisson")]
+    + [(name, "_") for name in ("bernoulli", "cauchy", "exponential", "geometric", "log_normal")]
+    + [(name, "_") for name in ("normal", "random", "uniform")]
 )
 """Functions that draw one number for each entry of their first argument."""
 
 
-class _Alike(TorchFunctionMode):
+class _Alike(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotate it.
     """Switches functional dropout off, and draws the same numbers for each of several examples."""
 
     def __init__(self, size: int) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from privet.deep.changes import changed_in_forward
 from privet.deep.clipping import BatchGradients, batch_gradients
+from privet.deep.clipping.summing import full_precision
 from privet.deep.mates import Batch, are_distinct, joined, mates_of
 from privet.deep.randomness import alike
 from privet.deep.state import Entry, SavedState, digests
@@ -179,9 +180,9 @@ class _Trials:
         tolerance = max(_tolerance(each.dtype) for each in (found.losses, *self._parameters.values()))
         limits = tolerance * (sizes + 1e-3 * sizes.max())
         for place, each in enumerate(chosen):  # One at a time, because a gradient is as large as the model.
-            self._compare_one(
-                found, place, self._by_autograd(each.example, scales[place : place + 1]), float(limits[place])
-            )
+            expected = self._by_autograd(each.example, scales[place : place + 1])
+            with full_precision(found.losses.device.type):
+                self._compare_one(found, place, expected, float(limits[place]))
 
     def _compare_one(self, found: BatchGradients, place: int, expected: list[Tensor], limit: float) -> None:
         """Raise if a gradient of the example at ``place`` differs by more than ``limit`` from what is expected."""

@@ -21,11 +21,11 @@ from privet.deep.datasets import Examples
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, shrinking
 from privet.deep.loop import TrainingLoop
 from privet.deep.model_checks import (
+    Movement,
     check_finite,
     check_model,
     check_optimizer,
     checked_processes,
-    refuse_compiled,
     unwrapped,
     warn_about_zeros,
 )
@@ -90,8 +90,7 @@ class PrivateTraining(TrainingLoop, Reported):
         views: Views | None = None,
         average: float | None = None,
     ) -> None:
-        refuse_compiled(model)
-        check_model(model)
+        check_model(unwrapped(model))
         self._examples = Examples.of(dataset)
         self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, self._examples.dataset
         self.steps_done = self.steps_spent = 0
@@ -101,8 +100,8 @@ class PrivateTraining(TrainingLoop, Reported):
         self._loss = Objective.of(loss, self.model, class_weight)
         self._denoiser, self._max_move = layer_denoiser(denoiser, order), max_move
         self._n_is_public = n_is_public
-        self._parameters = list(trained_parameters(model).values())
-        check_optimizer(model, optimizer, self._parameters)
+        self._parameters = list(trained_parameters(self.model).values())
+        check_optimizer(self.model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         assumptions = self._processes.check_datasets(self.dataset)
@@ -125,6 +124,7 @@ class PrivateTraining(TrainingLoop, Reported):
         self._stream: Iterator[Any] | None = None
         self._last_loss = math.nan
         self._changes = Changes(self.model, self._loss.loss, assumptions)
+        self._movement = Movement(self.model, optimizer)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
@@ -215,6 +215,7 @@ class PrivateTraining(TrainingLoop, Reported):
         task = self._task(given)
         self._changes.warn_about_batch(given)
         self._changes.warn_about_caller()
+        check_optimizer(self.model, self.optimizer, self._parameters)
         check_finite(self._parameters, self.steps_done)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
         divisor = plan.divisor(len(self.dataset))
@@ -292,7 +293,7 @@ class PrivateTraining(TrainingLoop, Reported):
         self.optimizer.step()
         if self._average is not None:
             self._average.update()
-        self._changes.accept()
+        self._movement.check(self._changes.accept())
 
     def averaged_model(self) -> nn.Module:
         """Return a copy of the model with the average of the weights, in eval mode. See ``average`` in make_private."""

@@ -19,6 +19,7 @@ from privet.deep.clipping.outer_products import (
     outer_products,
     places_are_few,
     squared_norms_by_places,
+    write_outer_products,
 )
 from privet.deep.clipping.summing import SHARE, Add, Summation
 from privet.networks.norms import lengths, wide
@@ -71,6 +72,19 @@ class PerExample(ABC):
     def as_outer_sum(self) -> "OuterSum | None":
         """Return the same gradients as factors, or None if they cannot be written as factors."""
         return None
+
+    @property
+    def row_size(self) -> int:
+        """Number of values of one gradient, if norms and sums are computed from materialised gradients, and else 0."""
+        return 0
+
+    def write_rows(self, chosen: slice, rows: Tensor) -> None:
+        """Write the gradients of some examples to the rows of a matrix, which has :attr:`row_size` columns."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows")
+
+    def from_row(self, row: Tensor) -> Tensor:
+        """Return a row in the order of the parameter's values."""
+        return row
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,17 @@ class OuterSum(PerExample):
         _, _, places, p = self.left.shape
         return places > 1 and not places_are_few(places, p, self.right.shape[3])
 
+    @property
+    def row_size(self) -> int:
+        """Number of values of one gradient, unless it has one position, or inner products of positions are cheaper."""
+        _, _, places, p = self.left.shape
+        is_cheaper = places == 1 or places_are_few(2 * places, p, self.right.shape[3])
+        return 0 if is_cheaper else math.prod(self.shape)
+
+    def write_rows(self, chosen: slice, rows: Tensor) -> None:
+        """Write the gradients of some examples to the rows of a matrix."""
+        write_outer_products(self.right[chosen], self.left[chosen], rows)
+
     def squared_norms(self) -> Tensor:
         """Return the squared norms: |left|^2 |right|^2 for one position, and inner products of positions for a few."""
         if self._is_written_out:
@@ -172,7 +197,7 @@ class OuterSum(PerExample):
         """Return a function that adds products over examples, which have one position each."""
         right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
         groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
-        size = max(1, CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
+        size = max(1, CHUNK // max(1, groups * min(p, q)))  # Only a few scaled factors are in memory at a time.
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, size):

@@ -42,7 +42,7 @@ def elementwise(shared: Shared, func: Any, args: Arguments, kwargs: Keywords) ->
 @operation("cat", "concat", "concatenate", "stack")
 def joined(shared: Shared, func: Any, args: Arguments, kwargs: Keywords) -> Any:
     """Join values along a dimension other than that of the examples."""
-    tensors = args[0] if args else kwargs.get("tensors")
+    tensors = args[0] if args else kwargs["tensors"]
     dimension = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else 0))
     size = tensors[0].ndim + (func.__name__ == "stack")
     if dimension % size == 0 or "out" in kwargs or any(len(each) != shared.size for each in tensors):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from privet.deep.clipping.rules import Gradients, has_rule, inside_of, rule_of
-from privet.deep.clipping.shared import Shared, UnknownOperation, tensors_of
+from privet.deep.clipping.shared import Shared, UnknownOperationError, tensors_of
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Record:
             try:
                 with self.observed():
                     return own(*args, **kwargs)
-            except UnknownOperation:
+            except UnknownOperationError:
                 del self.calls[calls:]
             if _is_one_tensor((*args, *kwargs.values())):
                 _warn_about(layer)
@@ -192,8 +192,8 @@ def changed_in_place(name: str) -> ValueError:
 
 def _warn_about(layer: nn.Module) -> None:
     warnings.warn(
-        f"There is no gradient rule for {type(layer).__name__}. Its gradients are computed by torch.func.vmap, which is "
-        "correct but slow.",
+        f"There is no gradient rule for {type(layer).__name__}. Its gradients are computed by torch.func.vmap, which "
+        "is correct but slow.",
         stacklevel=2,
     )
 

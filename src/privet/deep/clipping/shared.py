@@ -36,7 +36,7 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     return register
 
 
-class UnknownOperation(ValueError):
+class UnknownOperationError(ValueError):
     """A function of shared values and examples for which nothing is registered."""
 
     def __init__(self, function: str, names: Iterable[str]) -> None:
@@ -74,7 +74,7 @@ class _Label:
     row: Tensor | None = None
 
 
-class Shared(TorchFunctionMode):
+class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotate it.
     """Observes the operations of a forward pass, and expands shared values where they meet examples.
 
     Parameters
@@ -176,12 +176,12 @@ class Shared(TorchFunctionMode):
         is_new = given.ndim < result.ndim or given.shape[0] == 1
         return given.expand(1, *result.shape[1:]) if is_new else None
 
-    def unknown(self, func: Any, given: Any) -> UnknownOperation:
+    def unknown(self, func: Any, given: Any) -> UnknownOperationError:
         """Return the error for a function of these arguments that cannot be computed for each example."""
         labels = [label for each in tensors_of(given) if (label := self._label(each)) is not None]
         roots = {id(root.tensor) for label in labels for root in label.roots}
         names = [name for each, name in self._names.items() if each in roots]
-        return UnknownOperation(func.__name__, names or ["An embedding without a dimension of examples"])
+        return UnknownOperationError(func.__name__, names or ["An embedding without a dimension of examples"])
 
     # ----------------------------------------------------------------------------------------------------- labels
 
@@ -279,7 +279,8 @@ class Shared(TorchFunctionMode):
             of_one = torch.zeros_like(given)
             of_one[place] = row
             found = torch.autograd.grad(given, tensors, of_one, retain_graph=True, allow_unused=True)
-            rows.append([each if each is not None else torch.zeros_like(root) for each, root in zip(found, tensors)])
+            pairs = zip(found, tensors, strict=True)
+            rows.append([torch.zeros_like(root) if each is None else each for each, root in pairs])
         return _sum(label.roots, [torch.stack(each) for each in zip(*rows, strict=True)])
 
 
@@ -315,8 +316,8 @@ def _itself(saved: Tensor) -> Tensor:
 
 
 def _is_transposed(given: Tensor, root: Tensor) -> bool:
-    is_view = given.ndim == 2 and given.data_ptr() == root.data_ptr() and given.shape == root.shape[::-1]
-    return is_view and given.stride() == root.stride()[::-1]
+    is_view: bool = given.ndim == root.ndim == 2 and given.data_ptr() == root.data_ptr()
+    return is_view and [*given.shape, *given.stride()] == [*root.shape[::-1], *root.stride()[::-1]]
 
 
 def _sum(roots: Iterable[_Root], grads: Iterable[Tensor | None]) -> dict[str, PerExample]:
