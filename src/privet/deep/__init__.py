@@ -9,6 +9,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(remedy("torch"), name="torch") from error
 
+from privet.deep.features import frozen_features
 from privet.deep.gradient_estimators import RecursiveMomentum
 from privet.deep.planning import make_private
 from privet.deep.training import PrivateTraining
@@ -16,7 +17,7 @@ from privet.deep.training import PrivateTraining
 if TYPE_CHECKING:
     from privet.deep.trainer import PrivateTrainer
 
-__all__ = ["PrivateTrainer", "PrivateTraining", "RecursiveMomentum", "make_private"]
+__all__ = ["PrivateTrainer", "PrivateTraining", "RecursiveMomentum", "frozen_features", "make_private"]
 
 
 def __getattr__(name: str) -> Any:

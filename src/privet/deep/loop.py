@@ -5,18 +5,20 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from privet.checks import count
+from privet.deep.check import Prepare, check
 from privet.deep.gradient_estimators import GradientEstimator, SpentEpsilon
 from privet.deep.processes import Processes
 from privet.deprecation import renamed
 from privet.plans import GradientPlan, PlanError, RecursivePlan
 from privet.privacy import Guarantee
 from privet.progress import status_bar
+from privet.replay import Replayed
 
 Progress = Callable[[int, int], None]
 """Called after each step with the number of steps spent and the number planned."""
@@ -171,6 +173,28 @@ class TrainingLoop(ABC):
             if len(history) == most:
                 break
         return history
+
+    def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
+        """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
+
+        Call it before a long training. It works on copies of the model, the optimizer and the loss, and on a few
+        examples of the dataset, to which unusual ones are added. It spends no budget and changes nothing. Its result is
+        for the holder of the data only.
+
+        Parameters
+        ----------
+        steps, examples : int
+            Number of steps of each replay, and number of examples.
+        prepare : callable or None
+            What the training loop does to a batch before :meth:`step`, for instance moving it to another device. It
+            gets the parts of a tuple, or the entries of a dictionary by keyword, and must not draw random numbers.
+
+        Returns
+        -------
+        list of Replayed
+            What was found for each added or removed example. None of it is a violation.
+        """
+        return check(cast(Any, self), steps=steps, examples=examples, prepare=prepare)
 
 
 @dataclass

@@ -62,7 +62,7 @@ class Objective:
         losses = self.loss(outputs, given)
         if self.class_weight is None:
             return losses
-        classes = self._classes(targets) if is_named else targets
+        classes = self.classes(targets) if is_named else targets
         return losses * _weights(self.class_weight, classes, losses)
 
     def arguments(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,8 @@ class Objective:
             )
         return batch[rest[0]]
 
-    def _classes(self, batch: Mapping[str, Any]) -> Any:
+    def classes(self, batch: Mapping[str, Any]) -> Any:
+        """Return the entry of a dictionary that holds the classes: by its name, or the one the model does not take."""
         found = [key for key in _TARGETS if key in batch]
         return batch[found[0]] if found else self._target(batch)
 

@@ -28,7 +28,7 @@ _STATE = "training.privet"
 _UNSUPPORTED = {
     "fp16": "float16 scales losses by a factor that depends on the data. Use bf16=True.",
     "label_smoothing_factor": "Pass a loss= of your own, with label smoothing.",
-    "torch_compile": "Compiled graphs hide the layers whose gradients are clipped.",
+    "torch_compile": "Layers must be observed one by one, so compiled graphs are not used in training.",
     "deepspeed": "Several processes train together by torch.distributed (gloo), without DeepSpeed.",
     "fsdp": "Several processes train together by torch.distributed (gloo), with the whole model in each.",
     "load_best_model_at_end": "Load the checkpoint that you want from its directory.",

@@ -15,7 +15,6 @@ from privet.deep import saving
 from privet.deep.average import WeightAverage
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.changes import Changes
-from privet.deep.check import Prepare, check
 from privet.deep.collate import IN_COLLATE, CollateCheck
 from privet.deep.datasets import Examples
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, shrinking
@@ -37,7 +36,6 @@ from privet.networks import Loss, layer_denoiser, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.privacy.ledger.spending import LedgerLike, RunBooking
-from privet.replay import Replayed
 from privet.run_files import RunFiles
 from privet.showing import Reported
 
@@ -302,28 +300,6 @@ class PrivateTraining(TrainingLoop, Reported):
         result = copy.deepcopy(self.model)
         self._average.write(list(trained_parameters(result).values()))
         return result.eval()
-
-    def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
-        """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
-
-        Call it before a long training. It works on copies of the model, the optimizer and the loss, and on a few
-        examples of the dataset, to which unusual ones are added. It spends no budget and changes nothing. Its result is
-        for the holder of the data only.
-
-        Parameters
-        ----------
-        steps, examples : int
-            Number of steps of each replay, and number of examples.
-        prepare : callable or None
-            What the training loop does to a batch before :meth:`step`, for instance moving it to another device. It
-            gets the parts of a tuple, or the entries of a dictionary by keyword, and must not draw random numbers.
-
-        Returns
-        -------
-        list of Replayed
-            What was found for each added or removed example. None of it is a violation.
-        """
-        return check(self, steps=steps, examples=examples, prepare=prepare)
 
     # --------------------------------------------------------------------------------------------- save and resume
 
