@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from privet.extras import remedy
+from privet.extras import axes
 from privet.privacy import Guarantee
 from privet.report.facts import facts_of
 from privet.report.numbers import delta as as_power
@@ -28,20 +28,9 @@ def plot(thing: Any, ax: "Axes | None" = None) -> "Axes":
     return _trade_off(thing, ax) if isinstance(thing, Guarantee) else _effects(thing, ax)
 
 
-def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
-    if ax is not None:
-        return ax
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"Plots need matplotlib. {remedy('matplotlib')}", name="matplotlib") from error
-    axes: Axes = Figure(figsize=(width, height), layout="constrained").subplots()
-    return axes
-
-
 def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
     fpr, tpr = guarantee.trade_off()
-    ax = _axes(ax, 4.5, 4.5)
+    ax = axes(ax, 4.5, 4.5)
     label = f"epsilon {up(guarantee.epsilon)} at delta {as_power(guarantee.delta)}"
     ax.plot([0.0, *fpr, 1.0], [float(tpr[0]), *tpr, 1.0], label=label)
     ax.plot([0, 1], [0, 1], linestyle=":", color="grey", label="guessing")
@@ -60,7 +49,7 @@ def _effects(model: Any, ax: "Axes | None") -> "Axes":
             "draw the first one."
         )
     table = facts.effects[0]
-    ax = _axes(ax, 6.0, 1.2 + 0.3 * len(table.rows))
+    ax = axes(ax, 6.0, 1.2 + 0.3 * len(table.rows))
     rows = table.rows[::-1]
     bands = [2 * (row.noise_std or 0.0) for row in rows]
     is_known = any(bands)
