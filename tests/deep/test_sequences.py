@@ -362,6 +362,22 @@ def test_a_language_model_with_words_and_positions_matches_autograd():
         assert batch_gradients(Model(expand), loss, (words,), torch.zeros(7)).norms().shape == (7,)
 
 
+def test_a_model_may_read_inputs_that_are_not_tensors():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.letters, self.last = nn.Embedding(26, 4), nn.Linear(4, 2)
+
+        def forward(self, words):
+            return self.last(self.letters(torch.tensor([[ord(x) - 97 for x in word] for word in words])).tanh().sum(1))
+
+    model, words, targets = Model(), ["abba", "adam", "beat"], torch.ones(3)
+    expected = one_by_one(model, (words,), targets)
+    found = batch_gradients(model, waves, (words,), targets)
+    for parameter in model.parameters():
+        torch.testing.assert_close(found.parts[parameter].written_out(), expected[parameter])
+
+
 def test_a_model_with_its_own_parameters_uses_the_general_rule():
     class Model(nn.Module):
         def __init__(self):

@@ -225,7 +225,7 @@ def test_models_have_the_gradients_of_single_examples(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_the_gradients_of_single_examples_for_other_sizes(name, size):
     torch.manual_seed(size)
-    assert_exact(MODELS[name]().eval(), 1e-6 if name == "t5" else 1e-12, size=size, length=7 - size)
+    assert_exact(MODELS[name]().eval(), 1e-6 if name == "t5" else 1e-12, size=size, length=8 - size)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", pytest.param("all", marks=only_long)])
@@ -383,7 +383,7 @@ def test_models_train_with_dropout_and_pass_the_replay(name):
         private = prepared(model, loss=lambda outputs, targets: last_word(outputs.logits, targets))
     else:
         private = prepared(model := Logits(model))
-    assert any(isinstance(each, nn.Dropout) for each in model.modules())
+    assert name == "llama" or any(isinstance(each, nn.Dropout) for each in model.modules())
     before = {each: parameter.detach().clone() for each, parameter in model.named_parameters()}
     assert len(private.check(steps=2, examples=3)) > 3
     train(private)

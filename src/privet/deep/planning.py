@@ -30,7 +30,7 @@ from privet.deprecation import renamed_argument
 from privet.networks import Loss, trained_parameters
 from privet.plans import GradientPlan, RecursivePlan
 from privet.plans.samplers import named_sampler
-from privet.privacy import Adjacency
+from privet.privacy import Adjacency, Budget
 from privet.privacy.budget import BudgetLike, BudgetOrNoise, given_budget
 from privet.privacy.ledger.spending import LedgerLike
 
@@ -154,8 +154,11 @@ def make_private(
         raise ValueError("batch_size is missing. Give it, or a DataLoader that has one.")
     n = count("public_n", len(examples) if public_n is None else public_n)
     model = unwrapped(model)
+    amount = given_budget(budget, epsilon, delta, noise_multiplier, n)
+    if isinstance(amount, Budget):
+        cautions.about_budget(amount.epsilon, amount.delta, n, "record of the dataset")
     estimator = _estimator_for(
-        given_budget(budget, epsilon, delta, noise_multiplier, n),
+        amount,
         recursion,
         model,
         sampling=sampling,

@@ -94,7 +94,7 @@ class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
     Attributes
     ----------
     is_off : bool
-        Whether operations are not observed, as inside a layer that records itself.
+        Whether operations are not observed, as inside a layer that records itself, or if an input is not a tensor.
     is_entered : bool
         Whether the context has been entered.
     outputs : list of tensors
@@ -113,7 +113,8 @@ class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
         self._names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
         self._layers = {id(layer): f"{name}." if name else "" for name, layer in model.named_modules()}
         self._parameters: dict[int, _Label] = {}
-        self.is_off, self.is_entered = not self._given, False
+        # A model may turn other inputs, such as strings, into tensors that look like constants.
+        self.is_off, self.is_entered = not self._given or not _is_made_of_tensors(batch), False
 
     def __enter__(self) -> Self:
         self.is_entered = True
@@ -310,6 +311,14 @@ def tensors_of(given: Any) -> Iterator[Tensor]:
     elif isinstance(given, Mapping):
         for each in given.values():
             yield from tensors_of(each)
+
+
+def _is_made_of_tensors(given: Any) -> bool:
+    if isinstance(given, tuple | list):
+        return all(map(_is_made_of_tensors, given))
+    if isinstance(given, Mapping):
+        return all(map(_is_made_of_tensors, given.values()))
+    return given is None or isinstance(given, Tensor | bool | int | float)
 
 
 def _itself(saved: Tensor) -> Tensor:
