@@ -94,4 +94,4 @@ def averaged(loss: Callable[[Any, Any], Tensor], views: int) -> Callable[[Any, A
 
 def step_seed(step: int) -> int:
     """Return the seed of the views of a step, which follows from the seed of torch's generator."""
-    return (torch.initial_seed() + (step << 20)) % 2**40
+    return int(torch.initial_seed() + (step << 20)) % 2**40
