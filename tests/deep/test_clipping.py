@@ -12,7 +12,8 @@ from privet.deep.clipping import batch_gradients, layers_of  # noqa: E402
 from privet.deep.clipping import convolution as convolution_module  # noqa: E402
 from privet.deep.clipping import gradients as gradients_module  # noqa: E402
 from privet.deep.clipping import outer_products as outer_products_module  # noqa: E402
-from privet.deep.clipping.gradients import Direct, OuterSum, RowSum, together  # noqa: E402
+from privet.deep.clipping.contributions import together  # noqa: E402
+from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
 from privet.deep.clipping.rules import has_rule  # noqa: E402
 from privet.deep.clipping.summing import Summation  # noqa: E402
 

@@ -76,7 +76,7 @@ class BatchSums:
         max_batch: int | None = None,
         views: Views | None = None,
     ) -> None:
-        self.views, self._build = views, cast(Build | None, None)
+        self.views, self._build, self._totals = views, cast(Build | None, None), 0
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
         self.max_batch = None if max_batch is None else count("max_batch", max_batch)
@@ -148,7 +148,8 @@ class BatchSums:
         pieces = total.split([each.numel() for each in self._parameters])
         slots, losses, zero = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)], 0
         layout = selfcheck.as_given if self.checked is None else self.checked.layout
-        seed = 0 if self.views is None else step_seed()
+        seed = step_seed(self._totals)
+        self._totals += 1
         for start in range(0, size, part):
             chosen = slice(start, start + part)
             rows = self._viewed((*(each[chosen] for each in inputs), targets[chosen]), seed)

@@ -102,10 +102,11 @@ class Examples:
         parts = Parts.of(as_batch(self.batch_of(self.read(np.zeros(1, np.int64)))), 1)
         return parts.with_rows([each[:0] for each in parts.rows])
 
-    def ahead(self, batches: Iterator[Any], share: Indices, seed: int) -> Iterator[tuple[Any, Any]]:
+    def ahead(self, batches: Iterator[Any], share: Indices) -> Iterator[tuple[Any, Any]]:
         """Yield each of the batches that a plan draws, as it was drawn and as worker processes read it.
 
-        Only indices go to the workers. They are drawn here, a few batches ahead, from the source of the plan.
+        Only indices go to the workers. They are drawn here, a few batches ahead, from the source of the plan. The
+        loader seeds the workers, for random transforms, by torch's generator.
 
         Parameters
         ----------
@@ -113,15 +114,12 @@ class Examples:
             The batches as positions in ``share``.
         share : array of int
             The examples from which this process draws.
-        seed : int
-            Seed of the workers, for random transforms.
         """
         drawn: deque[Any] = deque()
         loader = DataLoader(
             self.dataset,
             batch_sampler=_Drawn(batches, share, drawn),
             collate_fn=_OrNone(self.collate or default_collate),
-            generator=torch.Generator().manual_seed(seed),
             **self.loading,
         )
         for found in loader:

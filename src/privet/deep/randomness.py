@@ -4,7 +4,7 @@ Masks are drawn for a batch as a whole, so one example more changes those of all
 where the masks of different examples are independent. But two runs can be compared only without it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +21,8 @@ _DROPOUTS = frozenset(
     for end in ("", "_")
 ) | {"dropout1d", "dropout2d", "dropout3d"}
 
-_DRAWN = {"rand": Tensor.uniform_, "randn": Tensor.normal_}
-"""Functions that draw a tensor of a given shape, and how one of another shape is drawn."""
+_DRAWN = {"rand": "uniform_", "randn": "normal_"}
+"""Functions that draw a tensor of a given shape, and the method that fills a tensor of another shape."""
 
 _DRAWN_LIKE = frozenset(
     f"{name}{end}"
@@ -59,15 +59,13 @@ class _Alike(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
         """Return whether the first dimension of a tensor may be that of the examples, or contain it."""
         return given.ndim > 0 and len(given) > 0 and len(given) % self._size == 0
 
-    def _drawn(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def _drawn(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: str) -> Tensor:
         before = torch.get_rng_state()
         result: Tensor = func(*args, **kwargs)
         if not self._has_rows(result):
             return result
         torch.set_rng_state(before)
-        row = draw(torch.empty_like(result[: len(result) // self._size]))
+        row = getattr(torch.empty_like(result[: len(result) // self._size]), draw)()
         return result.copy_(row.repeat(self._size, *[1] * (result.ndim - 1)))
 
     def _drawn_like(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

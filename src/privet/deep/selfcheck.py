@@ -23,6 +23,7 @@ from privet.deep.mates import Batch, are_distinct, joined, mates_of
 from privet.deep.randomness import alike
 from privet.deep.state import Entry, SavedState, digests
 from privet.deep.traces import Trace, first_difference, traced
+from privet.global_generators import seed_torch
 from privet.networks import Loss, trained_parameters
 from privet.networks.norms import wide
 
@@ -237,7 +238,7 @@ class _Trials:
         size = len(batch[-1])
         with self._from_start(size), torch.no_grad():
             if seed is not None:
-                torch.manual_seed(seed)
+                seed_torch(seed)
             *inputs, _ = _copied(batch)
             return traced(self._model, self._layout(tuple(inputs)), size)
 

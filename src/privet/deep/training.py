@@ -165,8 +165,7 @@ class PrivateTraining(TrainingLoop, Reported):
         loaded: list[Any] = []
 
         def ahead(drawn: Iterator[Any]) -> Iterator[Any]:
-            seed = self._new_source("workers").below(10**15)
-            for batch, found in self._examples.ahead(drawn, share, seed):
+            for batch, found in self._examples.ahead(drawn, share):
                 loaded.append(found)
                 yield batch
 

@@ -92,6 +92,6 @@ def averaged(loss: Callable[[Any, Any], Tensor], views: int) -> Callable[[Any, A
     return share
 
 
-def step_seed() -> int:
-    """Return the seed of the views of a step, from torch's generator."""
-    return int(torch.randint(2**31, (1,)))
+def step_seed(step: int) -> int:
+    """Return the seed of the views of a step, which follows from the seed of torch's generator."""
+    return int(torch.initial_seed() + (step << 20)) % 2**40

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.deep.clipping.gradients import PerExample, together
+from privet.deep.clipping.contributions import together
+from privet.deep.clipping.gradients import PerExample
 from privet.deep.clipping.recording import changed_in_place, recorded
 from privet.deep.clipping.rows import Rows
 from privet.deep.clipping.rules import has_rule, own_parameters

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from privet.deep.clipping.gradients import Direct, OuterSum, PerExample, RowSum, together
+from privet.deep.clipping.contributions import together
+from privet.deep.clipping.gradients import Direct, OuterSum, PerExample, RowSum
 from privet.deep.clipping.shared import Shared, is_in_place, operation, tensors_of
 
 Arguments = tuple[Any, ...]

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
-from privet.deep.clipping.gradients import Direct, OuterSum, PerExample, together
+from privet.deep.clipping.contributions import together
+from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
 from privet.deep.clipping.rules import Keep, Rule
 
 Operation = Callable[["Shared", Any, tuple[Any, ...], dict[str, Any]], Any]
