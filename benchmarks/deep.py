@@ -630,6 +630,13 @@ def smoothing_row(case: Case, timing: Timing) -> list[str]:
     return [case.title, f"{1e3 * timing.seconds:.1f}", *shares, goal]
 
 
+def write(result: Result) -> None:
+    """Replace the results of one model in the result file."""
+    versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    models = {**earlier(), result.key: result.as_json()}
+    write_results("deep_benchmark", {**versions, "models": {key: models[key] for key in CASES if key in models}})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="about ten seconds per model instead of a minute")
@@ -644,12 +651,12 @@ def main() -> None:
         return
     names = present()
     keys = [key for key in options.models if is_possible(CASES[key])]
-    results = [measured(key, names, QUICK if options.quick else FULL) for key in keys]
+    results = []
+    for key in keys:
+        results.append(measured(key, names, QUICK if options.quick else FULL))
+        if options.json:
+            write(results[-1])
     report(results, names)
-    if options.json:
-        versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-        models = {**earlier(), **{result.key: result.as_json() for result in results}}
-        write_results("deep_benchmark", {**versions, "models": {key: models[key] for key in CASES if key in models}})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
-from privet.deep import training as training_module  # noqa: E402
+from privet.deep import loop as loop_module  # noqa: E402
 from privet.deep.fingerprint import batch_checksum  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
@@ -373,7 +373,7 @@ def test_the_last_loss_is_the_mean_of_the_last_batch_with_examples():
 
 def test_a_check_replays_four_steps_of_sixteen_examples_unless_told_otherwise(monkeypatch):
     asked = []
-    monkeypatch.setattr(training_module, "check", lambda private, **how: asked.append(how) or [])
+    monkeypatch.setattr(loop_module, "check", lambda private, **how: asked.append(how) or [])
     private = directly()
     assert private.check() == []
     private.check(steps=2, examples=5, prepare=tuple)

@@ -286,7 +286,8 @@ class Shares(nn.Module):
 
     def forward(self, words):
         size, length = words.shape
-        x = self.words(words) + self.kinds(torch.zeros(size, length, dtype=torch.long))
+        x = self.words(words)
+        x += self.kinds(torch.zeros(size, length, dtype=torch.long))
         x = torch.cat([self.first.expand(size, -1, -1), x], 1)
         x += self.places(torch.arange(length + 1)).tanh()
         x = self.norm(x * (1 + self.scale)) @ self.mixed.T
@@ -306,6 +307,18 @@ def test_what_examples_share_has_the_gradients_of_single_examples(size):
 
     error, name = worst_error(model, (words,), loss)
     assert error < 1e-12, name
+
+
+def test_shared_values_that_change_in_place_after_their_use_are_rejected():
+    def twice(model, words):
+        shift = model[0].weight[0] * 3
+        found = model(words) + shift
+        shift *= 2
+        return found + shift
+
+    model, words = nn.Sequential(nn.Embedding(5, 4)), torch.randint(0, 5, (4, 2))
+    with pytest.raises(ValueError, match="A value that all examples share was changed in place"):
+        batch_gradients(model, lambda _, t: twice(model, words).flatten(1).sum(1) * t, (words,), torch.ones(4))
 
 
 class Distances(nn.Module):

@@ -94,7 +94,7 @@ def embedding(
     if not is_plain or len(words) != shared.size or not shared.is_shared(table):
         raise shared.unknown(func, (args, kwargs))
     shared.watch("The input of embedding()", words)
-    output = functional.embedding(words, table.detach()).requires_grad_()
+    output = functional.embedding(words, table.detach())
     indices, shape = words.reshape(len(words), -1), table.shape
 
     def gradients(grads: Tensor) -> dict[str, PerExample]:

@@ -166,8 +166,10 @@ class Record:
 
     def keep(self, layer: nn.Module, output: Tensor, batch: int, gradients: Gradients) -> None:
         """Record a tensor that was computed inside a layer."""
-        if not output.requires_grad:
+        if not output.requires_grad and output._is_view():
             output.requires_grad_()
+        elif not output.requires_grad:
+            _Joining.apply(output, torch.zeros((), requires_grad=True))
         self.calls.append(Call(layer, get_gradient_edge(output), batch, gradients))
 
     @property
@@ -231,6 +233,19 @@ def _off(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
+
+
+class _Joining(torch.autograd.Function):  # type: ignore[misc]  # torch does not annotate it.
+    """Makes a tensor part of the autograd graph. Unlike a leaf, it may be modified in place later."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, _: Tensor) -> Tensor:
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None
 
 
 def _in_graph(given: Tensor) -> Tensor:

@@ -241,6 +241,7 @@ class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
         """Return a shared value with one row per example, as it enters a result with so many dimensions."""
         label = self._label(given)
         assert label is not None
+        self.watch("A value that all examples share", given)
         sizes = (1,) * (dimensions - given.ndim) + tuple(given.shape)
         if sizes[0] == 1:
             rows = given.detach().reshape(sizes).expand(self.size, *sizes[1:]).requires_grad_()
