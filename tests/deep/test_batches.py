@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
@@ -10,9 +11,13 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from privet import PrivetWarning  # noqa: E402
+from privet.audit import replay  # noqa: E402
 from privet.deep import make_private  # noqa: E402
+from privet.deep.clipping import BatchGradients  # noqa: E402
+from privet.deep.datasets import Examples  # noqa: E402
 from privet.deep.rows import Parts, RowsError, given_batch, is_flat  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
+from privet.replay import Units  # noqa: E402
 
 N = 60
 
@@ -300,3 +305,62 @@ def test_check_replays_dictionaries_and_padding():
     assert max(each.largest for each in found) > 0.5
     with pytest.raises(ValueError, match="does not keep its guarantee"):
         prepared(Rows(named)).check(steps=2, examples=6, prepare=lambda x, label: {"x": x - x.mean(0), "label": label})
+
+
+# -------------------------------------------------------------------------------------------------------- planted bugs
+
+
+def fitted(data, **options):
+    private = prepared(data, batch_size=6, public_n=12, **options)
+    private.fit()
+    return private
+
+
+def neighbours():
+    """Return named examples with and without one, whose gradients are far longer than the clip."""
+    whole, less = Rows(named, n=12), Rows(named, n=12)
+    kept = torch.arange(12) != 5
+    whole.X = whole.X * 50
+    less.X, less.y = whole.X[kept], whole.y[kept]
+    return whole, less
+
+
+def replayed(train):
+    places = np.array([0, 1, 2, 3, 4, -1, 5, 6, 7, 8, 9, 10])
+    return replay(train, *neighbours(), units=Units(places, 11))
+
+
+def test_replays_of_dictionaries_with_weights_and_of_loaders_are_consistent():
+    for found in (
+        replayed(lambda data: fitted(data, class_weight={0: 3.0})),
+        replayed(lambda data: fitted(DataLoader(data, batch_size=3), augment=same, views=2)),
+    ):
+        assert not found.is_violation, found
+        assert found.largest > 0.9
+
+
+def same(x, label):
+    return {"x": x, "label": label}
+
+
+def test_the_order_of_a_loader_in_place_of_the_plan_is_refuted(monkeypatch):
+    """A planted bug: batches have the size that was drawn, but consist of the next examples of the loader."""
+    collated, place = Examples.collated, [0]
+
+    def in_order(self, indices):
+        place[0] += len(indices)
+        return collated(self, (np.arange(len(indices)) + place[0]) % len(self))
+
+    def train(data):
+        place[0] = 0
+        return fitted(DataLoader(data, batch_size=3))
+
+    monkeypatch.setattr(Examples, "collated", in_order)
+    assert any("times the bound" in problem for problem in replayed(train).problems)
+
+
+def test_class_weights_after_the_clip_are_refuted(monkeypatch):
+    add = BatchGradients.add_clipped_sum
+    monkeypatch.setattr(BatchGradients, "add_clipped_sum", lambda self, clip, slots: add(self, 3 * clip, slots))
+    found = replayed(lambda data: fitted(data, class_weight={0: 3.0}))
+    assert any("times the bound" in problem for problem in found.problems)

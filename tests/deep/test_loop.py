@@ -204,6 +204,8 @@ def test_class_weights_multiply_losses_before_the_clip():
     plain._begin()
     first, second = weighted.step(*batch), plain.step(*next(plain._drawn_batches()))
     torch.testing.assert_close(first, torch.where(batch[1] == 1, 100 * second, second))
+    assert "the weights of the classes are public" in weighted.guarantee.statement(verbose=True)
+    assert "weights of the classes" not in plain.guarantee.statement(verbose=True)
     X, y = dataset().tensors
     whole, _ = _sum(weighted, (X[:20], y[:20]))
     without, _ = _sum(weighted, (X[1:20], y[1:20]))

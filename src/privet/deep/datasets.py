@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate, default_convert
 
 from privet.deep.rows import Parts, as_batch
 
@@ -56,9 +56,7 @@ class Examples:
             _check_map_style(given)
             return cls(given, collate)
         _check_map_style(given.dataset)
-        own = None if given.collate_fn is default_collate or given.batch_size is None else given.collate_fn
-        if given.batch_size is None and given.batch_sampler is not None:
-            own = given.collate_fn if given.collate_fn is not default_collate else None
+        own = None if given.collate_fn in (default_collate, default_convert) else given.collate_fn
         loading = {name: getattr(given, name) for name in _TAKEN_OVER}
         return cls(given.dataset, collate or own, loading, given.batch_size)
 
@@ -66,9 +64,9 @@ class Examples:
         return len(self.dataset)
 
     @property
-    def has_workers(self) -> bool:
-        """Whether other processes read the examples."""
-        return bool(self.loading.get("num_workers"))
+    def is_ahead(self) -> bool:
+        """Whether batches are read before their steps, by worker processes, or pinned in memory."""
+        return bool(self.loading.get("num_workers") or self.loading.get("pin_memory"))
 
     def collated(self, indices: Indices) -> Any:
         """Return the examples of a batch. An empty batch gives tensors without examples."""

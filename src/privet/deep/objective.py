@@ -13,6 +13,9 @@ from privet.deep.model_loss import ModelLoss
 from privet.deep.rows import Build, Parts, Rows, is_flat
 from privet.networks import Loss, per_example
 from privet.networks.losses import Unreduced
+from privet.privacy import assumed
+
+PUBLIC_WEIGHTS = assumed("the weights of the classes are public")
 
 _TARGETS = ("labels", "label")
 """The entries of a dictionary that hold the classes, by convention."""

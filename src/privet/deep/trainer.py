@@ -29,8 +29,8 @@ _UNSUPPORTED = {
     "fp16": "float16 scales losses by a factor that depends on the data. Use bf16=True.",
     "label_smoothing_factor": "Pass a loss= of your own, with label smoothing.",
     "torch_compile": "Layers must be observed one by one, so compiled graphs are not used in training.",
-    "deepspeed": "Several processes train together by torch.distributed (gloo), without DeepSpeed.",
-    "fsdp": "Several processes train together by torch.distributed (gloo), with the whole model in each.",
+    "deepspeed": "PrivateTrainer uses one process. For several, use make_private() with torch.distributed.",
+    "fsdp": "PrivateTrainer uses one process. For several, use make_private() with torch.distributed.",
     "load_best_model_at_end": "Load the checkpoint that you want from its directory.",
     "auto_find_batch_size": "The batch size is part of the privacy plan. Use gradient_accumulation_steps.",
     "neftune_noise_alpha": "Its noise is no privacy noise, and it changes the embedding layer.",
@@ -159,7 +159,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
 
     def _made_private(self) -> PrivateTraining:
         args = self.args
-        size = args.per_device_train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
+        size = args.per_device_train_batch_size * args.gradient_accumulation_steps
         loader = self.get_train_dataloader()
         n = len(loader.dataset) if self._settings["public_n"] is None else self._settings["public_n"]
         self.create_optimizer()
@@ -259,7 +259,8 @@ def _check_arguments(args: Any) -> None:
     for name, reason in _UNSUPPORTED.items():
         if getattr(args, name, None):
             raise ValueError(f"PrivateTrainer does not support {name}={getattr(args, name)!r}. {reason}")
-    if args.n_gpu > 1:
+    if max(args.n_gpu, args.world_size) > 1:
         raise ValueError(
-            f"PrivateTrainer uses one device per process, but this process sees {args.n_gpu}. Set CUDA_VISIBLE_DEVICES."
+            f"PrivateTrainer uses one process and one device, but it was given {args.world_size} and {args.n_gpu}. Set "
+            "CUDA_VISIBLE_DEVICES, or use make_private() in several processes of torch.distributed."
         )

@@ -28,7 +28,7 @@ from privet.deep.model_checks import (
     unwrapped,
     warn_about_zeros,
 )
-from privet.deep.objective import Objective, Task
+from privet.deep.objective import PUBLIC_WEIGHTS, Objective, Task
 from privet.deep.rows import Rows, RowsError, as_batch, given_batch
 from privet.deep.views import Views
 from privet.denoise import Denoiser
@@ -105,6 +105,8 @@ class PrivateTraining(TrainingLoop, Reported):
         assumptions = self._processes.check_datasets(self.dataset)
         if self._examples.collate is not None:
             assumptions.append(IN_COLLATE)
+        if self._loss.class_weight is not None:
+            assumptions.append(PUBLIC_WEIGHTS)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
@@ -169,7 +171,7 @@ class PrivateTraining(TrainingLoop, Reported):
                 loaded.append(found)
                 yield batch
 
-        is_ahead = self._examples.has_workers
+        is_ahead = self._examples.is_ahead
         for step in self._estimator.steps(len(share), self._source, self.steps_spent, ahead if is_ahead else None):
             if self._processes.size == 1:  # The loop may have entered another context of privet.spending().
                 self._book()
