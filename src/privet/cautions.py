@@ -139,6 +139,11 @@ def about_clipped_cells(clipped: Mapping[str, int], n: int) -> None:
             )
 
 
+def about_loader(sampler: str) -> None:
+    """Say that the sampler of a DataLoader is not used."""
+    _warn("loader", f"Batches are drawn by {sampler}, as the guarantee accounts for, not by the sampler of the loader.")
+
+
 def about_existing_file(path: Path) -> None:
     """Warn that a model file will be replaced."""
     if path.exists():
