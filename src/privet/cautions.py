@@ -62,9 +62,15 @@ def is_silent(kind: str) -> bool:
     return False
 
 
-def about_budget(epsilon: float, delta: float, n: int) -> None:
-    """Warn about an epsilon above 10, and about a delta of at least 1/n."""
-    if epsilon > LARGEST_EPSILON:
+def about_budget(epsilon: float, delta: float, n: int, unit: str = "record of the table") -> None:
+    """Warn about an epsilon above 10, and about a delta of at least 1/n, where n is the number of units."""
+    if math.isinf(epsilon):
+        _warn(
+            "epsilon",
+            "epsilon is infinite, because there is no noise: the result may reveal everything about a record. Keep it "
+            "to yourself, or train on public records only.",
+        )
+    elif epsilon > LARGEST_EPSILON:
         _warn(
             "epsilon",
             f"epsilon={epsilon:g} is above {LARGEST_EPSILON:g}, which promises little: one record may change the odds "
@@ -73,7 +79,7 @@ def about_budget(epsilon: float, delta: float, n: int) -> None:
     if delta * n >= 1:
         _warn(
             "delta",
-            f"delta={delta:g} is at least 1/n, which permits publishing a record of the table. Leave delta out: its "
+            f"delta={delta:g} is at least 1/n, which permits publishing a {unit}. Leave delta out: its "
             "default is min(1e-6, 0.01/n).",
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from privet import cautions
 from privet.checks import count, positive
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive, RecursiveMomentum
 from privet.deep.model_checks import unwrapped
@@ -25,7 +26,7 @@ from privet.deprecation import renamed_argument
 from privet.networks import Loss, trained_parameters
 from privet.plans import GradientPlan, RecursivePlan
 from privet.plans.samplers import named_sampler
-from privet.privacy import Adjacency
+from privet.privacy import Adjacency, Budget
 from privet.privacy.budget import BudgetLike, BudgetOrNoise, given_budget
 from privet.privacy.ledger.spending import LedgerLike
 
@@ -119,8 +120,11 @@ def make_private(
     recursion = renamed_argument("make_private", "momentum", momentum, "recursion", recursion)
     n = count("public_n", len(dataset) if public_n is None else public_n)
     model = unwrapped(model)
+    amount = given_budget(budget, epsilon, delta, noise_multiplier, n)
+    if isinstance(amount, Budget):
+        cautions.about_budget(amount.epsilon, amount.delta, n, "record of the dataset")
     estimator = _estimator_for(
-        given_budget(budget, epsilon, delta, noise_multiplier, n),
+        amount,
         recursion,
         model,
         sampling=sampling,
