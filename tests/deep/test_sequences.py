@@ -362,14 +362,16 @@ def test_a_language_model_with_words_and_positions_matches_autograd():
         assert batch_gradients(Model(expand), loss, (words,), torch.zeros(7)).norms().shape == (7,)
 
 
+@pytest.mark.filterwarnings("ignore:There is no gradient rule")
 def test_a_model_may_read_inputs_that_are_not_tensors():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.letters, self.last = nn.Embedding(26, 4), nn.Linear(4, 2)
+            self.letters, self.bend, self.last = nn.Embedding(26, 4), nn.PReLU(), nn.Linear(4, 2)
 
         def forward(self, words):
-            return self.last(self.letters(torch.tensor([[ord(x) - 97 for x in word] for word in words])).tanh().sum(1))
+            letters = self.letters(torch.tensor([[ord(x) - 97 for x in word] for word in words]))
+            return self.last(self.bend(letters).tanh().sum(1))
 
     model, words, targets = Model(), ["abba", "adam", "beat"], torch.ones(3)
     expected = one_by_one(model, (words,), targets)

@@ -16,6 +16,7 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep import make_private  # noqa: E402
+from privet.deep.batch_sums import BatchSums  # noqa: E402
 from privet.deep.clipping import batch_gradients, normalisation  # noqa: E402
 from privet.deep.clipping.rules import _RULES  # noqa: E402
 from privet.deep.clipping.shared import Shared  # noqa: E402
@@ -489,6 +490,28 @@ def test_a_shared_embedding_that_is_counted_wrongly_is_found(planted, monkeypatc
     monkeypatch.setattr(Shared, "expanded", planted)
     with pytest.raises(ValueError, match="is not what torch computes for one example at a time"):
         train(prepared(Logits(MODELS["gpt2"]())))
+
+
+class Places(nn.Module):
+    """A model of which only positions are trained, with gradients that are as large as the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding(3, 4)
+
+    def forward(self, x):
+        return (x[:, None] * self.places(torch.arange(3))).mean(1)[:, :3]
+
+
+def test_the_replay_finds_a_shared_embedding_that_is_counted_once_per_batch(monkeypatch):
+    """Also if the check of the first batch is blind."""
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(24, 4), torch.arange(24) % 3)
+    prepared(Places(), data).check(steps=2, examples=3)
+    monkeypatch.setattr(Shared, "expanded", sums_rows)
+    monkeypatch.setattr(BatchSums, "check", lambda *_: True)
+    with pytest.raises(ValueError, match=r"moved by 1\.\d+ times the bound"):
+        prepared(Places(), data, clip_norm=0.01).check(steps=2, examples=3)
 
 
 def test_a_wrong_rule_of_rms_norm_is_found(monkeypatch):

@@ -103,7 +103,8 @@ class Record:
             # Inside a layer that is recorded itself, and without gradients, there is nothing to record.
             if self._is_within or not torch.is_grad_enabled():
                 return own(*args, **kwargs)
-            if self.shared is None or (is_known and self._has_examples((*args, *kwargs.values()))):
+            is_observed = self.shared is not None and not self.shared.is_off
+            if not is_observed or (is_known and self._has_examples((*args, *kwargs.values()))):
                 return recording(*args, **kwargs)
             if isinstance(layer, nn.Embedding) and is_known:
                 return looking_up(*args, **kwargs)
@@ -147,9 +148,8 @@ class Record:
                 shared.is_off = was_off
 
     def _has_examples(self, given: tuple[Any, ...]) -> bool:
-        """Return whether arguments of a layer were computed from examples, or nothing is known about that."""
-        if self.shared is None or self.shared.is_off:
-            return True
+        """Return whether arguments of a layer were computed from examples."""
+        assert self.shared is not None
         with self._within():
             return any(self.shared.is_of_examples(each) for each in tensors_of(given))
 

@@ -145,8 +145,10 @@ class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
             given = [args[0]]
             has_examples, label = self.is_of_examples(args[0]), self._label(args[0])
             labels = [] if label is None else [label]
-        if labels and has_examples and any(each.requires_grad for each in tensors_of(result)):
-            raise self.unknown(func, given)
+        if labels and has_examples:
+            written = args[:1] if is_in_place(func) else ()
+            if any(each.requires_grad for each in tensors_of((result, written))):
+                raise self.unknown(func, given)
         if has_examples and func.__name__ not in _LIKE_NONE:
             self._mark(func, args, result)
         elif labels:
