@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from privet.deep.clipping.rules import Gradients, has_rule, inside_of, rule_of
 from privet.deep.clipping.shared import Shared, UnknownOperationError, tensors_of
+
+
+_NOT_OBSERVED: WeakSet[nn.Module] = WeakSet()
+"""Layers without a rule whose operations could not be observed in some batch. They always use the general rule.
+
+A layer that puts time before examples can only be told from others while the two sizes differ. The check of the first
+batch sees it with one example and with several, so it is here before a batch in which they are equal.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class Record:
                     return own(*args, **kwargs)
             except UnknownOperationError:
                 del self.calls[calls:]
+                _NOT_OBSERVED.add(layer)
             if _is_one_tensor((*args, *kwargs.values())):
                 _warn_about(layer)
             return recording(*args, **kwargs)
@@ -108,7 +118,7 @@ class Record:
                 return recording(*args, **kwargs)
             if isinstance(layer, nn.Embedding) and is_known:
                 return looking_up(*args, **kwargs)
-            return observing(*args, **kwargs)
+            return recording(*args, **kwargs) if layer in _NOT_OBSERVED else observing(*args, **kwargs)
 
         return forward
 
