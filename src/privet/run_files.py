@@ -145,7 +145,8 @@ class Journal:
         if not _locked(self._handle):
             os.close(self._handle)
             raise RuntimeError(
-                f"{path.name} is in use: another process, or another object in this process, is continuing this run."
+                f"{path.name} is in use: another process, or another object in this process, is continuing this run. "
+                "After a process was killed, the workers of its DataLoader may hold the file for a few more seconds."
             )
         self._closing = weakref.finalize(self, os.close, self._handle)
         if key is not None:

@@ -91,3 +91,36 @@ def test_dictionaries_loaders_and_outputs_of_several_parts():
     assert torch.equal(found.tensors[1], data.tensors[1])
     with pytest.raises(ValueError, match="Pass features="):
         frozen_features(Outputs(), data)
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x.flatten(1) - x.flatten(1).mean(0)
+
+
+@pytest.mark.parametrize("network", [Centred(), nn.BatchNorm2d(3, track_running_stats=False)])
+def test_a_backbone_that_mixes_examples_is_rejected(network):
+    with pytest.raises(ValueError, match="change with the other examples"):
+        frozen_features(network, problem())
+
+
+def test_a_collate_function_that_mixes_examples_is_rejected():
+    def collate(examples):
+        X, y = (torch.stack([torch.as_tensor(each[place]) for each in examples]) for place in (0, 1))
+        return X / X.amax(), y
+
+    with pytest.raises(ValueError, match="collate_fn"):
+        frozen_features(backbone(), problem(), collate_fn=collate)
+
+
+def test_random_backbones_give_random_features():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x.flatten(1) + torch.rand_like(x.flatten(1))
+
+    before = torch.get_rng_state()
+    assert frozen_features(Noisy(), problem()).tensors[0].shape == (30, 108)
+    torch.set_rng_state(before)
+    expected = problem().tensors[0].flatten(1) + torch.rand(30, 108)
+    torch.set_rng_state(before)
+    torch.testing.assert_close(frozen_features(Noisy(), problem()).tensors[0], expected)  # The check draws nothing.

@@ -528,3 +528,34 @@ def test_a_progress_bar_changes_nothing(capsys):
     assert f"epsilon {shown.guarantee.epsilon:.3g}" in printed
     for one, other in zip(silent.model.parameters(), shown.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+class TimeFirst(nn.Module):
+    """A layer without a rule that puts time before examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 3))
+
+    def forward(self, x):
+        return (x.transpose(0, 1) * self.scale).transpose(0, 1)
+
+
+@pytest.mark.filterwarnings("ignore:There is no gradient rule")
+def test_a_layer_with_time_first_is_clipped_by_example_if_there_are_as_many_times_as_examples():
+    torch.manual_seed(0)
+    model = nn.Sequential(TimeFirst(), nn.Flatten(), nn.Linear(18, 1))
+    X, y = 50 * torch.randn(6, 6, 3), torch.ones(6)
+    plan = GradientPlan(Poisson(0.5), 3, 0.7, 1.0, public_n=12, delta=1e-5)
+    private = PrivateTraining(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.0),
+        TensorDataset(X, y),
+        plan=plan,
+        loss=lambda outputs, targets: (outputs[:, 0] - targets) ** 2,
+    )
+    private._sums.check((X[:5], y[:5]), lambda: (X, y))
+    with_all = private._total((X,), y)[0].double()
+    for place in range(6):
+        kept = torch.arange(6) != place
+        assert 0.69 < float((with_all - private._total((X[kept],), y[kept])[0].double()).norm()) <= 0.7

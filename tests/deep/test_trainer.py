@@ -12,6 +12,7 @@ from torch.utils.data import Dataset  # noqa: E402
 
 from privet.deep import PrivateTrainer, make_private  # noqa: E402
 from privet.deep.objective import Objective  # noqa: E402
+from privet.plans import PlanError  # noqa: E402
 
 SIZES = {"vocab_size": 23, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = SIZES | {"num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -259,3 +260,5 @@ def test_a_loss_of_ones_own_and_no_guarantee_before_training(tmp_path):
         found.train(trial=1)
     found.train()
     assert found.private.steps_done == 1
+    with pytest.raises(PlanError, match="spent 1 steps, which the guarantee of another"):
+        found.train()

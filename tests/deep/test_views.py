@@ -197,3 +197,28 @@ def test_views_without_an_augmentation_are_refused():
         prepared(images(), augment=None)
     with pytest.raises(ValueError, match="views"):
         prepared(images(), views=0)
+
+
+class MixedWithTheLast:
+    """MixUp with the example before."""
+
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, x):
+        mixed = x if self.last is None else 0.5 * (x + self.last)
+        self.last = x
+        return mixed
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_views_that_mix_in_the_example_before_are_rejected(views):
+    with pytest.raises(ValueError, match="examples that it was called for before"):
+        prepared(images(), augment=MixedWithTheLast(), views=views).fit()
+
+
+def test_views_with_a_generator_of_their_own_are_accepted_and_assumed_to_be_of_one_example():
+    own = torch.Generator().manual_seed(0)
+    private = prepared(images(), augment=lambda x: x + torch.randn(x.shape, generator=own))
+    private.fit(epochs=1)
+    assert "augment makes each view" in str(private.guarantee)

@@ -64,7 +64,7 @@ class BatchSums:
     is, the fewer examples are added in one product, so that the errors always fit (docs/proofs.md, section 24).
     """
 
-    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"checked"})
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"checked", "_views_are_checked"})
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class BatchSums:
         views: Views | None = None,
     ) -> None:
         self.views, self._build, self._totals = views, cast(Build | None, None), 0
+        self._views_are_checked = False
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
         self.max_batch = None if max_batch is None else count("max_batch", max_batch)
@@ -150,6 +151,8 @@ class BatchSums:
         layout = selfcheck.as_given if self.checked is None else self.checked.layout
         seed = step_seed(self._totals)
         self._totals += 1
+        if self.views is not None and not self._views_are_checked:
+            self._views_are_checked = self.views.check((*inputs, targets), self._build, seed)
         for start in range(0, size, part):
             chosen = slice(start, start + part)
             rows = self._viewed((*(each[chosen] for each in inputs), targets[chosen]), seed)

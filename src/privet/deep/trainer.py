@@ -20,6 +20,7 @@ from privet.deep.planning import make_private
 from privet.deep.rows import as_batch, moved
 from privet.deep.training import PrivateTraining
 from privet.networks import Loss
+from privet.plans import PlanError
 from privet.privacy import Guarantee
 from privet.privacy.budget import BudgetLike
 
@@ -128,6 +129,12 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         """
         if kwargs:
             raise TypeError(f"PrivateTrainer.train() does not support {', '.join(kwargs)}.")
+        if self.private is not None and self.private.steps_spent and not resume_from_checkpoint:
+            raise PlanError(
+                f"train() was called before and spent {self.private.steps_spent} steps, which the guarantee of another "
+                "training would not include. Continue with resume_from_checkpoint=True, or make a new PrivateTrainer, "
+                "and add the guarantees up, for instance with ledger=."
+            )
         private = self.private = self._made_private()
         self._begin(private)
         if resume_from_checkpoint:

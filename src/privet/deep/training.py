@@ -30,7 +30,7 @@ from privet.deep.model_checks import (
 )
 from privet.deep.objective import PUBLIC_WEIGHTS, Objective, Task
 from privet.deep.rows import Rows, RowsError, as_batch, given_batch
-from privet.deep.views import Views
+from privet.deep.views import IN_AUGMENT, Views
 from privet.denoise import Denoiser
 from privet.networks import Loss, layer_denoiser, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
@@ -105,6 +105,8 @@ class PrivateTraining(TrainingLoop, Reported):
         assumptions = self._processes.check_datasets(self.dataset)
         if self._examples.collate is not None:
             assumptions.append(IN_COLLATE)
+        if views is not None:
+            assumptions.append(IN_AUGMENT)
         if self._loss.class_weight is not None:
             assumptions.append(PUBLIC_WEIGHTS)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])

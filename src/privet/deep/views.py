@@ -5,7 +5,7 @@ contribution of an example is still one vector of the clipping norm, so the view
 """
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from privet.deep.fingerprint import raw_bytes
+from privet.deep.fingerprint import batch_checksum, raw_bytes
 from privet.deep.rows import Build, Parts, Rows
 from privet.global_generators import seeded_alike
+from privet.privacy import assumed
+
+IN_AUGMENT = assumed("augment makes each view of an example from this example alone")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,31 @@ class Views:
         if build is None:
             return (*batch, rows[-1].repeat_interleave(self.number, 0))
         return (*Parts.of(batch, len(views)).rows, rows[-1].repeat_interleave(self.number, 0))
+
+    def check(self, rows: Rows, build: Build | None, seed: int) -> bool:
+        """Raise if the view of an example depends on the one before, and return whether two examples were compared.
+
+        If ``augment`` draws random numbers of its own, views cannot be compared.
+        """
+        examples = [tuple(each[place] for each in rows) for place in range(len(rows[-1]))]
+        other = next((each for each in examples if _checksum(each[:-1]) != _checksum(examples[0][:-1])), None)
+        if other is None:
+            return False
+
+        def view(example: Rows) -> Hashable:
+            copied = tuple(each.clone() if isinstance(each, Tensor) else each for each in example)
+            return batch_checksum(default_collate([self._view(copied, build, seed)]))
+
+        _, first, second = (view(examples[0]) for _ in range(3))
+        if first == second:
+            view(other)
+            if view(examples[0]) != first:
+                raise ValueError(
+                    "The view that augment() makes of an example changes with the examples that it was called for "
+                    "before, as with MixUp or CutMix. One example would then change the gradients of others, and "
+                    "clipping could not bound its influence. Make each view from one example alone."
+                )
+        return True
 
     def _view(self, example: Rows, build: Build | None, seed: int) -> Any:
         with seeded_alike(seed ^ _checksum(example)):
