@@ -1,14 +1,16 @@
 """The loop as people write it: epochs, one call, schedulers, checkpoints, averages; and losses with a reduction."""
 
 import copy
+import random
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torch.utils.data import TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from privet.deep import make_private  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
@@ -19,9 +21,9 @@ def dataset(n=200):
     return TensorDataset(X, (X[:, 0] > 0).long())
 
 
-def prepared(data=None, **options):
+def prepared(data=None, *first, **options):
     torch.manual_seed(0)
-    model = nn.Linear(5, 2)
+    model = nn.Sequential(*first, nn.Linear(5, 2))
     settings = {
         "loss": functional.cross_entropy,
         "budget": 3.0,
@@ -249,3 +251,41 @@ def test_the_documented_loop_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepared().fit(validate=lambda model: float(model(torch.zeros(1, 5)).sum()))
+
+
+# -------------------------------------------------------------------------------------------------------- random masks
+
+
+class Jittered(TensorDataset):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + torch.randn(5) + np.random.randn() + random.random(), y  # noqa: NPY002
+
+
+def first_losses(data, seed, **options):
+    """Return the first batch and its losses, if all examples take part and the seeds of the caller are known."""
+    private = prepared(data, nn.Dropout(0.5), batch_size=20, public_n=20, **options)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+    before = torch.get_rng_state()
+    batch = next(private.batches())
+    losses = private.step(batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    return batch[0], losses
+
+
+@pytest.mark.parametrize("kind", ["stored", "jittered", "worker"])
+def test_random_masks_and_transforms_follow_from_the_secret_source_alone(kind):
+    """With a known seed, one example more would change the masks of the others, and the sum by more than the clip."""
+    data = TensorDataset(*(each[:20] for each in dataset().tensors))
+    if kind != "stored":
+        data = Jittered(*data.tensors)
+    if kind == "worker":
+        data = DataLoader(data, num_workers=1)
+    (one, losses), (other, others) = (first_losses(data, 42, random_state=None) for _ in range(2))
+    assert not torch.equal(losses, others)
+    assert torch.equal(one, other) == (kind == "stored")
+    (one, losses), (other, others) = (first_losses(data, seed, random_state=0) for seed in (1, 2))
+    assert torch.equal(losses, others)
+    assert torch.equal(one, other)

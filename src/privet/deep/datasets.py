@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate, default_convert
 
+from privet.deep.randomness import secret_seed, secretly_random
 from privet.deep.rows import Parts, as_batch
+from privet.privacy import NoiseSource
 
 Indices = NDArray[np.int64]
 
@@ -68,9 +70,14 @@ class Examples:
         """Whether batches are read before their steps, by worker processes, or pinned in memory."""
         return bool(self.loading.get("num_workers") or self.loading.get("pin_memory"))
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether batches are rows of tensors. Subclasses of TensorDataset may create examples differently."""
+        return type(self.dataset) is TensorDataset and self.collate is None
+
     def collated(self, indices: Indices) -> Any:
         """Return the examples of a batch. An empty batch gives tensors without examples."""
-        if type(self.dataset) is TensorDataset and self.collate is None:  # Subclasses may create examples differently.
+        if self.is_stored:
             chosen = torch.as_tensor(indices)
             return tuple(tensor[chosen] for tensor in self.dataset.tensors)
         if len(indices) == 0:
@@ -100,11 +107,10 @@ class Examples:
         parts = Parts.of(as_batch(self.batch_of(self.read(np.zeros(1, np.int64)))), 1)
         return parts.with_rows([each[:0] for each in parts.rows])
 
-    def ahead(self, batches: Iterator[Any], share: Indices) -> Iterator[tuple[Any, Any]]:
+    def ahead(self, batches: Iterator[Any], share: Indices, source: NoiseSource) -> Iterator[tuple[Any, Any]]:
         """Yield each of the batches that a plan draws, as it was drawn and as worker processes read it.
 
-        Only indices go to the workers. They are drawn here, a few batches ahead, from the source of the plan. The
-        loader seeds the workers, for random transforms, by torch's generator.
+        Only indices go to the workers. They are drawn here, a few batches ahead, from the source of the plan.
 
         Parameters
         ----------
@@ -112,21 +118,34 @@ class Examples:
             The batches as positions in ``share``.
         share : array of int
             The examples from which this process draws.
+        source : NoiseSource
+            Seeds the workers secretly, for random transforms, of which one worker draws those of many examples. In a
+            replay, torch's generator does.
         """
+        seed = secret_seed(source)
         drawn: deque[Any] = deque()
         loader = DataLoader(
             self.dataset,
             batch_sampler=_Drawn(batches, share, drawn),
             collate_fn=_OrNone(self.collate or default_collate),
+            generator=None if seed is None else torch.Generator().manual_seed(seed),
             **self.loading,
         )
-        for found in loader:
+        reading, has_workers = iter(loader), bool(self.loading.get("num_workers"))
+        while True:
+            with secretly_random(source, only_torch=has_workers):
+                found = next(reading, _END)
+            if found is _END:
+                return
             batch = drawn.popleft()
             if found is None:
                 yield batch, self.without_examples()
             else:
                 self.check_rows(found, len(share[batch]))
                 yield batch, found if hasattr(found, "keys") else as_batch(found)
+
+
+_END = object()
 
 
 class _Drawn:

@@ -1,16 +1,21 @@
 """Models with random layers, run so that an example gets the same result alone and in any batch.
 
 Masks are drawn for a batch as a whole, so one example more changes those of all others. This is no problem in training,
-where the masks of different examples are independent. But two runs can be compared only without it.
+where the masks of different examples are independent and nobody knows them. So they must not follow from a seed that is
+known, such as that of ``torch.manual_seed(0)``. But two runs can be compared only without random masks.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from privet.global_generators import seed_torch, seeded_alike
+from privet.privacy import NoiseSource
+from privet.privacy.noise.watch import is_watching
 
 _DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 """Layers that drop values in training mode."""
@@ -80,6 +85,33 @@ class _Alike(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
 
 def _without(kwargs: dict[str, Any]) -> dict[str, float]:
     return {"dropout_p": 0.0} if "dropout_p" in kwargs else {}
+
+
+@contextmanager
+def secretly_random(source: NoiseSource, *, only_torch: bool = True) -> Iterator[None]:
+    """Seed torch's generator secretly while the context lasts, so that nobody knows what a model draws from it.
+
+    The generator of the CPU is restored. In a replay, which compares two runs, nothing is seeded. Datasets may draw
+    from the generators of Python and NumPy, too; models that do are refused by the check of the first batch.
+    """
+    seed = secret_seed(source)
+    if seed is None:
+        yield
+        return
+    before = torch.get_rng_state()
+    with nullcontext() if only_torch else seeded_alike(seed):
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)  # Also the generators of other devices.
+        seed_torch(seed)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
+
+
+def secret_seed(source: NoiseSource) -> int | None:
+    """Return a secret seed of 62 bits, or None in a replay."""
+    return None if is_watching() else source.below(2**31) << 31 | source.below(2**31)
 
 
 @contextmanager

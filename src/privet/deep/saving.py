@@ -59,6 +59,7 @@ def resume(private: "PrivateTraining", path: str | os.PathLike[str]) -> Any:
     changes = private._changes
     changes.assumptions = saved + [each for each in changes.assumptions if each not in saved]
     private._source = private._new_source(f"make_private, resumed after {private.steps_spent} steps")
+    private._random = private._new_source(f"random layers, resumed after {private.steps_spent} steps")
     private.model.load_state_dict(state["model"])
     private.optimizer.load_state_dict(state["optimizer"])
     private._estimator.load(state["estimate"])

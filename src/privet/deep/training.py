@@ -29,6 +29,7 @@ from privet.deep.model_checks import (
     warn_about_zeros,
 )
 from privet.deep.objective import PUBLIC_WEIGHTS, Objective, Task
+from privet.deep.randomness import secretly_random
 from privet.deep.rows import Rows, RowsError, as_batch, given_batch
 from privet.deep.views import IN_AUGMENT, Views
 from privet.denoise import Denoiser
@@ -111,7 +112,7 @@ class PrivateTraining(TrainingLoop, Reported):
             assumptions.append(PUBLIC_WEIGHTS)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
-        self._source = self._new_source("make_private")
+        self._source, self._random = self._new_source("make_private"), self._new_source("random layers")
         self._files = RunFiles(NoiseSource().below, repr(self.plan), ahead=math.ceil(self.plan.steps / 1000))
         self._sums = BatchSums(
             self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch, views
@@ -169,7 +170,7 @@ class PrivateTraining(TrainingLoop, Reported):
         loaded: list[Any] = []
 
         def ahead(drawn: Iterator[Any]) -> Iterator[Any]:
-            for batch, found in self._examples.ahead(drawn, share):
+            for batch, found in self._examples.ahead(drawn, share, self._random):
                 loaded.append(found)
                 yield batch
 
@@ -179,11 +180,15 @@ class PrivateTraining(TrainingLoop, Reported):
                 self._book()
             self._step, self._chosen = step, share[step.batch]
             self._drawn = len(self._chosen)
-            batch = loaded.pop() if is_ahead else self._examples.collated(self._chosen)
+            batch = loaded.pop() if is_ahead else self._read()
             self._changes.remember_batch(as_batch(batch))
             yield batch
             del batch  # The next one may need its memory.
         self._files.settle(self.steps_spent)
+
+    def _read(self) -> Any:
+        with secretly_random(self._random, only_torch=self._examples.is_stored):
+            return self._examples.collated(self._chosen)
 
     def _begin(self) -> None:
         self._book()
@@ -253,7 +258,8 @@ class PrivateTraining(TrainingLoop, Reported):
             if size < _LARGE:
                 self._prepare(step)
             prepare = partial(self._prepare, step)
-            total, losses, zeros = self._sums.total(rows[:-1], rows[-1], step.clip_norm, divisor, prepare)
+            with secretly_random(self._random):
+                total, losses, zeros = self._sums.total(rows[:-1], rows[-1], step.clip_norm, divisor, prepare)
             self._changes.check_forward(self._sums.counters)
         missing = size - len(losses)
         warn_about_zeros(zeros + missing, size, stacklevel=4)

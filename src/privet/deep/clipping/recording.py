@@ -20,7 +20,6 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from privet.deep.clipping.rules import Gradients, has_rule, inside_of, rule_of
 from privet.deep.clipping.shared import Shared, UnknownOperationError, tensors_of
 
-
 _NOT_OBSERVED: WeakSet[nn.Module] = WeakSet()
 """Layers without a rule whose operations could not be observed in some batch. They always use the general rule.
 
