@@ -11,6 +11,7 @@ from privet.privacy import Guarantee
 _SOURCES = {
     "TableModel": "tables",
     "PrivateLinearModel": "estimators",
+    "PrivateAdditiveModel": "estimators",
     "Pipeline": "estimators",
     "PrivateTraining": "networks",
     "RunResult": "federated",

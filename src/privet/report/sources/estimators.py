@@ -1,8 +1,10 @@
-"""The facts of a linear estimator, and of a pipeline of private scalers and a linear estimator."""
+"""The facts of a linear or additive estimator, and of a pipeline of private scalers and a linear estimator."""
 
 from typing import Any
 
-from privet.linear.base import PrivateLinearModel
+from sklearn.pipeline import Pipeline
+
+from privet.linear.table_model import TableEstimator
 from privet.preprocessing.total import total_guarantee
 from privet.privacy import Guarantee
 from privet.report.facts import Facts
@@ -25,14 +27,16 @@ _KINDS = {
     "PrivateAbsoluteRegressor": "linear regression with an absolute loss",
     "PrivateSparseLogisticRegression": "sparse logistic regression",
     "PrivateSparseRegression": "sparse linear regression",
+    "PrivateAdditiveClassifier": "additive classifier",
+    "PrivateAdditiveRegressor": "additive regression",
 }
 
 
 def facts(model: Any) -> tuple[Guarantee, Facts]:
     """Return the guarantee and the facts of a fitted estimator or pipeline."""
-    is_pipeline = not isinstance(model, PrivateLinearModel)
+    is_pipeline = isinstance(model, Pipeline)
     guarantee = total_guarantee(model) if is_pipeline else model.guarantee_
-    estimator: PrivateLinearModel = model.steps[-1][1] if is_pipeline else model
+    estimator: TableEstimator = model.steps[-1][1] if is_pipeline else model
     effects, note = effect_tables(model)
     kind = describe(estimator)
     settings = settings_of(estimator)
@@ -41,7 +45,7 @@ def facts(model: Any) -> tuple[Guarantee, Facts]:
     found = Facts(
         kind=kind,
         title=f"A private {kind}",
-        purpose=f"is a {kind} on {estimator.n_features_in_} columns",
+        purpose=f"is {_article(kind)} {kind} on {estimator.n_features_in_} columns",
         settings=settings,
         trust=CURATOR,
         effects=effects,
@@ -50,12 +54,16 @@ def facts(model: Any) -> tuple[Guarantee, Facts]:
     return guarantee, found
 
 
-def describe(estimator: PrivateLinearModel) -> str:
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"
+
+
+def describe(estimator: TableEstimator) -> str:
     """Return what an estimator is, in words."""
     return _KINDS.get(type(estimator).__name__, "linear model")
 
 
-def settings_of(estimator: PrivateLinearModel) -> list[tuple[str, str]]:
+def settings_of(estimator: TableEstimator) -> list[tuple[str, str]]:
     """Return how an estimator was trained."""
     settings: dict[str, Any] = estimator.get_params()
     found = [("Model", f"{describe(estimator)} ({type(estimator).__name__})")]
