@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,12 @@ from privet.privacy.analyses.gaussian import rate_budget
 from privet.privacy.budget import default_delta
 from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
+from privet.showing import plot
 from privet.solvers import Release, Run
 from privet.solvers.additive_descent import AdditiveProblem, additive_descent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEPS = 120
 COUNTS_SHARE = 0.05
@@ -229,6 +233,16 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
             ]
             self.curves_.append(fields)
         self.intercept_ = np.atleast_1d(np.asarray(release.weights[-1] * scale))
+
+    def plot(self, ax: "Axes | None" = None, column: str | None = None) -> "Axes":
+        """Draw the curve of a column, by default the most important one, with a band for the noise that privacy added.
+
+        ``privet plot`` draws all curves. This requires matplotlib.
+        """
+        check_is_fitted(self)
+        if column is not None and column not in self.shapes_:
+            raise ValueError(f"There is no curve {column!r}. The curves are {', '.join(self.shapes_)}.")
+        return plot(self, ax, column)
 
     # ---------------------------------------------------------------------------------------------- prediction
 

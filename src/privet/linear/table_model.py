@@ -142,7 +142,7 @@ class TableModel(Reported):
         """
         self.study = None
         schema = self._declared.with_target_levels(frame)
-        encoded = schema.encode_target(frame)
+        rows, encoded = self._rows(schema, frame), schema.encode_target(frame)
         sample = frame.iloc[:: -(-len(frame) // cautions.SAMPLED_ROWS)]
         cautions.about_clipped_cells(schema.n_clipped(sample), len(sample))
         public_records = self._public_records(schema, public)
@@ -167,7 +167,7 @@ class TableModel(Reported):
             estimator.set_params(classes=classes if schema.others else classes[0])
         estimator.before_training = before_training
         try:
-            estimator.fit(self._rows(schema, frame), encoded, **public_records)
+            estimator.fit(rows, encoded, **public_records)
         finally:
             del estimator.before_training
         estimator.guarantee_ = estimator.guarantee_.assuming(*conditions)

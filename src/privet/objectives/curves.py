@@ -19,8 +19,14 @@ Floats = NDArray[np.float64]
 CELLS = 1024
 """Into how many cells of equal width the interval between the bounds of a number is divided."""
 _BINS = 64  # the number of bins that a curve has if noise does not limit it
-_OF_BIN, _OF_POINT = 2.0, 3.0  # the least count of a bin, and of a point, in standard deviations of a cell's noise
+_OF_BIN, _OF_POINT = 4.0, 3.0  # the least count of a bin, and of a point, in standard deviations of a cell's noise
 _LEAST_POINT = 0.004  # the least share of the records that makes a cell a point of its own
+_CROWDED = 4.0  # how many times more records than an average cell a point has
+_EVIDENCE = 3.0  # standard deviations from which a difference of counts is believed
+_FEWEST_CELLS, _NOISE_OF_ALL = (
+    64,
+    0.1,
+)  # cells that are counted, and the share of n that the noise of their sum may have
 _WAVES = 16  # smooth features per curve
 _OWN, _POINT = 0.25, 1.0  # prior variance of a bin's own value, and of a point's, relative to the smooth part
 _RARE, _RAREST = 0.25, 0.2  # rare bins learn faster: by this power of their share, which counts as at least so much
@@ -150,19 +156,50 @@ def lay_out(counts: Floats, noise_std: float, n: int, *, is_ordered: bool) -> Cu
         places = np.arange(len(counts))
         return Curve(places, _shares(counts, noise_std), np.zeros(len(counts), dtype=bool), is_ordered)
     enough = max(n / _BINS, _OF_BIN * noise_std)
-    is_point = counts > max(enough, _LEAST_POINT * n, _OF_POINT * noise_std)
+    least = max(enough, _LEAST_POINT * n, _OF_POINT * noise_std, _CROWDED * n / len(counts))
+    denoised = _denoised(counts, noise_std, n)
     bin_of_cell = np.zeros(len(counts), dtype=np.intp)
     totals: list[float] = []
     points: list[bool] = []
     is_open = False  # whether the last bin takes further cells
-    for cell, (count, alone) in enumerate(zip(counts.tolist(), is_point.tolist(), strict=True)):
+    for cell, (count, alone) in enumerate(zip(denoised.tolist(), (counts > least).tolist(), strict=True)):
         if alone or not is_open:
             totals.append(0.0)
             points.append(alone)
         totals[-1] += count
         bin_of_cell[cell] = len(totals) - 1
         is_open = not alone and totals[-1] < enough
-    return Curve(bin_of_cell, _shares(np.array(totals), noise_std), np.array(points), is_ordered)
+    fine = np.repeat(bin_of_cell, CELLS // len(counts))
+    return Curve(fine, _shares(np.array(totals), noise_std), np.array(points), is_ordered)
+
+
+def resolution(noise_std: float, n: int) -> int:
+    """Return how many cells of a number are counted: fewer if noise is strong, because it adds up over cells.
+
+    It is a power of two between 32 and :data:`CELLS` at which the noise in the sum of all cells is a tenth of n.
+    """
+    allowed = (_NOISE_OF_ALL * n / noise_std) ** 2 if noise_std else float(CELLS)
+    return int(2 ** np.clip(np.floor(np.log2(max(allowed, 1.0))), np.log2(_FEWEST_CELLS), np.log2(CELLS)))
+
+
+def _denoised(counts: Floats, noise_std: float, n: int) -> Floats:
+    """Return counts whose Haar coefficients are zero if they may be noise, and whose sum is about n.
+
+    Without evidence, the records are spread evenly over the cells of an interval.
+    """
+    sums, details = counts, []
+    while len(sums) > 1:
+        left, right = sums[0::2], sums[1::2]
+        noise = noise_std * np.sqrt(len(counts) / len(left))  # of the difference of two sums of cells
+        difference = left - right
+        details.append(np.where(np.abs(difference) > _EVIDENCE * noise, difference, 0.0))
+        sums = left + right
+    found = np.array([float(n)])
+    for difference in reversed(details):
+        split = np.empty(2 * len(found))
+        split[0::2], split[1::2] = (found + difference) / 2, (found - difference) / 2
+        found = split
+    return np.asarray(np.maximum(found, 0.0))
 
 
 def _shares(counts: Floats, noise_std: float) -> Floats:

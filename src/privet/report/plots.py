@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from privet.extras import remedy
+from privet.linear.additive import PrivateAdditiveModel
 from privet.privacy import Guarantee
 from privet.report.facts import facts_of
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import up
+from privet.report.shapes import draw, shapes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +28,12 @@ def plot(thing: Any, ax: "Axes | None" = None) -> "Axes":
     Axes
     """
     return _trade_off(thing, ax) if isinstance(thing, Guarantee) else _effects(thing, ax)
+
+
+def curve(model: Any, ax: "Axes | None", column: str) -> "Axes":
+    """Draw one curve of an additive model."""
+    (shape,) = (each for each in shapes_of(model) if each.name == column)
+    return draw(shape, _axes(ax, 6.0, 4.0))
 
 
 def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
@@ -51,6 +59,8 @@ def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
 
 
 def _effects(model: Any, ax: "Axes | None") -> "Axes":
+    if isinstance(getattr(model, "estimator", model), PrivateAdditiveModel):
+        return draw(shapes_of(model)[0], _axes(ax, 6.0, 4.0))
     _, facts = facts_of(model)
     if not facts.effects:
         raise ValueError(f"{type(model).__name__} has no effects to draw.")

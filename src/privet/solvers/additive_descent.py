@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from privet.objectives import L2, BoundedRows, GeneralisedLinear
 from privet.objectives.binned import BinnedRows
-from privet.objectives.curves import CELLS, Curve, Pair, lay_out
+from privet.objectives.curves import CELLS, Curve, Pair, lay_out, resolution
 from privet.plans.additive import AdditivePlan, half_move_of_counts, one_cell_per_column
 from privet.plans.gradient import GradientPlan
 from privet.privacy.noise.source import NoiseSource
@@ -19,8 +19,8 @@ from privet.solvers.noisy_gradient import noisy_gradient_descent
 
 MOMENTUM, AVERAGED = 0.9, 0.3
 _LONGEST = 4.0  # the longest step, in units of the inverse of the curvature of a typical row
-_TYPICAL_CURVATURE = 0.1  # of the largest, at the scores of a trained model
-_SHRINKAGE = 0.5  # of the noise in a weight, which is taken off its square
+_TYPICAL_CURVATURE = 0.07  # of the largest, at the scores of a trained model
+_SHRINKAGE = 0.25  # of the noise in a weight, which is taken off its square
 _TARGET_STEPS = 1024  # targets in [-1, 1] are rounded to this many steps per unit before their moments are summed
 _USUAL_MEAN, _USUAL_VARIANCE, _LEAST_VARIANCE = 0.3, 0.06, 0.001  # of targets in [-1, 1]
 
@@ -144,13 +144,17 @@ def _noisy_counts(
     problem: AdditiveProblem, plan: GradientPlan, source: NoiseSource
 ) -> tuple[list[Floats], tuple[float, float]]:
     """Return the noisy number of records in each cell of each column, and the middle and the unit of the targets."""
-    sizes = problem.n_cells
-    exact: list[NDArray[Any]] = [np.bincount(problem.cells[:, j], minlength=size) for j, size in enumerate(sizes)]
+    cells = resolution(plan.noise_std, problem.n)
+    exact: list[NDArray[Any]] = []
+    for j, size in enumerate(problem.sizes):
+        found = np.bincount(problem.cells[:, j], minlength=CELLS if size is None else size)
+        exact.append(found.reshape(cells, -1).sum(axis=1) if size is None else found)
+    ends = np.cumsum([len(each) for each in exact])
     if problem.standardises:
         coarse = np.rint(problem.targets * _TARGET_STEPS)  # so that sums of squares are exact
         exact.append(np.array([coarse.sum() / _TARGET_STEPS, (coarse * coarse).sum() / _TARGET_STEPS**2]))
     (noisy,) = (step.noisy(np.concatenate(exact).astype(np.float64)) for step in plan.run(problem.n, source))
-    *counts, moments = np.split(noisy, np.cumsum(sizes))
+    *counts, moments = np.split(noisy, ends)
     if not problem.standardises:
         return counts, (0.0, 1.0)
     return counts, _standard(moments / problem.n, plan.noise_std / problem.n)

@@ -4,11 +4,13 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from privet.linear.table_model import TableEstimator
+from privet.linear.additive import PrivateAdditiveModel
+from privet.linear.table_model import TableEstimator, TableModel
 from privet.preprocessing.total import total_guarantee
 from privet.privacy import Guarantee
 from privet.report.facts import Facts
 from privet.report.numbers import plain
+from privet.report.shapes import NOTE, charts_of
 from privet.report.sources.effects import effect_tables
 
 CURATOR = (
@@ -19,6 +21,7 @@ CURATOR = (
 ONE_HONEST = "at least one of them to be honest"
 HONEST_MAJORITY = "all of them to follow the protocol, and fewer than half of them to combine what they see"
 
+_MOST_CURVES = 8  # that a report shows
 _KINDS = {
     "PrivateLogisticRegression": "logistic regression",
     "PrivateLinearSVC": "linear support vector machine",
@@ -50,6 +53,7 @@ def facts(model: Any) -> tuple[Guarantee, Facts]:
         trust=CURATOR,
         effects=effects,
         effects_note=note,
+        **drawn(model),
     )
     return guarantee, found
 
@@ -61,6 +65,14 @@ def _article(noun: str) -> str:
 def describe(estimator: TableEstimator) -> str:
     """Return what an estimator is, in words."""
     return _KINDS.get(type(estimator).__name__, "linear model")
+
+
+def drawn(model: Any) -> dict[str, Any]:
+    """Return the fields of the facts that draw an additive model. They are empty for other models."""
+    estimator = model.estimator if isinstance(model, TableModel) else model
+    if not isinstance(estimator, PrivateAdditiveModel):
+        return {}
+    return {"shapes": tuple(charts_of(model, _MOST_CURVES)), "shapes_note": NOTE}
 
 
 def settings_of(estimator: TableEstimator) -> list[tuple[str, str]]:
