@@ -118,11 +118,12 @@ $(PEER)/stamp: pyproject.toml
 	  scikit-learn==1.7.2
 	@touch $@
 
-# Opacus is no dependency of privet, in no extra: it gets an environment of its own, where both can be timed in turns.
+# Opacus is no dependency of privet, in no extra: it gets an environment of its own, where both can be timed in turns. Hugging Face's
+# libraries are for one of the models.
 $(OPACUS)/stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OPACUS)
 	$(OPACUS)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
-	  --editable '.[deep]' opacus==1.6.0
+	  --editable '.[deep]' opacus==1.6.0 transformers==5.23.0 peft==0.21.2
 	@touch $@
 
 # Flower's simulation engine needs Ray, which nothing else does.

@@ -1,15 +1,29 @@
 """Each warning appears where it saves somebody, and not in the ordinary case."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy import sparse
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GridSearchCV
 
-from privet import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge, PrivetWarning, TableModel, cautions
+from privet import (
+    PrivateHuberRegressor,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateSparseLogisticRegression,
+    PrivateSparseRegression,
+    PrivetWarning,
+    TableModel,
+    cautions,
+)
 from privet.cautions import about_budget, about_existing_file, once
+from privet.deep import make_private
+from privet.federated import Committee, client_plan, committee_plan
 from privet.linear import MODELS
 from privet.linear.usefulness import loss_of_guessing
 from privet.tables import Numeric, NumericTarget, TableSchema, Target
@@ -43,6 +57,12 @@ def test_an_epsilon_above_10_is_named(epsilon, count):
     found = given(PrivateLogisticRegression(epsilon, random_state=0).fit, X, y)
     assert len(found) == count
     assert all("epsilon=10.5 is above 10" in text and "1 is usual" in text for text in found)
+
+
+def test_a_release_without_noise_is_not_given_an_infinite_factor():
+    with pytest.warns(PrivetWarning, match="there is no noise") as found:
+        about_budget(float("inf"), 1e-6, 1000)
+    assert "e^inf" not in str(found[0].message)
 
 
 @pytest.mark.parametrize(("multiplier", "count"), [(50.0, 0), (0.5, 1)])
@@ -126,6 +146,36 @@ def test_rows_far_longer_than_the_default_bound_are_noticed():
     assert not any(character.isdigit() for character in text)
     assert given(PrivateLogisticRegression(4.0, feature_norm=2.0, random_state=0).fit, X, y) == []
     assert given(PrivateLogisticRegression(4.0, random_state=0).fit, X / 10, y) == []  # at most 2 long
+
+
+@pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("kind", [PrivateSparseLogisticRegression, PrivateSparseRegression])
+def test_long_rows_of_sparse_models_are_noticed_although_their_entries_are_bounded_first(kind, as_matrix):
+    X, y = classes(500, scale=20.0)
+    (text,) = given(kind(4.0, random_state=0).fit, as_matrix(X), y)
+    assert "feature_norm, which was left at its default" in text
+    assert given(kind(4.0, random_state=0).fit, as_matrix(X / 20), y) == []
+    assert given(kind(4.0, feature_norm=20.0, random_state=0).fit, as_matrix(X), y) == []
+
+
+@pytest.mark.parametrize("committee", [None, Committee("majority", 3)])
+def test_budgets_of_networks_and_of_clients_are_checked_like_those_of_tables(committee):
+    make = client_plan if committee is None else partial(committee_plan, committee=committee, dimension=5)
+    sizes = {"n_clients": 100, "clients_per_round": 10, "rounds": 2, "clip_norm": 1.0}
+    epsilon, delta = given(make, (20.0, 0.01), **sizes)
+    assert epsilon.startswith("epsilon=20 is above 10") and "permits publishing a client's data" in delta
+    assert given(make, (8.0, 0.0099), **sizes) == []
+
+
+def test_the_budget_of_a_network_is_checked():
+    model = torch.nn.Linear(2, 2)
+    data = torch.utils.data.TensorDataset(torch.zeros(100, 2), torch.zeros(100, dtype=torch.int64))
+    sizes = {"loss": torch.nn.CrossEntropyLoss(), "epochs": 1, "batch_size": 10, "clip_norm": 1.0}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    epsilon, delta = given(make_private, model, optimizer, data, budget=(20.0, 0.01), **sizes)
+    assert epsilon.startswith("epsilon=20 is above 10") and "permits publishing a record of the dataset" in delta
+    assert given(make_private, model, optimizer, data, budget=(8.0, 0.0099), **sizes) == []
+    assert given(make_private, model, optimizer, data, noise_multiplier=0.1, **sizes) == []
 
 
 def people(n=1000):

@@ -1,12 +1,13 @@
 """The first hour of a new user: from a messy file to a private model, in four commands and two rounds of corrections.
 
-The user writes a schema, checks the table, corrects the file and the schema as the report says, checks again and fits.
-All corrections below are taken from the report alone: from its rows, its example values and its remedies.
+The user drafts a schema from a code book, checks the table, corrects the file and the schema as the report says, checks
+again and fits. All corrections below are taken from what the commands print: rows, example values and remedies.
 """
 
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,51 +59,54 @@ def write(path, header, rows, encoding):
         csv.writer(file, delimiter=";", lineterminator="\r\n").writerows([header, *rows])
 
 
-def schema() -> str:
-    """Return a schema file, as a user writes it at first: with a name and an order of bounds that are wrong."""
-    lines = ['target = "Rückfall"', 'target_levels = ["nein", "ja"]', 'ids = ["Patient"]', "[numeric]"]
-    lines += [
-        f'"{name}" = [{high if name == "wert 9" else low}, {low if name == "wert 9" else high}]'
-        for name, (low, high) in NUMBERS.items()
-    ]
-    lines += [
-        "[categorical]",
-        *(f'"{name.lower()}" = {json.dumps(levels, ensure_ascii=False)}' for name, levels in LEVELS.items()),
-    ]
-    lines += [
-        "[dates]",
-        *(
-            f"{name} = [{first}, 2024-12-31]"
-            for name, first in (("aufnahme", "2020-01-01"), ("geboren", "1920-01-01"), ("entlassen", "2020-01-01"))
-        ),
-    ]
-    return "\n".join([*lines, "[missing]", ""])
+def write_code_book(path):
+    """Write a code book as a hospital might have it. It says nothing of remarks, and swaps the bounds of one column."""
+    lines = ["Merkmal;Typ;Wertebereich;Ausprägungen;Rolle", "Patient;ID;;;"]
+    for name, (low, high) in NUMBERS.items():
+        bounds = (high, low) if name == "wert 9" else (low, high)
+        lines.append(f"{name};Dezimalzahl;{bounds[0]:g} bis {bounds[1]:g};;".replace(".", ","))
+    lines += [f"{name};Kategorie;;{' | '.join(levels)};" for name, levels in LEVELS.items()]
+    lines += ["aufnahme;Datum;01.01.2020 bis 31.12.2024;;\ngeboren;Datum;01.01.1920 bis 31.12.2024;;"]
+    lines += ["entlassen;Datum;01.01.2020 bis 31.12.2024;;", "Rückfall;Kategorie;;nein | ja;target"]
+    path.write_text("\n".join(lines), encoding="latin-1")
 
 
-def correct(findings, header, rows, toml):
-    """Do what the remedies say, and return the corrected rows and the corrected schema."""
-    dropped = set()
+def corrected_schema(problems, toml):
+    """Declare the columns of which the code book was not understood, as the printed problem says."""
+    for problem in problems:
+        message = problem["message"]
+        swapped = re.fullmatch(r"Column '(.+)': the low bound (.+) must be below the high bound (.+)\.", message)
+        assert swapped, problem
+        toml = toml.replace("[numeric]\n", f'[numeric]\n"{swapped[1]}" = [{swapped[3]}, {swapped[2]}]\n')
+    return toml
+
+
+def corrected_table(findings, header, rows, toml):
+    """Do what the remedies of the check say, and return the corrected rows and the corrected schema."""
+    dropped, rules = set(), []
     for finding in (each for each in findings if each["severity"] == "problem"):
         column, remedy = finding["column"], finding["remedy"]
         if finding["what"].startswith("rows with"):
             dropped |= {row - 1 for row in finding["rows"]}
-        elif meant := re.search(r"Did you mean '(.+?)'\?", remedy):
-            toml = toml.replace(f'"{column}" =', f'"{meant[1]}" =')
-        elif "must be below" in finding["what"]:
-            toml = re.sub(rf'("{column}" =) \[(.+), (.+)\]', r"\1 [\3, \2]", toml)
         elif "format" in remedy:
             toml = re.sub(rf"({column} =) (\[.+\])", r'\1 { bounds = \2, format = "%d/%m/%Y" }', toml)
         elif rule := re.search(r"in the section \[missing\]: (.+?) = \"level\"", remedy):
-            toml += f'{rule[1]} = "level"\n'
+            rules.append(f'{rule[1]} = "level"')
         else:
             meanings = dict(re.findall(r"If '([^']+)' means '([^']+)', replace it", remedy))
             meanings |= dict.fromkeys(
                 re.findall(r"If '([^']+)' stands for a missing value, leave the cell empty", remedy), ""
             )
+            if "" in meanings.values():
+                rules.append(f'"{column}" = "level"')
             assert {f"'{cell}'" for cell in meanings} == set(finding["examples"]), finding
             place = header.index(column)
             rows = [[meanings.get(cell, cell) if at == place else cell for at, cell in enumerate(row)] for row in rows]
-    return [row for number, row in enumerate(rows) if number not in dropped], toml
+    return [row for number, row in enumerate(rows) if number not in dropped], "\n".join([toml, "[missing]", *rules])
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig"])
@@ -110,26 +114,28 @@ def test_a_messy_file_becomes_a_model_in_four_commands_and_two_rounds_of_correct
     monkeypatch.chdir(tmp_path)
     header, rows = messy_file()
     assert len(header) == 30 and len(rows) == N
-    write(tmp_path / "klinik.csv", header, rows, encoding)
-    toml, commands = schema(), 1  # the command that drafts the schema from a code book
+    write(Path("klinik.csv"), header, rows, encoding)
+    write_code_book(Path("merkmale.csv"))
+    schema = Path("klinik.toml")
 
-    rounds = 0
-    for _ in range(2):
-        (tmp_path / "klinik.toml").write_text(toml, encoding="utf-8")
-        checked = CliRunner().invoke(app, ["check", "klinik.csv", "--schema", "klinik.toml", "--json", "-"])
-        commands += 1
-        if checked.exit_code == 0:
-            break
-        rows, toml = correct(json.loads(checked.stdout)["findings"], header, rows, toml)
-        rounds += 1
-        write(tmp_path / "klinik.csv", header, rows, encoding)
-    (tmp_path / "klinik.toml").write_text(toml, encoding="utf-8")
-    options = ("--schema", "klinik.toml", "--epsilon", "4", "--seed", "0", "-o", "m.json")
-    fitted = CliRunner().invoke(app, ["fit", "klinik.csv", *options])
-    commands += 1
+    drafted = run("schema", "klinik.csv", "--code-book", "merkmale.csv", "-o", "klinik.toml", "--json", "-")
+    assert drafted.exit_code == 0, (drafted.output, drafted.exception)
+    # The first round of corrections.
+    toml = corrected_schema(json.loads(drafted.stdout)["problems"], schema.read_text(encoding="utf-8"))
+    schema.write_text(toml, encoding="utf-8")
 
+    checked = run("check", "klinik.csv", "--schema", "klinik.toml", "--json", "-")
+    assert checked.exit_code == 1
+    # The second one.
+    rows, toml = corrected_table(json.loads(checked.stdout)["findings"], header, rows, toml)
+    schema.write_text(toml, encoding="utf-8")
+    write(Path("klinik.csv"), header, rows, encoding)
+
+    again = run("check", "klinik.csv", "--schema", "klinik.toml")
+    assert again.exit_code == 0, again.output
+    fitted = run("fit", "klinik.csv", "--schema", "klinik.toml", "--epsilon", "4", "--seed", "0", "-o", "m.json")
     assert fitted.exit_code == 0, (fitted.output, fitted.exception)
-    assert commands <= 4 and 1 <= rounds <= 2
+
     assert len(rows) == N - 1  # only the line that was cut off is lost
-    model = privet.load(tmp_path / "m.json")
+    model = privet.load("m.json")
     assert len(model.schema.features) == 24 and model.schema.ids == ("Patient",) and model.guarantee.epsilon <= 4

@@ -135,7 +135,11 @@ def executed(text: str) -> list[Any]:
         resources = {"metadata": {"path": folder}}
         client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources=resources, config=sockets)
         client.execute(env=environment | {"IPYTHONDIR": profile})
-    return [cell for cell in book.cells[1:] if cell.cell_type == "code"]
+    cells = [cell for cell in book.cells[1:] if cell.cell_type == "code"]
+    for output in (output for cell in cells for output in cell.outputs if output.output_type == "stream"):
+        for place in (os.path.realpath(folder), folder):  # Readers have a folder of their own.
+            output.text = output.text.replace(f"{place}{os.sep}", "")
+    return cells
 
 
 def shown(cell: Any, new_picture: Any) -> Iterator[str]:

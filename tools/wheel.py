@@ -4,10 +4,12 @@ Run by ``make wheel``, outside pytest: it downloads the newest release of every 
 imports but does not declare is not there, and one whose newest release breaks privet fails here first.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,9 +24,17 @@ print(model.guarantee)
 """
 
 
+def started(command: Sequence[str | Path], cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a command that does not find the modules of the caller's environment, only those that are installed."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command and return what it printed; print it and stop if it fails."""
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    done = started(command, cwd)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -48,7 +58,7 @@ def main() -> None:
         run(privet, "fit", "table.csv", *declared, "--epsilon", "1", "-o", "model.json", cwd=work)
         run(privet, "predict", "model.json", "table.csv", "-o", "predictions.csv", cwd=work)
         command = [privet, "report", "model.json"]
-        refused = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+        refused = started(command, work)
         if "pip install 'privet[report]'" not in refused.stderr:
             sys.exit(f"privet report without jinja2 does not name the extra to install:\n{refused.stderr}")
         run(python, "-m", "pip", "--disable-pip-version-check", "install", f"{wheel}[report]", cwd=work)
@@ -60,9 +70,7 @@ def main() -> None:
         run(privet, "predict", "table.csv.json", "windows.csv", "-o", "windows.predictions.csv", cwd=work)
         if (work / "table.csv.json").read_bytes() != (work / "windows.csv.json").read_bytes():
             sys.exit("A table with the line ends of Windows gives another model.")
-        refused = subprocess.run(
-            [python, "-c", "import privet; privet.deep"], capture_output=True, text=True, check=False
-        )
+        refused = started([python, "-c", "import privet; privet.deep"], work)
         if "pip install 'privet[deep]'" not in refused.stderr:
             sys.exit(f"privet.deep without torch does not name the extra to install:\n{refused.stderr}")
         (work / "program.py").write_text(PROGRAM)

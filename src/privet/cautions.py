@@ -62,9 +62,15 @@ def is_silent(kind: str) -> bool:
     return False
 
 
-def about_budget(epsilon: float, delta: float, n: int) -> None:
-    """Warn about an epsilon above 10, and about a delta of at least 1/n."""
-    if epsilon > LARGEST_EPSILON:
+def about_budget(epsilon: float, delta: float, n: int, unit: str = "record of the table") -> None:
+    """Warn about an epsilon above 10, and about a delta of at least 1/n, where n is the number of units."""
+    if math.isinf(epsilon):
+        _warn(
+            "epsilon",
+            "epsilon is infinite, because there is no noise: the result may reveal everything about a record. Keep it "
+            "to yourself, or train on public records only.",
+        )
+    elif epsilon > LARGEST_EPSILON:
         _warn(
             "epsilon",
             f"epsilon={epsilon:g} is above {LARGEST_EPSILON:g}, which promises little: one record may change the odds "
@@ -73,7 +79,7 @@ def about_budget(epsilon: float, delta: float, n: int) -> None:
     if delta * n >= 1:
         _warn(
             "delta",
-            f"delta={delta:g} is at least 1/n, which permits publishing a record of the table. Leave delta out: its "
+            f"delta={delta:g} is at least 1/n, which permits publishing a {unit}. Leave delta out: its "
             "default is min(1e-6, 0.01/n).",
         )
 
@@ -131,6 +137,11 @@ def about_clipped_cells(clipped: Mapping[str, int], n: int) -> None:
                 f"{much} of the cells of column {name!r} are beyond its bounds and are clipped to them. Check the unit "
                 f"of the column and its bounds. {_NOT_PRIVATE}",
             )
+
+
+def about_loader(sampler: str) -> None:
+    """Say that the sampler of a DataLoader is not used."""
+    _warn("loader", f"Batches are drawn by {sampler}, as the guarantee accounts for, not by the sampler of the loader.")
 
 
 def about_existing_file(path: Path) -> None:

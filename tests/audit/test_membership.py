@@ -367,7 +367,7 @@ def test_a_result_is_frozen_and_goes_into_json_and_a_plot(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install matplotlib"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'privet\[report\]'"):
         found.plot()
 
 

@@ -63,6 +63,10 @@ REFUSED = {
     f"{FIT} --ledger l --limit -1": "--limit must be positive",
     f"{FIT} --ledger no/l": "folder no does not exist",
     f"{FIT} --public no.csv": "table of public records no.csv does not exist",
+    "fit empty.csv --schema s.toml": "empty.csv is empty",
+    "fit t.csv --bounds height=0:300 --target ill": "no column 'height'",
+    f"{FIT} --ledger s.toml": "s.toml is not a ledger",
+    "predict {} empty.csv": "empty.csv is empty",
     "predict": "Missing argument",
     "predict no.json t.csv": "model file no.json does not exist",
     "predict t.csv t.csv": "does not contain JSON",
@@ -88,12 +92,18 @@ REFUSED = {
     "schema folder --epsilon 1": "folder is a folder",
     "schema t.csv --epsilon 0": "epsilon must be positive",
     "schema t.csv --epsilon 1 --delta 2": "delta must lie in [0, 1)",
+    "schema t.csv --epsilon 1 --delta 0": "needs delta > 0",
+    "schema t.csv --epsilon 1 --ledger s.toml": "s.toml is not a ledger",
+    "schema t.csv --sample t.csv --sep foo -o x": "separator is --sep",
+    "schema t.csv --code-book empty.csv -o x": "empty.csv is empty",
+    "schema empty.csv --epsilon 1 -o x": "empty.csv is empty",
     "schema t.csv --epsilon 1 --seed -1": "random_state is --seed",
     "schema t.csv --epsilon 1 --ledger no/l": "folder no does not exist",
     "schema t.csv --limit 3": "--limit is for private drafts only",
     "schema t.csv --sample t.csv -o s.toml": "s.toml exists already",
     "schema t.csv --sample t.csv --epsilon 1": "cannot be given together",
     "ledger no.ledger": "ledger no.ledger does not exist",
+    "ledger t.csv": "t.csv is not a ledger",
     "ledger folder": "folder is a folder",
     "ledger t.csv --delta 3": "delta must lie in [0, 1)",
     "ledger t.csv --set-limit 0": "--set-limit must be positive",
@@ -128,6 +138,7 @@ REFUSED = {
     "party keygen s.toml --days 0": "--days must be positive",
     "party local s.toml --data no.csv": "table no.csv does not exist",
     "party verify no.json": "model file no.json does not exist",
+    "party verify {}": "{} is not the result of a study",
     "party verify {} --on monday": "does not match the format",
     "frob": "No such command 'frob'",
 }
@@ -162,6 +173,7 @@ def write_files(folder: Path) -> None:
     (folder / "s.toml").write_text('target="ill"\ntarget_levels=["no","yes"]\n[numeric]\nage=[0,120]\n')
     (folder / "bad.toml").write_text("x = [")
     (folder / "{}").write_text("{}")
+    (folder / "empty.csv").touch()
 
 
 def test_mistakes_are_refused_in_one_line_before_anything_heavy_is_loaded(tmp_path):

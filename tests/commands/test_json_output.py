@@ -58,7 +58,9 @@ def test_the_score_of_predictions_says_that_it_is_not_private(tmp_path):
 def test_the_demo_writes_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "EPSILONS", (1.0,))
     output = tmp_path / "demo.json"
-    demo.run(output=tmp_path / "m.json", seeds=2, json=output, console=Console(file=io.StringIO()))
+    page = tmp_path / "m.html"
+    demo.run(output=tmp_path / "m.json", report=page, seeds=2, json=output, console=Console(file=io.StringIO()))
+    assert page.exists()
     found = json.loads(output.read_text())
     assert {row["method"] for row in found["test_accuracy"]} == set(demo.METHODS)
     assert found["guessing"] < found["test_accuracy"][0]["mean"] < found["without_privacy"] + 0.01

@@ -616,7 +616,7 @@ def test_an_unreadable_ledger_is_noticed_before_connecting(run):
     broken = run()
     (broken.folder / "south" / "ledger.jsonl").write_text("spent a little\n")
     broken.start("south", **{"connect-timeout": 100})
-    assert "line 1 is not a ledger entry" in broken.refused("south")
+    assert "ledger.jsonl is not a ledger" in broken.refused("south")
     assert "Waiting for" not in broken.parties["south"].out
 
 

@@ -1,9 +1,12 @@
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from privet.cli import app
 from privet.commands.plan import Row, compare, run
 from privet.plans import FullBatch, GradientPlan, RecursivePlan
 from privet.privacy import Adjacency, AttackRate, Budget
@@ -118,3 +121,11 @@ def test_the_printed_comparison_names_the_rate(tmp_path) -> None:
     )
     assert "a true-positive rate of at most 0.05 at a false-positive rate of 0.01, delta 1e-05" in printed.getvalue()
     assert (json.loads(output.read_text())["fpr"], json.loads(output.read_text())["tpr"]) == (0.01, 0.05)
+
+
+@pytest.mark.parametrize("option", [["--noise-multiplier", "2"], ["--tpr", "0.01:0.05"]])
+def test_a_page_with_a_slider_for_epsilon_is_not_written_for_another_goal(option: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    done = CliRunner().invoke(app, ["plan", "--n", "100", *option, "--html", str(page)])
+    assert done.exit_code == 1
+    assert not page.exists()

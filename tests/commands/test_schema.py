@@ -3,6 +3,9 @@
 import json
 import os
 import pty
+import re
+import select
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +19,10 @@ from privet.privacy import BudgetExceededError, Ledger
 from privet.tables import Categorical, Date, Numeric, TableSchema, Target, read_table
 
 BOOK = "age: integer, 0-120, age in years\nsex: female, male\nnonsense here\nill: yes, no\n"
+
+
+def the_feature(name):
+    return next(each for each in TableSchema.from_toml("schema.toml").features if each.name == name)
 
 
 def run(*arguments):
@@ -66,13 +73,34 @@ def test_a_public_sample_is_read_off(folder):
 
 
 @pytest.mark.parametrize("source", [("--sample",), ("--epsilon", "4", "--seed", "1")])
+def test_the_given_form_of_a_file_counts_and_is_kept_in_the_schema_file(folder, source):
+    money = pd.Series(np.linspace(1000, 4000, 3000)).map("{:_.2f}".format)  # 1.234,50 in the file
+    frame = pd.read_csv("rows.csv").assign(geld=money.str.translate(str.maketrans("_.", ".,")), größe=money.index)
+    frame.to_csv("form.txt", sep="|", index=False, encoding="utf-16-le")  # without a byte-order mark
+    form = ("--sep", "pipe", "--decimal", ",", "--encoding", "utf-16-le")
+    assert run(*source, "form.txt", "--id", "id", "-o", "no.toml").exit_code != 0
+    done = run(*source, "form.txt", "--id", "id", *form)
+    assert done.exit_code == 0, done.output
+    schema, geld = TableSchema.from_toml("schema.toml"), the_feature("geld")
+    assert isinstance(geld, Numeric) and 0 <= geld.low <= 1500 and 3500 <= geld.high <= 5000
+    assert schema.form.to_dict() == {"separator": "|", "decimal": ",", "encoding": "utf-16-le"}
+    assert schema.encode(read_table("form.txt", schema)).shape == (3000, len(schema.columns))  # needs no option
+
+
+def test_the_given_form_counts_for_the_header_of_a_table_with_a_code_book(folder):
+    Path("mac.csv").write_bytes("größe;geschlecht\n".encode("mac-roman"))
+    Path("mac.txt").write_text("größe: 0-300\ngeschlecht: m, w\n", encoding="utf-8")
+    assert run("mac.csv", "--code-book", "mac.txt", "--encoding", "mac-roman").exit_code == 0
+    assert the_feature("größe") == Numeric("größe", 0, 300)
+
+
+@pytest.mark.parametrize("source", [("--sample",), ("--epsilon", "4", "--seed", "1")])
 def test_decimal_commas_are_numbers_in_a_draft_if_they_are_in_a_fit(folder, source):
     frame = pd.read_csv("rows.csv").assign(bmi=np.linspace(18, 40, 3000).round(2))
     frame.to_csv("commas.csv", sep=";", decimal=",", index=False)
     done = run(*source, "commas.csv", "--id", "id")
     assert done.exit_code == 0, done.output
-    schema = TableSchema.from_toml("schema.toml")
-    (bmi,) = [feature for feature in schema.features if feature.name == "bmi"]
+    schema, bmi = TableSchema.from_toml("schema.toml"), the_feature("bmi")
     assert isinstance(bmi, Numeric)
     assert bmi.low <= 20 and bmi.high >= 38
     assert np.ptp(schema.encode(read_table("commas.csv", schema))[:, list(schema.columns).index("bmi")]) > 0
@@ -169,6 +197,7 @@ def at_the_terminal(arguments, answers):
     if child == 0:
         code = 3
         try:
+            os.environ["TERM"] = "dumb"  # no control sequences around the prompts
             sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")  # not pytest's
             sys.argv = ["privet", *arguments]
             main()
@@ -180,7 +209,17 @@ def at_the_terminal(arguments, answers):
             os._exit(code)
     shown = b""
     waiting = list(answers)
+    patience, sent = 20, ""
     while True:
+        if not select.select([terminal], [], [], 3)[0]:
+            patience -= 1
+            if sent == "\x03":  # An interrupt in the moment before readline waits is noticed at the next one.
+                os.write(terminal, sent.encode())
+            if patience:
+                continue
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail(f"It waits for something else: {shown!r}")
         try:
             part = os.read(terminal, 4096)
         except OSError:  # the process has closed its side
@@ -188,8 +227,9 @@ def at_the_terminal(arguments, answers):
         if not part:
             break
         shown += part
-        if waiting and shown.endswith(b": "):
-            os.write(terminal, waiting.pop(0).encode())
+        if waiting and re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown).endswith(b": "):
+            sent = waiting.pop(0)
+            os.write(terminal, sent.encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
 

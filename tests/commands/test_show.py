@@ -206,6 +206,40 @@ def test_a_federated_run_is_shown_without_its_clients(tmp_path):
     assert "Was this client in the data?" in text
 
 
+def test_the_last_test_figure_of_a_federated_run_is_shown(tmp_path):
+    torch = pytest.importorskip("torch")
+    from privet.federated import LocalTraining, simulate
+
+    clients = [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))] * 5
+    scores = iter([0.25, 0.625])
+    simulate(
+        torch.nn.Linear(2, 2),
+        clients,
+        loss=torch.nn.CrossEntropyLoss(),
+        local=LocalTraining(steps=1, batch_size=2, learning_rate=0.1),
+        budget=(2.0, 1e-3),
+        rounds=2,
+        clients_per_round=2,
+        clip_norm=1.0,
+        evaluate=lambda model: next(scores),
+        save=tmp_path / "run.npz",
+    )
+    text = " ".join(shown(tmp_path / "run.npz").split())
+    assert "Test score 0.625 after round 2. What evaluate returned, which must use public data only." in text
+    assert "score 0.625" in json.loads(shown(tmp_path / "run.npz", "--json", "-"))["details"]["Test"]
+
+
+@pytest.mark.parametrize("extra", [None, "text", {"a": 1}, [1, [2, "x", 3], [1, None, 1]], [[1, 2.0]]])
+def test_what_else_was_saved_with_a_federated_run_is_no_test_figure(tmp_path, extra):
+    from privet.federated import Server
+    from privet.plans import FullBatch, GradientPlan
+
+    server = Server(GradientPlan(FullBatch(), 6, 1.0, 3.0), {"w": np.zeros(2)}, 5, delta=1e-5)
+    server.save(tmp_path / "run.npz", extra)
+    server.close()
+    assert "Test" not in shown(tmp_path / "run.npz")
+
+
 def test_a_training_of_a_deep_network_is_shown_without_its_data(tmp_path):
     torch = pytest.importorskip("torch")
     from privet.deep import make_private

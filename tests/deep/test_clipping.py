@@ -12,7 +12,8 @@ from privet.deep.clipping import batch_gradients, layers_of  # noqa: E402
 from privet.deep.clipping import convolution as convolution_module  # noqa: E402
 from privet.deep.clipping import gradients as gradients_module  # noqa: E402
 from privet.deep.clipping import outer_products as outer_products_module  # noqa: E402
-from privet.deep.clipping.gradients import Direct, OuterSum, RowSum, together  # noqa: E402
+from privet.deep.clipping.contributions import together  # noqa: E402
+from privet.deep.clipping.gradients import Direct, OuterSum, RowSum  # noqa: E402
 from privet.deep.clipping.rules import has_rule  # noqa: E402
 from privet.deep.clipping.summing import Summation  # noqa: E402
 
@@ -49,6 +50,10 @@ def check(model, inputs, loss=squares, targets=None, tolerance=1e-5):
         value = sums.get(parameter, torch.zeros_like(parameter))
         assert float((value - reference).norm()) <= tolerance * (float(reference.norm()) + 1e-3), name
     assert torch.equal(found.losses, loss(model(inputs), targets).detach())
+    slots = {parameter: torch.zeros(parameter.numel(), dtype=torch.float64) for parameter in sums}
+    assert not found.add_clipped_sum(clip, slots).any()
+    for parameter, value in sums.items():
+        assert float((slots[parameter] - value.flatten()).norm()) <= tolerance * (float(value.norm()) + 1e-3)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -109,6 +109,14 @@ def words(*shape):
     return torch.randint(0, 9, (16, *shape), generator=torch.Generator().manual_seed(0)), torch.arange(16) % 2
 
 
+def conv1d(outputs, inputs):
+    from transformers.pytorch_utils import Conv1D
+
+    layer = Conv1D(outputs, inputs)
+    nn.init.normal_(layer.weight)
+    return layer
+
+
 LAYERS = {
     nn.Linear: called(lambda: nn.Linear(5, 3), (4, 5), 12),
     nn.Conv1d: called(lambda: nn.Conv1d(2, 3, 2), (2, 5), 12),
@@ -116,6 +124,8 @@ LAYERS = {
     nn.Conv3d: called(lambda: nn.Conv3d(1, 2, 2), (1, 3, 3, 3), 16),
     nn.Embedding: (lambda: Called(nn.Embedding(9, 3), lambda layer, x: layer(x), 12), words(4)),
     nn.LayerNorm: called(lambda: nn.LayerNorm(5), (4, 5), 20),
+    nn.RMSNorm: called(lambda: nn.RMSNorm(5), (4, 5), 20),
+    "transformers.pytorch_utils.Conv1D": called(lambda: conv1d(5, 4), (4, 4), 20),
     nn.GroupNorm: called(lambda: nn.GroupNorm(2, 4), (4, 5), 20),
     nn.InstanceNorm1d: called(lambda: nn.InstanceNorm1d(4, affine=True), (4, 5), 20),
     nn.InstanceNorm2d: called(lambda: nn.InstanceNorm2d(2, affine=True), (2, 3, 3), 18),
@@ -136,7 +146,7 @@ def test_every_gradient_rule_is_replayed():
     assert LAYERS.keys() == _RULES.keys() | _INSIDE.keys()
 
 
-@pytest.mark.parametrize("kind", [*LAYERS, nn.PReLU], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*LAYERS, nn.PReLU], ids=lambda kind: getattr(kind, "__name__", kind))
 @pytest.mark.parametrize("is_recursive", [False, True], ids=["fresh", "recursive"])
 def test_every_gradient_rule_is_consistent(kind, is_recursive):
     model, (X, y) = LAYERS.get(kind) or called(nn.PReLU, (5,), 5)

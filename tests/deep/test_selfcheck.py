@@ -12,7 +12,7 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from privet.deep.clipping.summing import room  # noqa: E402
-from privet.deep.datasets import collated  # noqa: E402
+from privet.deep.datasets import Examples  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.plans import GradientPlan, Poisson  # noqa: E402
 
@@ -238,8 +238,13 @@ def test_weight_norm_is_rejected_or_correct():
 
     assert_rejected("outside the forward of the layer", network(nn.utils.weight_norm(nn.Linear(5, 4))))
     weight_norm = nn.utils.parametrizations.weight_norm
-    assert_rejected("Build it from layers that have rules", network(weight_norm(nn.Linear(5, 4, bias=False))))
-    private = prepared(model := network(weight_norm(nn.Linear(5, 4))))
+    for bias in (True, False):
+        check_total(network(weight_norm(nn.Linear(5, 4, bias=bias))))
+
+
+def check_total(model):
+    """Compare the sum over all examples with clipped gradients of single examples."""
+    private = prepared(model)
     X, y = private.dataset.tensors
     total, _ = private._total((X,), y)
     expected, bound = 0, room(private.plan.divisor(len(y)), torch.float32)
@@ -251,13 +256,13 @@ def test_weight_norm_is_rejected_or_correct():
 
 
 @pytest.mark.parametrize("place", ["inside", "input"])
-def test_functional_dropout_is_rejected_unlike_the_layer(place):
+def test_functional_dropout_works_like_the_layer(place):
     def forward(layers, x):
         if place == "input":
             return layers[1](layers[0](functional.dropout(x, 0.5)))
         return layers[1](functional.dropout(layers[0](x), 0.5))
 
-    assert_rejected(r"nn\.Dropout", Model(forward, nn.Linear(5, 4), nn.Linear(4, 2)))
+    train(prepared(Model(forward, nn.Linear(5, 4), nn.Linear(4, 2))))
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout])
@@ -504,7 +509,7 @@ def test_a_subclass_of_tensor_dataset_creates_its_own_examples():
 
 def test_empty_batches_have_the_usual_shapes_and_types():
     for dataset in (examples(5), Doubled(*examples(5).tensors), torch.utils.data.Subset(examples(5), range(30))):
-        full, empty = (collated(dataset, np.arange(size)) for size in (3, 0))
+        full, empty = (Examples.of(dataset).collated(np.arange(size)) for size in (3, 0))
         assert [(each.shape[1:], each.dtype) for each in full] == [(each.shape[1:], each.dtype) for each in empty]
         assert [len(each) for each in empty] == [0, 0]
 

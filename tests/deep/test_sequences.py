@@ -56,6 +56,10 @@ def check(model, *inputs, loss=waves):
             assert error <= tolerance * (float(reference.norm()) + 0.1 * clip), name
         torch.testing.assert_close(found.losses, loss(network(*given), targets).detach(), rtol=tolerance, atol=1e-6)
         assert all("forward" not in vars(layer) for layer in network.modules())
+        slots = {parameter: torch.zeros(parameter.numel(), dtype=torch.float64) for parameter in sums}
+        assert not found.add_clipped_sum(clip, slots).any()
+        for parameter, value in sums.items():
+            assert float((slots[parameter] - value.flatten()).norm()) <= tolerance * (float(value.norm()) + 0.1 * clip)
 
 
 class Reads(nn.Module):
@@ -104,6 +108,29 @@ def test_recurrent_layers_match_autograd(
         if isinstance(layer, nn.LSTM):
             states.append(torch.randn(batch, runs, layer.hidden_size))
     check(Reads(layer), torch.randn(batch, length, p), *states)
+
+
+class Doubles(nn.Module):
+    """An LSTM whose outputs and last cell state are changed, in place or not (torch's own LSTM only allows not)."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.layer, self.in_place = nn.LSTM(3, 4, batch_first=True), in_place
+
+    def forward(self, x):
+        outputs, (_, cell) = self.layer(x)
+        outputs, cell = (outputs.mul_(2.0), cell.add_(1.0)) if self.in_place else (outputs * 2.0, cell + 1.0)
+        return torch.cat([outputs.flatten(1), cell[0]], 1)
+
+
+def test_the_outputs_of_an_lstm_may_be_changed_in_place():
+    torch.manual_seed(0)
+    model, inputs, targets = Doubles(in_place=False), torch.randn(4, 3, 3), torch.ones(4)
+    check(model, inputs)
+    expected = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    model.in_place = True
+    found = batch_gradients(model, waves, (inputs,), targets).clipped_sum(1.0)
+    assert all(torch.equal(found[parameter], value) for parameter, value in expected.items())
 
 
 class Steps(nn.Module):
@@ -229,7 +256,7 @@ def test_recorded_layers_return_the_usual_outputs():
         for mode in (True, False):
             layer.train(mode)
             expected = layer(*given, **options)
-            with recorded([layer]) as record:
+            with recorded(layer, [layer], given, 3) as record, record.observed():
                 found = layer(*given, **options)
             assert record.calls
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -313,26 +340,44 @@ def test_partly_frozen_layers_match_autograd():
 
 def test_a_language_model_with_words_and_positions_matches_autograd():
     class Model(nn.Module):
-        def __init__(self):
+        def __init__(self, expand):
             super().__init__()
-            self.words, self.places = nn.Embedding(11, 6), nn.Embedding(7, 6)
+            self.expand, self.words, self.places = expand, nn.Embedding(11, 6), nn.Embedding(7, 6)
             self.lstm, self.last = nn.LSTM(6, 6, 2, batch_first=True), nn.Linear(6, 11, bias=False)
             self.last.weight = self.words.weight
 
-        def forward(self, words, expand=True):
+        def forward(self, words):
             places = torch.arange(words.shape[1])
-            places = places.expand_as(words) if expand else places
+            places = places.expand_as(words) if self.expand else places
             return self.last(self.lstm(self.words(words) + self.places(places))[0])
 
-    words = torch.randint(0, 11, (4, 7))
+    words = torch.randint(0, 11, (7, 7))  # As many examples as positions.
 
     def loss(outputs, targets):
         return functional.cross_entropy(outputs.transpose(1, 2), words[: len(outputs)], reduction="none").sum(1)
 
-    check(Model(), words, loss=lambda outputs, targets: waves(outputs.log_softmax(2), targets))
-    assert batch_gradients(Model(), loss, (words,), torch.zeros(4)).norms().shape == (4,)
-    with pytest.raises(ValueError, match="expand what all examples share"):
-        batch_gradients(Model(), loss, (words, False), torch.zeros(4))
+    for expand in (True, False):
+        for size in (1, 4, 7):
+            check(Model(expand), words[:size], loss=lambda outputs, targets: waves(outputs.log_softmax(2), targets))
+        assert batch_gradients(Model(expand), loss, (words,), torch.zeros(7)).norms().shape == (7,)
+
+
+@pytest.mark.filterwarnings("ignore:There is no gradient rule")
+def test_a_model_may_read_inputs_that_are_not_tensors():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.letters, self.bend, self.last = nn.Embedding(26, 4), nn.PReLU(), nn.Linear(4, 2)
+
+        def forward(self, words):
+            letters = self.letters(torch.tensor([[ord(x) - 97 for x in word] for word in words]))
+            return self.last(self.bend(letters).tanh().sum(1))
+
+    model, words, targets = Model(), ["abba", "adam", "beat"], torch.ones(3)
+    expected = one_by_one(model, (words,), targets)
+    found = batch_gradients(model, waves, (words,), targets)
+    for parameter in model.parameters():
+        torch.testing.assert_close(found.parts[parameter].written_out(), expected[parameter])
 
 
 def test_a_model_with_its_own_parameters_uses_the_general_rule():
@@ -383,22 +428,22 @@ class Outside(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.words, self.inner, self.other = nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.inner, self.other, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x):
-        x = functional.linear(self.inner(self.words(x).mean(1)), self.other.weight)
-        return functional.linear(x, self.words.weight)
+        x = functional.linear(self.inner(x), self.other.weight)
+        return functional.linear(x, self.third.weight)
 
 
 def test_parameters_used_outside_their_layers_are_rejected():
     """If their gradients were switched off, they would silently have none."""
     model = Outside()
-    words = torch.randint(0, 5, (3, 2))
-    with pytest.raises(ValueError, match=r"words\.weight, other\.weight took part in the loss outside"):
-        batch_gradients(model, waves, (words,), torch.ones(3))
+    x = torch.randn(3, 4)
+    with pytest.raises(ValueError, match=r"other\.weight, third\.weight took part in the loss outside"):
+        batch_gradients(model, waves, (x,), torch.ones(3))
     model.other.requires_grad_(False)
-    model.words.requires_grad_(False)
-    check(model, words)
+    model.third.requires_grad_(False)
+    check(model, x)
     plain = nn.Linear(4, 2)
     with pytest.raises(ValueError, match="weight_decay"):
         batch_gradients(

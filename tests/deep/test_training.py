@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
-from privet.deep import training as training_module  # noqa: E402
+from privet.deep import loop as loop_module  # noqa: E402
 from privet.deep.fingerprint import batch_checksum  # noqa: E402
 from privet.deep.training import PrivateTraining  # noqa: E402
 from privet.denoise import LaplacianSmoothing  # noqa: E402
@@ -255,7 +255,7 @@ def test_impossible_settings_raise_before_anything_is_spent():
     with pytest.raises(ValueError, match="batch_size = 201 exceeds the number of examples, 200"):
         prepared(batch_size=201)
     with pytest.raises(ValueError, match="one value per example"):
-        train(prepared(loss=nn.functional.cross_entropy))
+        train(prepared(loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets).mean()))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_the_last_loss_is_the_mean_of_the_last_batch_with_examples():
 
 def test_a_check_replays_four_steps_of_sixteen_examples_unless_told_otherwise(monkeypatch):
     asked = []
-    monkeypatch.setattr(training_module, "check", lambda private, **how: asked.append(how) or [])
+    monkeypatch.setattr(loop_module, "check", lambda private, **how: asked.append(how) or [])
     private = directly()
     assert private.check() == []
     private.check(steps=2, examples=5, prepare=tuple)
@@ -402,20 +402,20 @@ def test_a_thousandth_of_the_steps_is_counted_ahead(steps, ahead):
     assert directly(plan)._files._ahead == ahead
 
 
-class Scaled(nn.Module):
-    """A layer without a gradient rule."""
+class Slopes(nn.Module):
+    """A layer without a gradient rule, whose parameters enter a function that has no rule either."""
 
     def __init__(self):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(8))
+        self.slopes = nn.Parameter(torch.full((8,), 0.3))
 
     def forward(self, x):
-        return x * self.scale
+        return nn.functional.prelu(x, self.slopes)
 
 
 def test_a_layer_without_a_gradient_rule_is_trained_with_a_warning():
-    model = nn.Sequential(nn.Linear(5, 8), Scaled(), nn.Linear(8, 2))
-    with pytest.warns(UserWarning, match="no gradient rule for Scaled"):
-        private = prepared(model=model)
-    train(private)
-    assert not torch.equal(model[1].scale, torch.ones(8))
+    model = nn.Sequential(nn.Linear(5, 8), Slopes(), nn.Linear(8, 2))
+    private = prepared(model=model)
+    with pytest.warns(UserWarning, match="no gradient rule for Slopes"):
+        train(private)
+    assert not torch.equal(model[1].slopes, torch.full((8,), 0.3))

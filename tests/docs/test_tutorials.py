@@ -168,10 +168,11 @@ def test_the_tool_runs_python_and_shell_draws_and_writes_outputs_that_have_no_fa
     path.write_text(
         CODE
         + '\n```python alt="A line"\nimport matplotlib.pyplot as plt\n\nplt.plot([1, 2])\nplt.show()\n```\n'
-        + "\n```sh\nls\n```\n"
+        + "\n```sh\nls\necho $PWD/here\n```\n"
     )
     first = TOOL.written(path, TOOL.executed(page(path)))
     path.write_text(first)
     assert list(TOOL.faults(path)) == []
     assert TOOL.pictures(first) == [("A line", "outputs/page_1.svg")]
-    assert [re.findall(r"```text\n(.*?)\n```", shown) for shown in TOOL.outputs(first)] == [["42"], []]
+    assert [re.findall(r"```text\n(.*?)\n```", shown) for shown in TOOL.outputs(first)][:2] == [["42"], []]
+    assert "\nhere\n" in TOOL.outputs(first)[-1]  # $PWD/here, without the temporary folder

@@ -5,9 +5,11 @@ import decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from privet.drafts.recognition import Cells, Kind, recognised
+from privet.tables.numerals import EITHER, numerals
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,24 @@ def test_dates_beyond_those_of_python_count_as_its_first_or_last_year():
 def test_a_text_with_a_comma_is_a_number_only_where_decimal_commas_are_expected():
     texts = pd.Series(["1,5", "2.5", "1,5,2", "1.234,5", ",5", "a,b", ","])
     assert Cells.of(texts).by_kind()[Kind.NUMBER] == 1
-    found = Cells.of(texts, decimal_commas=True)
+    found = Cells.of(texts, EITHER)
     assert sorted(found.tally(Kind.NUMBER)[0]) == [0.5, 1.5, 2.5]
     assert list(found.levels()) == sorted(texts)
+    assert sorted(Cells.of(texts, ",").tally(Kind.NUMBER)[0]) == [0.5, 1.5, 1234.5]
+    assert sorted(Cells.of(texts, ".").tally(Kind.NUMBER)[0]) == [2.5]
+
+
+@pytest.mark.parametrize("decimal", [None, EITHER, ",", "."])
+def test_a_draft_takes_a_text_for_the_number_that_a_fit_reads(decimal):
+    texts = "1,5|2.5|1.234|1,234|1.234,5|1,234.5|12.34| 1,5 |1,5\xa0|-,5|1_0.5|1e3||.|1,5e2|1.234.567|1,234,567|,|+"
+    texts = [
+        *texts.split("|"),
+        *["٣,٥", "٣.٥", "٣", "x", "1.5,2", "31.1.2019", "1,", "007", "1.234e5", "+.5", "1,5e", "NA"],
+    ]
+    separator = "," if decimal is None else ";"
+    values, wrong = numerals(pa.array(texts), None if decimal == EITHER else decimal, separator)
+    for place, text in enumerate(texts):
+        alone, among = Cells.of(pd.Series([text]), decimal), Cells.of(pd.Series([text, "1", "2"]), decimal)
+        expected = [] if place in wrong or np.isnan(values[place]) else [values[place]]
+        assert alone.tally(Kind.NUMBER)[0].tolist() == expected, text
+        assert among.tally(Kind.NUMBER)[0].tolist()[: len(expected)] == expected, text  # whatever the other cells are

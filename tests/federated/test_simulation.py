@@ -11,6 +11,7 @@ from torch import nn
 
 from privet.denoise import LaplacianSmoothing
 from privet.federated import ClientTrainer, LocalTraining, Partitioned, Server, accuracy, client_plan, simulate, tail
+from privet.federated.engines.forked import can_fork
 from privet.federated.local_training import order_source
 from privet.federated.partition import iid
 from privet.federated.simulation import _check_fit
@@ -126,13 +127,13 @@ def convolution():
 def test_all_engines_give_the_same_model(clients, local):
     model, local = convolution(), replace(local, denoiser=LaplacianSmoothing(0.5), order="OWHI")
     plan = GradientPlan(Poisson(0.3), 3, 0.2, 0.5, public_n=20)
+    engines = ["sequential", "batched", "processes", *["batched_processes"] * can_fork()]
     found = [
         run(model, clients, local, plan, engine=engine, workers=1, denoiser=LaplacianSmoothing(1.0), order="OHWI")
-        for engine in ("sequential", "batched", "processes")
+        for engine in engines
     ]
-    assert [result.engine for result in found] == ["sequential", "batched", "processes"]
-    assert same(found[0], found[1], atol=1e-5)
-    assert same(found[0], found[2], atol=1e-5)
+    assert [result.engine for result in found] == engines
+    assert all(same(found[0], result, atol=1e-5) for result in found[1:])
 
 
 def test_random_layers_are_repeatable_and_the_same_in_all_engines(clients, local):

@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 
 from privet import objectives
-from privet.objectives import BoundedRows, GeneralisedLinear, Logistic, Multinomial, Shifted, Squared, losses
+from privet.objectives import (
+    BoundedRows,
+    ClassWeighted,
+    GeneralisedLinear,
+    Logistic,
+    Multinomial,
+    Shifted,
+    Squared,
+    losses,
+)
 from privet.objectives.glm import clipped
 
 LOSSES = [getattr(losses, name) for name in losses.__all__]
 EXAMPLES = [example for loss in LOSSES for example in loss.examples()]
 SHIFTED = [Shifted(example, offset) for example in EXAMPLES if example.clips_to_convex for offset in (-0.8, 0.8)]
+WEIGHTED = [
+    ClassWeighted(example, [0.3, 2.5, 1.0, 7.0][: max(2, example.start(1).size)])
+    for example in EXAMPLES
+    if example.predicts_classes
+]
 
 CANDIDATES = [np.array([value]) for value in (*range(5), -60.0, -3.0, -0.4, 0.25, 1.7, 60.0)]
 SCORES = np.unique(np.concatenate([np.linspace(-12, 12, 4801), [-1e4, -100.0, 100.0, 1e4]]))
@@ -22,12 +36,12 @@ STEP = 1e-4  # for differences at one point of a loss of several scores
 
 def name_of(loss):
     """Return the class of a loss and its parameters, for the names of tests."""
-    inner = name_of(loss.objective) if isinstance(loss, Shifted) else ""
+    inner = name_of(loss.objective) if isinstance(loss, Shifted | ClassWeighted) else ""
     numbers = [f"{value:g}" for name, value in vars(loss).items() if "bound" not in name and np.isscalar(value)]
     return "-".join(filter(None, [type(loss).__name__, inner, *numbers]))
 
 
-@pytest.fixture(params=[*EXAMPLES, *SHIFTED], ids=name_of)
+@pytest.fixture(params=[*EXAMPLES, *SHIFTED, *WEIGHTED], ids=name_of)
 def loss(request):
     return request.param
 

@@ -189,7 +189,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ModuleNotFoundError, match="the extra report of privet"):
+    with pytest.raises(ModuleNotFoundError, match=r"privet\[report\]"):
         guarantee_of(LastIterate(4.0, n=5)).per_record.plot()
 
 

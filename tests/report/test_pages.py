@@ -1,12 +1,14 @@
 """Pages in a real browser: no errors, no requests, texts that can be read and copied, at most four pages of paper."""
 
+import io
 import math
 import random
 import re
 
 import pytest
+from rich.console import Console
 
-from privet.commands.plan import compare
+from privet.commands.plan import compare, write_page
 from privet.plans import FixedSize, Poisson
 from privet.privacy import Adjacency, Budget, Guarantee, gdp_mu
 from privet.privacy.analyses.accounting import epsilon
@@ -249,6 +251,15 @@ def test_every_control_of_the_plan_has_a_label(plan_path, opened):
     page = opened(plan_path).page
     assert page.evaluate("[...document.querySelectorAll('input')].every((each) => each.labels.length === 1)")
     assert page.evaluate("[...document.querySelectorAll('th')].every((each) => each.scope)")
+
+
+def test_settings_that_the_page_cannot_show_are_refused_or_named(tmp_path):
+    for delta in (1e-11, 0.2):
+        with pytest.raises(ValueError, match=r"computes with deltas from 1e-10 to 0\.1"):
+            write_plan_page(tmp_path / "plan.html", 1000, Budget(1.0, delta), epochs=1)
+    console = Console(record=True, width=200, file=io.StringIO())
+    write_page(tmp_path / "plan.html", 10_000, Budget(1.0, 1e-6), epochs=1, batch_size=7, console=console)
+    assert "It starts at 20, not at 7." in console.export_text()
 
 
 def test_the_page_starts_where_it_was_asked_to(opened, tmp_path):

@@ -2,6 +2,7 @@
 
 import html
 import re
+import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,8 +13,9 @@ import samples
 
 from privet import PrivateLogisticRegression, PrivateRidge, load
 from privet.preprocessing import PublicScaler
-from privet.privacy import Adjacency, Budget, Guarantee, Ledger, NoiseMultiplier
-from privet.privacy.events import GaussianRelease, Noiseless, PureRelease
+from privet.privacy import Adjacency, Budget, Guarantee, Ledger, NoiseMultiplier, compose
+from privet.privacy.events import GaussianRelease, Noiseless, PoissonGaussian, PureRelease
+from privet.privacy.ledger.timeline import moments
 from privet.report import Facts, Report
 from privet.report.numbers import percent_up, up
 from privet.report.sections import ORDER, sections
@@ -97,7 +99,12 @@ def test_a_federated_report_shows_the_scores_on_public_data_and_what_was_spent(r
 
 def test_the_report_of_a_study_names_its_owners_and_whom_they_trust(reports):
     text = text_of(reports["study"].html())
-    for words in ("north, south, west", "fewer than half of them to combine what they see", "with 240 rows in all"):
+    for words in (
+        "Parties north, south, west",
+        "fewer than half of them to combine",
+        "with 240 rows in all",
+        "mpyc 0.",
+    ):
         assert words in text
 
 
@@ -140,6 +147,77 @@ def test_pure_privacy_is_reported_at_delta_zero():
     text = text_of(bare(guarantee).html())
     assert "ε = 1 at δ = 0" in text
     assert "at most 73.2 %" in text  # e / (1 + e), rounded up
+
+
+def test_what_software_cannot_make_true_is_said_even_if_all_conditions_are_enforced(reports):
+    report = reports["table"]
+    assert not report.guarantee.is_conditional
+    text = text_of(report.html())
+    assert "software made all conditions of this run true" in text
+    assert text.count("were not chosen by looking at the data; nobody can predict the random numbers") == 2
+
+
+def test_a_factor_beyond_what_can_be_written_out_is_not_stated_too_small():
+    guarantee = Guarantee.of(PureRelease(800.0), Adjacency.REPLACE_ONE, 0.0, released="a sum")
+    assert "by a factor of at most e to the power of 800." in text_of(bare(guarantee).html())
+
+
+WARNING = "This model was not found in the ledger."
+
+
+@pytest.mark.parametrize("is_booked", [True, False])
+def test_a_model_that_is_missing_in_the_ledger_is_called_missing(is_booked, tmp_path):
+    ledger = Ledger(tmp_path / "l.ledger")
+    other = samples.table_model(ledger, epsilon=0.5)
+    model = samples.table_model(ledger if is_booked else None)
+    assert (WARNING in text_of(Report.of(model, ledger=ledger).html())) != is_booked
+    assert WARNING not in text_of(Report.of(other, ledger=ledger).html())
+
+
+def test_every_release_is_looked_for_in_the_ledger_and_steps_that_were_not_made_may_be_booked(tmp_path):
+    ledger = Ledger(tmp_path / "l.ledger")
+    run, once = PoissonGaussian(2.0, 0.1, 30), gaussian()
+    ledger.spend(Guarantee.of(run, Adjacency.ADD_OR_REMOVE, 1e-6, released="a run"), "a run")
+    for steps, is_missing in ((10, False), (30, False), (31, True)):
+        made = Guarantee.of(replace(run, steps=steps), Adjacency.ADD_OR_REMOVE, 1e-6, released="a run")
+        report = bare(made, spent=moments(ledger.timeline(), None, float("inf")))
+        assert (WARNING in text_of(report.html())) == is_missing
+    other = Ledger(tmp_path / "other.ledger")
+    other.spend(once, "one of two equal releases")
+    report = bare(compose([once, once]), spent=moments(other.timeline(), None, float("inf")))
+    assert WARNING in text_of(report.html())
+
+
+def test_a_ledger_without_a_finite_total_is_shown_without_a_chart(tmp_path):
+    ledger = Ledger(tmp_path / "l.ledger")
+    for _ in range(2):
+        ledger.spend(gaussian(delta=0.6), "a release")
+    text = text_of(bare(gaussian(delta=0.6), spent=moments(ledger.timeline(), None, float("inf"))).html())
+    assert "Together they spend at most ε = unlimited" in text.replace("\u00a0", " ")
+
+
+def test_the_days_of_a_time_line_are_those_of_its_table_in_any_time_zone(tmp_path, monkeypatch):
+    model = samples.table_model(Ledger(tmp_path / "l.ledger"))
+    day = Ledger(tmp_path / "l.ledger").timeline()[0].time[:10]
+    try:
+        for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            text = text_of(Report.of(model, ledger=tmp_path / "l.ledger", made=samples.MADE).html())
+            assert set(re.findall(r"20\d\d-\d\d-\d\d", text)) == {day, str(samples.MADE)}
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_scores_that_are_not_finite_are_left_out_of_the_curve_and_counted(score):
+    pytest.importorskip("torch")
+    result = samples.federated()
+    history = tuple(replace(each, score=score if each.number == 3 else each.score) for each in result.history)
+    report = Report.of(replace(result, history=history))
+    assert len(report.facts.curves[0].points) == len(history) - 1
+    assert "In 1 round, it was not a finite number." in text_of(report.html())
 
 
 @pytest.mark.parametrize(("mu", "is_weak"), [(0.5, False), (6.0, True)])

@@ -248,5 +248,9 @@ def test_the_guarantee_is_that_of_the_plan(tools):
     assert not release.guarantee.is_conditional
     for words in ("each row has l2 norm at most 1", "centred rows and gradients are bounded", "noisy mean"):
         assert words in release.guarantee.statement(verbose=True)
-    assert release.trace == {"steps": 3, "step_size": plan.output.stability.step_size}
+    assert release.trace == {
+        "steps": 3,
+        "step_size": plan.output.stability.step_size,
+        "feature_noise": plan.output.noise_std(release.weights.size),
+    }
     assert calls == [(1, 3), (2, 3), (3, 3)]

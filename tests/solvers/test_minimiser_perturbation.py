@@ -251,7 +251,13 @@ def test_the_guarantee_is_that_of_the_plan(tools, is_pure):
     assert solve(problem, plan, NoiseSource(1)).guarantee.is_conditional
     for words in ("rows are bounded", "minimiser is certified", "of 12 records", "minimiser, with noise added once"):
         assert words in release.guarantee.statement(verbose=True)
-    assert release.trace == {"tolerance": plan.stability.tolerance, "noise_scale": 8.0}
+    of_weights = plan.noise_std(release.weights.size)
+    assert of_weights >= 8.0
+    assert release.trace == {
+        "tolerance": plan.stability.tolerance,
+        "noise_scale": 8.0,
+        "feature_noise": of_weights,
+    }
     assert math.isfinite(release.guarantee.epsilon)
 
 

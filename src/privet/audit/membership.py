@@ -20,6 +20,7 @@ from privet.audit.roc import auc_interval, delong, roc_curve
 from privet.audit.row_scores import Bits, Floats, Score, checked_scores, finite_scores, fit_of, log_odds
 from privet.audit.shadow_models import log_likelihoods, shadow_game
 from privet.checks import probability
+from privet.extras import axes
 from privet.privacy import NoiseSource
 
 if TYPE_CHECKING:
@@ -114,12 +115,7 @@ class Membership:
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the ROC curve together with that of guessing. This requires matplotlib."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ModuleNotFoundError as error:
-                raise ModuleNotFoundError("Plots require matplotlib. Run: pip install matplotlib") from error
-            ax = Figure(figsize=(4.5, 4.5), layout="constrained").subplots()
+        ax = axes(ax, 4.5, 4.5)
         ax.plot(self.fpr, self.tpr, label=f"{self.attack} attack, AUC {self.auc:.3f}")
         ax.plot([0, 1], [0, 1], linestyle=":", color="grey", label="guessing")
         ax.set(xlabel="non-members accused", ylabel="members found", xlim=(0, 1), ylim=(0, 1))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privet import names
-from privet.cli.early import check_files, check_settings
+from privet.cli.early import check_files, check_filled, check_settings
 from privet.cli.options import Decimal, Encoding, Epsilon, Json, Method, Sep
 from privet.commands.json_output import console_for
 
@@ -65,6 +65,7 @@ def audit(
             "Auditing a model requires --train, rows that it was trained on, and --holdout, rows that it was not."
         )
     check_files(read={"script" if replay else "model file": model, "table": train, "table of other rows": holdout})
+    check_filled(train, holdout)
     console = console_for(json)
     if model is not None and replay:
         from privet.commands import replay as replays

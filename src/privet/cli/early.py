@@ -64,6 +64,13 @@ def check_files(*, read: Mapping[str, Path | None], written: Path | None = None)
         check_writable(written)
 
 
+def check_filled(*tables: Path | None) -> None:
+    """Raise ValueError if a table, or another description of columns, is an empty file."""
+    for path in tables:
+        if path is not None and path.is_file() and not path.stat().st_size:
+            raise ValueError(f"{path} is empty. It must name columns.")
+
+
 def _check_different(path: Path, what: str, written: Path | None) -> None:
     if written is not None and os.path.realpath(path) == os.path.realpath(written):
         raise ValueError(f"{written} is the {what}, which the output would replace. Give another file with --output.")
@@ -80,5 +87,18 @@ def check_ledger(path: Path | None, limit: float | None, limit_delta: float, wri
     if path is not None:
         check_writable(path)
         _check_different(path, "ledger", written)
+        check_is_ledger(path)
     elif limit is not None:
         raise ValueError("--limit requires --ledger, the file whose total it limits.")
+
+
+def check_is_ledger(path: Path) -> None:
+    """Raise ValueError if a file is neither empty nor begins as a ledger does: one in SQLite, or in the old text form.
+
+    The rest of it is checked when it is read.
+    """
+    if path.is_file() and os.access(path, os.R_OK):
+        with path.open("rb") as file:
+            start = file.read(16)
+        if start and start != b"SQLite format 3\0" and not start.startswith(b"{"):
+            raise ValueError(f"{path} is not a ledger. Give the name of a ledger, or of a new file.")

@@ -163,7 +163,7 @@ def fit(
     }
     check_model(model)
     check_settings(settings, model)
-    from privet.tables import FileForm, TableSchema
+    from privet.tables import FileForm, TableSchema, check_header
 
     described = TableSchema.from_options(
         toml=schema,
@@ -179,6 +179,7 @@ def fit(
         raise ValueError("No target column is declared. Use --target, or put target = ... into the schema file.")
     check_files(read={"table": data, "schema file": schema, "table of public records": public}, written=output)
     check_ledger(ledger, limit, limit_delta, written=output)
+    check_header(data, described)
     from privet.commands import fit as command
 
     command.run(

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from privet.checks import delta_value, positive
-from privet.cli.early import examples
+from privet.cli.early import check_is_ledger, examples
 from privet.cli.options import Json, LimitDelta, Verbose
 from privet.commands.json_output import console_for, plain_console, write_result
 from privet.files import check_readable, check_writable
@@ -64,10 +64,11 @@ def show(
 
     The epsilon of each entry is recomputed.
     """
-    _check(path, delta)
     delta_value(limit_delta)
     if set_limit is not None:
         positive("--set-limit", set_limit)
+    _check(path, delta)
+    if set_limit is not None:
         check_writable(path)
     console = console_for(json)
     from privet.commands import ledger as command
@@ -87,10 +88,10 @@ def export(
     delta: Delta = None,
 ) -> None:
     """Write the time line of a ledger to a JSON or CSV file."""
-    _check(path, delta)
     if output.suffix not in {".json", ".csv"}:
         raise ValueError(f"--output must end in .json or .csv, got {output}.")
     check_writable(output)
+    _check(path, delta)
     from privet.commands import ledger as command
 
     command.export(path, output, delta=delta, console=plain_console())
@@ -103,3 +104,4 @@ def _check(path: Path, delta: float | None) -> None:
     if not path.exists():
         raise ValueError(f"The ledger {path} does not exist. privet fit --ledger {path} creates it.")
     check_readable(path, "ledger")
+    check_is_ledger(path)

@@ -177,7 +177,8 @@ def verify(
 ) -> None:
     """Check that all parties of a study signed a model, and print its guarantee."""
     check_files(read={"model file": model, "certificate": ca})
-    read_json(model)
+    if "study" not in read_json(model):
+        raise ValueError(f"{model} is not the result of a study, which `privet party run` writes.")
     console = console_for(json)
     from privet.commands import party as command
 

@@ -51,6 +51,10 @@ def plan(
         check_writable(html)
         if wanted is not None:
             raise ValueError("--html writes a page with a slider for epsilon. Give --epsilon in place of --tpr.")
+        if noise_multiplier is not None:
+            raise ValueError(
+                "--html writes a page with a slider for epsilon. Give --epsilon in place of --noise-multiplier."
+            )
     console = console_for(json)
     from privet.commands import plan as command
     from privet.privacy import AttackRate, Budget

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.early import check_files
+from privet.cli.early import check_files, check_filled
 from privet.cli.options import Decimal, Encoding, Json, Sep
 from privet.commands.json_output import STANDARD_OUTPUT, console_for
 from privet.files import read_json
@@ -39,6 +39,7 @@ def predict(
         raise ValueError("Predictions and --json - cannot both go to standard output. Give a file with --output.")
     check_files(read={"model file": model, "table": data}, written=output)
     read_json(model)
+    check_filled(data)
     console = console_for(json)
     from privet.tables import FileForm
 

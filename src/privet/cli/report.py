@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.early import check_files
+from privet.cli.early import check_files, check_filled, check_is_ledger
 from privet.cli.options import Decimal, Encoding, Sep
 from privet.files import check_writable, read_json
 
@@ -37,6 +37,9 @@ def report(
     """Write what was promised as a page for an ethics board: what an attacker can do, and what the promise rests on."""
     files = {"model file": model, "ledger": ledger, "table": public_test, "TOML file": about}
     check_files(read=files, written=output)
+    check_filled(public_test)
+    if ledger is not None:
+        check_is_ledger(ledger)
     if registry is not None:
         check_writable(registry)
     read_json(model)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privet.cli.early import check_files, check_ledger, check_settings
-from privet.cli.options import Json, Ledger, Limit, LimitDelta, open_ledger
+from privet.cli.early import check_files, check_filled, check_ledger, check_settings
+from privet.cli.options import Decimal, Encoding, Json, Ledger, Limit, LimitDelta, Sep, open_ledger
 from privet.commands.json_output import STANDARD_OUTPUT, console_for, is_interactive
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ def schema(
         list[str] | None,
         typer.Option("--id", help="Column that is never used, such as a patient's number. Can be repeated."),
     ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File in which the schema is written.")] = Path(
         "schema.toml"
     ),
@@ -77,25 +80,31 @@ def schema(
     if ask and json == STANDARD_OUTPUT:
         raise ValueError("--json - cannot be given with --ask, whose questions are printed there. Give --json a file.")
     check_files(read={"table": table, "code book": code_book, "sample": sample}, written=output)
+    check_filled(table, code_book, sample)
     if output.exists() and not force:
         raise ValueError(f"{output} exists already. Choose another name with --output, or replace it with --force.")
+    if epsilon is not None and delta == 0:
+        raise ValueError("A private draft needs delta > 0, because it finds levels by a threshold. Leave --delta out.")
     console = console_for(json)
+    from privet.tables import FileForm
+
+    form = FileForm(sep, decimal, encoding)
     from privet.commands import schema as command
 
     named = tuple(ids or ())
     guarantee = None
     problems: tuple[Problem, ...] = ()
     if code_book is not None:
-        draft, problems = command.from_code_book(code_book, table, target=target, ids=named)
+        draft, problems = command.from_code_book(code_book, table, form=form, target=target, ids=named)
     elif sample is not None:
-        draft = command.from_public_sample(sample, table, target=target, ids=named)
+        draft = command.from_public_sample(sample, table, form=form, target=target, ids=named)
     elif epsilon is not None and table is not None:
         account = open_ledger(ledger, limit, limit_delta)
-        settings: dict[str, Any] = {"target": target, "ids": named, "random_state": seed}
+        settings: dict[str, Any] = {"form": form, "target": target, "ids": named, "random_state": seed}
         draft, guarantee = command.from_private_rows(table, epsilon, delta, output=output, ledger=account, **settings)
     else:
         assert table is not None
-        draft = command.from_terminal(table, target=target, ids=named)
+        draft = command.from_terminal(table, form=form, target=target, ids=named)
     command.write(draft, problems, output=output, table=table, guarantee=guarantee, json=json, console=console)
     if guarantee is not None and ledger is None:
         command.warn("Nothing recorded what this draft has spent. Use --ledger, or add it to what models spend.")

@@ -91,23 +91,30 @@ def _moments(path: Path, delta: float | None, last: float) -> tuple[Ledger, list
 
 def _table(path: Path, shown: Sequence[Moment]) -> Table:
     table = Table(title=str(path), title_justify="left")
-    for name in ("time", "label", "epsilon", "delta", "adjacency", "total epsilon", "left"):
-        table.add_column(name, justify="left" if name in {"time", "label", "adjacency"} else "right")
+    table.add_column("time (UTC)", no_wrap=True)
+    table.add_column("label", overflow="fold")
+    for name in ("epsilon", "delta", "total", "left"):
+        table.add_column(name, justify="right", no_wrap=True)
     for moment in shown:
         entry, limit = moment.entry, moment.change
         if entry is not None:
             given = entry.guarantee
-            cells = [entry.label, _rounded(given.epsilon, math.ceil), f"{given.delta:.3g}", str(given.adjacency)]
+            cells = [entry.label, _rounded(given.epsilon, math.ceil), f"{given.delta:.3g}"]
         else:
             assert limit is not None
             words = "limit set" + (f": {limit.label}" if limit.label else "")
-            cells = [words, f"{limit.limit.epsilon:.4f}", f"{limit.limit.delta:.3g}", ""]
+            cells = [words, f"{limit.limit.epsilon:.4f}", f"{limit.limit.delta:.3g}"]
         cells += [_rounded(moment.total, math.ceil), _rounded(moment.left, math.floor)]
-        table.add_row(moment.time, *cells)
+        table.add_row(_minute(moment.time), *cells)
     for one, other in pairwise(shown):
         if other.time < one.time:
             table.caption = "Lines are in the order in which they were booked. The clock was set back in between."
     return table
+
+
+def _minute(time: str) -> str:
+    """Return a time of ISO 8601 in universal time up to the minute, so that the table fits into 80 columns."""
+    return time[:16].replace("T", " ")
 
 
 def _rounded(value: float | None, round_off: Callable[[float], int]) -> str:

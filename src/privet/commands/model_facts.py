@@ -191,12 +191,14 @@ def _declared(schema: TableSchema) -> Iterator[ColumnFacts]:
 def _of_run(path: Path, saved: datetime) -> ModelFacts:
     """Return what the file of a run says. Its guarantee covers what was released when the file was written."""
     form, state, sizes = read_header(path)
+    tests: tuple[tuple[str, str], ...] = ()
     try:
         if form.startswith("privet federated run"):
             fields = state["state"]
             guarantee = Guarantee.from_dict(fields["guarantee"])
             done, unit, kind = fields["rounds_done"], "round", "the model of a federated run"
             parameters = sizes["model"]
+            tests = tuple(_scores(fields.get("extra")))
         elif form.startswith("privet training"):
             fields = dict(state["dict"])
             guarantee = Guarantee.from_dict(json.loads(fields["guarantee"]))
@@ -214,6 +216,20 @@ def _of_run(path: Path, saved: datetime) -> ModelFacts:
         details=(
             ("Parameters", f"{parameters:,}"),
             ("Progress", f"{progress}. The guarantee covers what was released until then."),
+            *tests,
             ("Plan", str(fields["plan"])),
         ),
     )
+
+
+def _scores(history: Any) -> Iterator[tuple[str, str]]:
+    """Yield the last test figure in a history that ``simulate`` saved: lists of a round, its score and what is spent.
+
+    Other callers may have saved something else with a run.
+    """
+    rounds = [each for each in history if isinstance(each, list)] if isinstance(history, list) else []
+    scored = [each for each in rounds if len(each) == 3 and isinstance(each[0], int) and isinstance(each[1], float)]
+    if scored:
+        number, score, _ = scored[-1]
+        rests = "What evaluate returned, which must use public data only."
+        yield "Test", f"score {score:.4g} after round {number:,}. {rests}"

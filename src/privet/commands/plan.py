@@ -38,7 +38,7 @@ from privet.privacy.analyses.gaussian import rate_budget
 from privet.privacy.analyses.subsampling_lemmas import SideConditionError
 from privet.privacy.budget import stated_delta
 from privet.privacy.events import Event
-from privet.report.plan_page import write_plan_page
+from privet.report.plan_page import MOST_BATCHES, least_batch, write_plan_page
 
 # Recursive momentum: the weight of fresh gradients, and the bound on their changes relative to that on gradients.
 REFRESH, CHANGE = 0.3, 0.1
@@ -126,6 +126,12 @@ def write_page(path: Path, n: int, budget: Budget, *, epochs: int, batch_size: i
     """Write the page in which sliders move these settings, and say where it is."""
     write_plan_page(path, n, budget, epochs=epochs, batch_size=batch_size)
     console.print(f"Page written to {path}. Open it in a browser: it needs no server.", highlight=False, soft_wrap=True)
+    if batch_size is not None and batch_size < (least := least_batch(n)):
+        console.print(
+            f"Its batches have at least 1/{MOST_BATCHES} of the records. It starts at {least}, not at {batch_size}.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _table(adjacency: Adjacency, rows: list[Row]) -> Table:

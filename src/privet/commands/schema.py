@@ -1,57 +1,71 @@
 """``privet schema``: draft a schema file from public facts or, for a part of the budget, from private rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from privet.commands.json_output import write_result
-from privet.drafts import Draft, Problem, from_answers, from_rows, from_sample, read_code_book, to_toml
+from privet.drafts import Draft, Problem, from_answers, from_sample, read_code_book, to_toml
 from privet.drafts.draft import DraftColumn
 from privet.drafts.header import header_of
 from privet.files import written_whole
-from privet.privacy import Guarantee, Ledger
-from privet.tables import TableError, has_decimal_commas, read_table
+from privet.tables import FileForm, TableError, decimal_mark, read_table
+
+if TYPE_CHECKING:
+    from privet.privacy import Guarantee, Ledger
 
 _MOST_SHOWN = 60
 _MOST_ROWS = 200
 
 
 def from_code_book(
-    path: Path, table: Path | None, *, target: str | None, ids: Sequence[str]
+    path: Path, table: Path | None, *, form: FileForm, target: str | None, ids: Sequence[str]
 ) -> tuple[Draft, tuple[Problem, ...]]:
     """Return the draft of a code book, and what was not understood. Of a table, if given, only the header is read."""
     book = read_code_book(path)
-    return _described(book.draft, path.name, table, target, ids), book.problems
+    return _described(book.draft, path.name, table, form, target, ids), book.problems
 
 
-def from_public_sample(path: Path, table: Path | None, *, target: str | None, ids: Sequence[str]) -> Draft:
+def from_public_sample(
+    path: Path, table: Path | None, *, form: FileForm, target: str | None, ids: Sequence[str]
+) -> Draft:
     """Return the draft of a public sample. Of the private table, if given, only the header is read."""
-    draft = from_sample(read_table(path), path.name, decimal_commas=has_decimal_commas(path))
-    return _described(draft, path.name, table, target, ids)
+    draft = from_sample(read_table(path, form=form), path.name, decimal=decimal_mark(path, form=form))
+    return _described(draft, path.name, table, form, target, ids)
 
 
-def from_terminal(table: Path, *, target: str | None, ids: Sequence[str]) -> Draft:
+def from_terminal(table: Path, *, form: FileForm, target: str | None, ids: Sequence[str]) -> Draft:
     """Return the draft that a person in the terminal describes. Only the header of the table is read."""
     try:
-        return from_answers(header_of(table), input, print, target=target, ids=ids)
+        return replace(from_answers(header_of(table, form), input, print, target=target, ids=ids), form=form)
     except EOFError:
         raise TableError("The answers ended before all columns were described. Nothing was written.") from None
 
 
 def from_private_rows(
-    table: Path, epsilon: float, delta: float | None, *, output: Path, ledger: Ledger | None, **settings: Any
-) -> tuple[Draft, Guarantee]:
+    table: Path,
+    epsilon: float,
+    delta: float | None,
+    *,
+    form: FileForm,
+    output: Path,
+    ledger: "Ledger | None",
+    **settings: Any,
+) -> "tuple[Draft, Guarantee]":
     """Return the draft of private rows, and its guarantee, which is recorded before anything is asked."""
+    from privet.drafts import from_rows
 
-    def record(guarantee: Guarantee) -> None:
+    def record(guarantee: "Guarantee") -> None:
         if ledger is not None:
             ledger.spend(guarantee, label=f"schema {table.name} -> {output.name}")
 
-    settings["decimal_commas"] = has_decimal_commas(table)
-    return from_rows(read_table(table), epsilon, delta, before_asking=record, **settings)
+    settings["decimal"] = decimal_mark(table, form=form)
+    draft, guarantee = from_rows(read_table(table, form=form), epsilon, delta, before_asking=record, **settings)
+    return replace(draft, form=form), guarantee
 
 
 def write(
@@ -60,7 +74,7 @@ def write(
     *,
     output: Path,
     table: Path | None,
-    guarantee: Guarantee | None = None,
+    guarantee: "Guarantee | None" = None,
     json: Path | None,
     console: Console,
 ) -> None:
@@ -96,12 +110,14 @@ def write(
     )
 
 
-def _described(draft: Draft, name: str, table: Path | None, target: str | None, ids: Sequence[str]) -> Draft:
+def _described(
+    draft: Draft, name: str, table: Path | None, form: FileForm, target: str | None, ids: Sequence[str]
+) -> Draft:
     if table is not None:
-        draft, others = draft.for_table(header_of(table))
+        draft, others = draft.for_table(header_of(table, form))
         if others:
             warn(f"{name} describes columns that {table} does not have: {', '.join(others)}. Compare the spellings.")
-    return draft.with_roles(target, ids)
+    return replace(draft.with_roles(target, ids), form=form)
 
 
 def _check_features(draft: Draft, problems: Sequence[Problem]) -> None:

@@ -1,8 +1,8 @@
 """The sum of clipped gradients over a batch, with room for its rounding errors within the clipping norm of the plan."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,11 @@ from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
+from privet.deep.model_checks import without_compilation
+from privet.deep.objective import Task
+from privet.deep.randomness import alike
+from privet.deep.rows import Build, Rows
+from privet.deep.views import Views, averaged, step_seed
 from privet.networks import Loss
 from privet.privacy import assumed
 from privet.privacy.noise.watch import is_watching
@@ -38,6 +43,8 @@ class BatchSums:
         Number of processes whose sums are added.
     max_batch : int or None
         The largest number of examples in memory at once.
+    views : Views or None
+        Makes several views of each example, whose gradients are averaged before the average is clipped.
 
     Attributes
     ----------
@@ -67,7 +74,9 @@ class BatchSums:
         parameters: Sequence[nn.Parameter],
         processes: int = 1,
         max_batch: int | None = None,
+        views: Views | None = None,
     ) -> None:
+        self.views, self._build, self._totals = views, cast(Build | None, None), 0
         self._model, self._loss, self._estimator = model, loss, estimator
         self._parameters, self._processes = list(parameters), processes
         self.max_batch = None if max_batch is None else count("max_batch", max_batch)
@@ -78,6 +87,16 @@ class BatchSums:
         for name in ("clip_norm", "difference_norm"):
             _check_clip(name, getattr(estimator.plan, name, 1.0))
 
+    @contextmanager
+    def calling(self, task: Task) -> Iterator[None]:
+        """Call the model as the structure of a batch needs it, while the context lasts."""
+        before = self._model, self._loss, self._build
+        self._model, self._loss, self._build = task.model, task.loss, task.build
+        try:
+            yield
+        finally:
+            self._model, self._loss, self._build = before
+
     def check(self, batch: tuple[Any, ...], others: Callable[[], tuple[Any, ...]]) -> bool:
         """Check the model on a batch, unless it has been checked, and return whether it has been checked now.
 
@@ -85,13 +104,17 @@ class BatchSums:
         ``others()`` returns further examples, in case the batch has no two different ones.
         """
         if self.checked is None or not self.checked.is_complete:
-            self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
+            with without_compilation(self._model):
+                self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
         return self.checked is not None
 
     @property
     def counters(self) -> frozenset[str]:
         """Names of buffers and attributes that every forward pass changes in the same way."""
-        return frozenset() if self.checked is None else self.checked.counters
+        found = frozenset() if self.checked is None else self.checked.counters
+        if self._build is None:
+            return found
+        return frozenset(name.removeprefix("model.") for name in found)  # Those of the model inside of Called.
 
     def total(
         self,
@@ -125,27 +148,40 @@ class BatchSums:
         pieces = total.split([each.numel() for each in self._parameters])
         slots, losses, zero = dict(zip(self._parameters, pieces, strict=True)), [torch.zeros(0)], 0
         layout = selfcheck.as_given if self.checked is None else self.checked.layout
+        seed = step_seed(self._totals)
+        self._totals += 1
         for start in range(0, size, part):
             chosen = slice(start, start + part)
-            in_part = layout(tuple(each[chosen] for each in inputs))
+            rows = self._viewed((*(each[chosen] for each in inputs), targets[chosen]), seed)
 
-            def gradients(given: tuple[Any, ...] = in_part, chosen: slice = chosen) -> BatchGradients:
-                found = batch_gradients(self._model, self._loss, given, targets[chosen], summation)
+            def gradients(given: Rows = rows) -> BatchGradients:
+                found = self._gradients((*layout(given[:-1]), given[-1]), summation)
                 while_summing()
                 return found
 
-            with torch.no_grad(), self._masks():
+            with torch.no_grad(), self._masks(len(rows[-1])), without_compilation(self._model):
                 in_part_losses, is_zero = self._estimator.add_sums(slots, gradients, bound, left)
             losses.append(in_part_losses.cpu())
             zero += int(is_zero.sum())
         return total, torch.cat(losses), zero
 
-    def _masks(self) -> AbstractContextManager[None]:
-        """Switch random layers off if the training is replayed, while the context lasts.
+    def _viewed(self, rows: Rows, seed: int) -> Rows:
+        return rows if self.views is None else self.views.of(rows, self._build, seed)
+
+    def _gradients(self, rows: Rows, summation: Summation) -> BatchGradients:
+        """Return the gradients of examples, each of which has one row, or one per view."""
+        *inputs, targets = rows
+        if self.views is None:
+            return batch_gradients(self._model, self._loss, tuple(inputs), targets, summation)
+        loss = averaged(self._loss, self.views.number)
+        return batch_gradients(self._model, loss, tuple(inputs), targets, summation).merged(self.views.number)
+
+    def _masks(self, size: int) -> AbstractContextManager[None]:
+        """Switch random layers off if the training on ``size`` examples is replayed, while the context lasts.
 
         Their masks are drawn for a batch as a whole, so one example more would change the masks of all others.
         """
-        return selfcheck.dropout_off(self._model) if is_watching() else nullcontext()
+        return alike(self._model, size) if is_watching() else nullcontext()
 
 
 def _zeros(size: int, dtype: torch.dtype) -> Tensor:

@@ -43,11 +43,15 @@ class Changes:
         self.assumptions = assumptions
         self._counters: frozenset[str] = frozenset()
         self._batch: Hashable = None
-        self.accept()
-
-    def accept(self) -> None:
-        """Accept the parameters and buffers as they are now, for instance after a step of the optimizer."""
         self._known = Fingerprint.of(self._model, self._hidden)
+
+    def accept(self) -> list[str]:
+        """Accept the parameters and buffers as they are now, for instance after a step of the optimizer.
+
+        Return the names of those that are different from before.
+        """
+        before, self._known = self._known, Fingerprint.of(self._model, self._hidden)
+        return before.changed(self._known)
 
     def remember_batch(self, batch: tuple[Any, ...]) -> None:
         """Remember the values of a batch before the caller gets it."""

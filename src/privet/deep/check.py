@@ -8,7 +8,7 @@ model, the optimizer or the loss.
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,10 @@ from torch.utils.data import TensorDataset
 
 from privet import global_generators
 from privet.checks import count
-from privet.deep.datasets import collated
 from privet.deep.gradient_estimators import GradientEstimator, Recursive
 from privet.deep.mates import Batch, changed_copies, joined
+from privet.deep.objective import Task
+from privet.deep.rows import Build, Parts, as_batch, is_flat
 from privet.networks import trained_parameters
 from privet.plans import GradientPlan, Poisson, RecursivePlan
 from privet.replay import Replayed, Units, replay
@@ -30,7 +31,7 @@ from privet.replay import Replayed, Units, replay
 if TYPE_CHECKING:
     from privet.deep.training import PrivateTraining
 
-Prepare = Callable[..., tuple[Any, ...]]
+Prepare = Callable[..., Any]
 """What a training loop does to a batch before step()."""
 
 _FACTORS = {"large values": 1e3, "huge values": 1e22, "tiny values": 1e-22, "values that are not numbers": math.nan}
@@ -52,7 +53,7 @@ def check(
     with warnings.catch_warnings(), ExitStack() as last:
         last.callback(restore_generators)
         warnings.simplefilter("ignore")  # The training itself gives them.
-        for name, data, place in _neighbours(collated(private.dataset, chosen), few.accepts):
+        for name, data, place in _neighbours(few.take(private._examples.collated(chosen)), few.accepts):
             found.append(_replayed(few, data, place, name))
             if found[-1].is_violation:
                 cause = (few.errors or found[-1].problems)[0]
@@ -106,8 +107,8 @@ def _scaled(values: Tensor, factor: float) -> Tensor:
     return values * factor if values.is_floating_point() else values
 
 
-def _as_it_is(*batch: Any) -> tuple[Any, ...]:
-    return batch
+def _as_it_is(*batch: Any, **entries: Any) -> Any:
+    return entries or batch
 
 
 class _Few:
@@ -120,13 +121,28 @@ class _Few:
     def __init__(self, private: "PrivateTraining", steps: int, public_n: int, prepare: Prepare) -> None:
         self._private, self._steps, self._public_n, self._prepare = private, steps, public_n, prepare
         self.errors: list[str] = []
+        self._build: Build | None = None
+
+    def take(self, batch: Any) -> Batch:
+        """Return the rows of some examples, from which batches of the same structure are built."""
+        size, given = self._public_n, as_batch(batch)
+        if is_flat(given):
+            return tuple(given)
+        parts = Parts.of(given, size)
+        self._build = parts.build
+        return (*parts.rows, torch.zeros(size, dtype=torch.long))
+
+    def _built(self, rows: Batch) -> Any:
+        """Return a batch of rows, as the training loop prepares it."""
+        batch = rows if self._build is None else self._build(iter(rows))
+        return self._prepare(**batch) if isinstance(batch, Mapping) else self._prepare(*batch)
 
     def __call__(self, data: Batch) -> "PrivateTraining":
         """Train on the data, and return all that is left of it."""
         private = self._begun(data)
         try:
             for batch in private.batches():
-                private.step(*self._prepare(*batch))
+                private.step(self._built(batch))
         except Exception as error:
             self.errors.append(str(error))
             raise
@@ -136,9 +152,9 @@ class _Few:
         """Return whether the model can compute the loss of an example that was made up."""
         model, _, loss, _ = self._copies()
         try:
-            *inputs, target = self._prepare(*example)
+            task = Task.of(model, loss, as_batch(self._built(example)), len(example[-1]))
             with torch.no_grad():
-                loss(model(*inputs), target)
+                task.loss(task.model(*task.rows[:-1]), task.rows[-1])
         except Exception:  # The model was not made for this example.
             return False
         return True
@@ -154,6 +170,7 @@ class _Few:
             denoiser=denoiser,
             max_move=self._private._max_move,
             max_batch=self._private._sums.max_batch,
+            views=self._private._sums.views,
         )
         begun._booking = None  # A replay releases nothing.
         return begun

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from privet.deep.clipping import BatchGradients
 from privet.deep.fingerprint import checksum
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
+from privet.plans.gradient import Ahead
 from privet.plans.samplers import FixedOrder
 from privet.privacy import Guarantee, NoiseSource, enforced
 
@@ -75,7 +76,7 @@ class GradientEstimator(ABC):
         """Return the private gradient, given the noisy mean. Both are vectors of all parameters."""
 
     @abstractmethod
-    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+    def steps(self, n: int, source: NoiseSource, spent: int, ahead: Ahead | None = None) -> Iterator[Step]:
         """Yield the steps that remain after ``spent`` steps."""
 
     @abstractmethod
@@ -124,9 +125,9 @@ class Fresh(GradientEstimator):
         """Return the noisy mean itself."""
         return mean
 
-    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+    def steps(self, n: int, source: NoiseSource, spent: int, ahead: Ahead | None = None) -> Iterator[Step]:
         """Yield the steps that remain after ``spent`` steps."""
-        return _remaining(self.plan, n, source, spent)
+        return _remaining(self.plan, n, source, spent, ahead)
 
     def at(self, spent: int) -> GradientPlan:
         """Return the plan, which is the same for all steps."""
@@ -193,9 +194,11 @@ class Recursive(GradientEstimator):
         self._before = [parameter.detach().clone() for parameter in self._parameters]
         return self._estimate.clone()  # An optimizer may overwrite its gradients.
 
-    def steps(self, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+    def steps(self, n: int, source: NoiseSource, spent: int, ahead: Ahead | None = None) -> Iterator[Step]:
         """Yield the steps that remain after ``spent`` steps: all of them, or some of those after the first."""
-        return self.plan.run(n, source) if spent == 0 else _remaining(self.plan.later_plan, n, source, spent - 1)
+        if spent == 0:
+            return self.plan.run(n, source, ahead=ahead)
+        return _remaining(self.plan.later_plan, n, source, spent - 1, ahead)
 
     def at(self, spent: int) -> GradientPlan:
         """Return the plan of the first release, or that of the later ones."""
@@ -261,7 +264,9 @@ class SpentEpsilon:
         return self._found[steps]
 
 
-def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> Iterator[Step]:
+def _remaining(
+    plan: GradientPlan, n: int, source: NoiseSource, spent: int, ahead: Ahead | None = None
+) -> Iterator[Step]:
     """Yield the steps of a plan that remain after ``spent`` steps.
 
     Independent batches are drawn for the remaining steps only. A fixed order continues where it stopped: if it started
@@ -271,15 +276,15 @@ def _remaining(plan: GradientPlan, n: int, source: NoiseSource, spent: int) -> I
     if spent >= plan.steps:
         return iter(())
     if spent == 0:
-        return plan.run(n, source)
+        return plan.run(n, source, ahead=ahead)
     if plan.sampler.implied_steps is None:
-        return replace(plan, steps=plan.steps - spent).run(n, source)
+        return replace(plan, steps=plan.steps - spent).run(n, source, ahead=ahead)
     if type(plan.sampler) is not FixedOrder or plan.sampler.shuffled:
         raise PlanError(
             f"A training with {plan.sampler!r} cannot be resumed, because its order is drawn at random and is not "
             "saved. Use FixedOrder without shuffling, or Poisson."
         )
-    return islice(plan.run(n, source), spent, None)
+    return islice(plan.run(n, source, ahead=ahead), spent, None)
 
 
 @contextmanager

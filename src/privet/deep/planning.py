@@ -11,21 +11,26 @@ Example::
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
+from privet import cautions
 from privet.checks import count, positive
+from privet.deep.datasets import Examples
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive, RecursiveMomentum
 from privet.deep.model_checks import unwrapped
 from privet.deep.training import PrivateTraining
+from privet.deep.views import Views
 from privet.denoise import Denoiser
 from privet.deprecation import renamed_argument
 from privet.networks import Loss, trained_parameters
 from privet.plans import GradientPlan, RecursivePlan
 from privet.plans.samplers import named_sampler
-from privet.privacy import Adjacency
+from privet.privacy import Adjacency, Budget
 from privet.privacy.budget import BudgetLike, BudgetOrNoise, given_budget
 from privet.privacy.ledger.spending import LedgerLike
 
@@ -35,10 +40,10 @@ def make_private(
     optimizer: torch.optim.Optimizer,
     dataset: Any,
     *,
-    loss: Loss,
+    loss: Loss | str,
     budget: BudgetLike | None = None,
     epochs: float,
-    batch_size: int,
+    batch_size: int | None = None,
     clip_norm: float,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -51,6 +56,11 @@ def make_private(
     public_n: int | None = None,
     random_state: int | None = None,
     ledger: LedgerLike | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    augment: Callable[..., Any] | None = None,
+    views: int = 1,
+    average: float | None = None,
     momentum: RecursiveMomentum | None = None,
 ) -> PrivateTraining:
     """Prepare the private training of a model.
@@ -61,16 +71,22 @@ def make_private(
         The model. Layers that mix examples, such as batch normalisation, are not supported.
     optimizer : torch.optim.Optimizer
         Any optimizer. It receives private gradients, so its state, schedules and momentum are post-processing.
-    dataset : map-style dataset
-        ``dataset[i]`` is a tuple of inputs and, last, a target. A ``TensorDataset`` is indexed once per batch.
-    loss : callable
-        ``loss(outputs, targets)`` must return one value per example. The ``reduction`` of a ``torch.nn`` loss is set to
-        ``'none'``.
+    dataset : map-style dataset or DataLoader
+        ``dataset[i]`` is a tuple of inputs and, last, a target, or a dictionary, whose entries go to the model by
+        keyword. A ``TensorDataset`` is indexed once per batch. Of a ``DataLoader``, the dataset, ``collate_fn``, worker
+        processes, pinning and batch size are used. Its sampler is replaced by that of the plan.
+    loss : callable or "model"
+        ``loss(outputs, targets)`` must return one value per example. The ``reduction`` of a ``torch.nn`` loss, or of a
+        function such as those of ``torch.nn.functional``, is set to ``'none'``. For dictionaries, it is called as
+        ``loss(outputs, batch)``, except that a torch loss gets the one entry that the model does not take. ``"model"``
+        uses the loss that a model of transformers computes from ``labels``. Its value for an example is what the model
+        returns for that example alone: for language models, the mean over its own tokens.
     budget : Budget, float, or pair of floats
         The budget of the whole training: a ``Budget``, an epsilon, or a pair (epsilon, delta). The default delta is
         min(1e-6, 0.01/n), where n is ``public_n`` or the number of examples.
     epochs, batch_size : float, int
-        Number of passes over the data, and batch size. With Poisson sampling, both are expected values.
+        Number of passes over the data, and batch size. With Poisson sampling, both are expected values. The batch size
+        may be left out if a ``DataLoader`` with one is given.
     clip_norm : float
         Bound on the l2 norm of one example's gradient.
     epsilon, delta : float or None
@@ -102,6 +118,21 @@ def make_private(
     ledger : path, Ledger or None
         Where the whole training is booked when its first batch is drawn. It stays booked if the training stops early,
         and is not booked again when it is resumed from a file.
+    collate_fn : callable or None
+        Makes a batch from a list of examples, for instance by padding. It must treat each example by itself, which is
+        checked on the first batch and assumed afterwards. The model must ignore padding.
+    class_weight : dict or None
+        Public, constant weights of classes. The loss of an example is multiplied by the weight of its class before
+        clipping. Classes that are not named have weight 1.
+    augment : callable or None
+        Makes a random view of an example, without a dimension of examples: ``augment(*inputs)`` returns an input or a
+        tuple of inputs, and for dictionaries ``augment(**example)`` returns a dictionary.
+    views : int
+        Number of views per example and step. Their gradients are averaged before the average is clipped, which costs
+        no privacy, but ``views`` times as much computation. ``max_batch`` counts examples, not views.
+    average : float or None
+        The decay of an exponential moving average of the weights, such as 0.999. It costs no privacy.
+        :meth:`PrivateTraining.averaged_model` returns the averaged model.
     momentum : RecursiveMomentum or None
         Deprecated name of ``recursion``.
 
@@ -117,10 +148,17 @@ def make_private(
     ``DistributedDataParallel`` wrapper is removed, because it would add up gradients that are not clipped yet.
     """
     recursion = renamed_argument("make_private", "momentum", momentum, "recursion", recursion)
-    n = count("public_n", len(dataset) if public_n is None else public_n)
+    examples = Examples.of(dataset, collate_fn)
+    batch_size = examples.batch_size if batch_size is None else batch_size
+    if batch_size is None:
+        raise ValueError("batch_size is missing. Give it, or a DataLoader that has one.")
+    n = count("public_n", len(examples) if public_n is None else public_n)
     model = unwrapped(model)
+    amount = given_budget(budget, epsilon, delta, noise_multiplier, n)
+    if isinstance(amount, Budget):
+        cautions.about_budget(amount.epsilon, amount.delta, n, "record of the dataset")
     estimator = _estimator_for(
-        given_budget(budget, epsilon, delta, noise_multiplier, n),
+        amount,
         recursion,
         model,
         sampling=sampling,
@@ -129,11 +167,13 @@ def make_private(
         clip_norm=clip_norm,
         n=n,
     )
-    estimator.plan.sampler.check_n(len(dataset))
+    estimator.plan.sampler.check_n(len(examples))
+    if isinstance(dataset, DataLoader):
+        cautions.about_loader(repr(estimator.plan.sampler))
     return PrivateTraining(
         model,
         optimizer,
-        dataset,
+        examples,
         plan=estimator,
         loss=loss,
         denoiser=denoiser,
@@ -143,7 +183,16 @@ def make_private(
         random_state=random_state,
         n_is_public=public_n is None and estimator.plan.adjacency is Adjacency.ADD_OR_REMOVE,
         ledger=ledger,
+        class_weight=class_weight,
+        views=_views(augment, views),
+        average=average,
     )
+
+
+def _views(augment: Callable[..., Any] | None, views: int) -> Views | None:
+    if augment is None and count("views", views) > 1:
+        raise ValueError(f"views={views} needs augment=, which makes a view of an example.")
+    return None if augment is None else Views(augment, count("views", views))
 
 
 def _estimator_for(

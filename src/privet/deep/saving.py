@@ -32,6 +32,7 @@ def save(private: "PrivateTraining", path: str | os.PathLike[str], extra: Any) -
         "model": dict(private.model.state_dict()),
         "optimizer": private.optimizer.state_dict(),
         "estimate": private._estimator.state(),
+        **({} if private._average is None else {"average": private._average.state()}),
         "torch_generator": torch.get_rng_state(),
         "extra": extra,
     }
@@ -61,6 +62,8 @@ def resume(private: "PrivateTraining", path: str | os.PathLike[str]) -> Any:
     private.model.load_state_dict(state["model"])
     private.optimizer.load_state_dict(state["optimizer"])
     private._estimator.load(state["estimate"])
+    if private._average is not None:
+        private._average.load(state.get("average"))
     torch.set_rng_state(state["torch_generator"])
     private._changes.accept()
     return state["extra"]

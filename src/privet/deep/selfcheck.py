@@ -18,8 +18,12 @@ from torch import Tensor, nn
 
 from privet.deep.changes import changed_in_forward
 from privet.deep.clipping import BatchGradients, batch_gradients
+from privet.deep.clipping.summing import full_precision
 from privet.deep.mates import Batch, are_distinct, joined, mates_of
+from privet.deep.randomness import alike
 from privet.deep.state import Entry, SavedState, digests
+from privet.deep.traces import Trace, first_difference, traced
+from privet.global_generators import seed_torch
 from privet.networks import Loss, trained_parameters
 from privet.networks.norms import wide
 
@@ -61,7 +65,7 @@ def check_batch(model: nn.Module, loss: Loss, batch: Batch, others: Callable[[],
     but a model that calls ``view`` on an image may fail, and then gets its inputs as they are.
     """
     has_images = any(isinstance(each, Tensor) and each.ndim == 4 for each in batch[:-1])
-    with dropout_off(model), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         if has_images and any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
             try:
                 return _checked(model, loss, batch, others, channels_last)
@@ -137,7 +141,7 @@ class _Trials:
     def forward(self, example: Batch) -> None:
         """Compute the loss of an example, only to see what that leaves behind."""
         *inputs, target = _copied(example)
-        with self._from_start("forward"), torch.no_grad():
+        with self._from_start(kind="forward"), torch.no_grad():
             self._loss(self._model(*self._layout(tuple(inputs))), target)
 
     def alone(self, example: Batch) -> _Alone:
@@ -159,28 +163,27 @@ class _Trials:
                 return [alone]
         return []
 
-    def check_none_is_finite(self, chosen: list[_Alone]) -> None:
+    def check_none_is_finite(self, infinite: list[_Alone]) -> None:
         """Raise if examples without a finite gradient have one together, as by a deviation over the batch."""
-        if len(chosen) > 1:
-            found = self._gradients(joined([each.example for each in chosen]), torch.ones(len(chosen)))
-            _check_losses(found.losses, torch.cat([each.loss for each in chosen]))
+        if len(infinite) > 1:
+            found = self._gradients(joined([each.example for each in infinite]), torch.ones(len(infinite)))
+            self._check_losses(found.losses, infinite)
             if bool(found.norms().isfinite().any()):
-                raise _mixes()
+                raise self._mixes(infinite)
 
     def compare(self, chosen: list[_Alone]) -> None:
         """Raise unless each example has, within a batch, the gradient that torch computes for it alone."""
         narrowest = min((each.dtype for each in self._parameters.values()), key=lambda each: torch.finfo(each).max)
         scales = torch.tensor([each.scale(narrowest) for each in chosen])
         found = self._gradients(joined([each.example for each in chosen]), scales)
-        losses = torch.cat([each.loss for each in chosen])
-        _check_losses(found.losses, losses * scales.to(losses))
+        self._check_losses(found.losses, chosen, scales)
         sizes = found.norms()
         tolerance = max(_tolerance(each.dtype) for each in (found.losses, *self._parameters.values()))
         limits = tolerance * (sizes + 1e-3 * sizes.max())
         for place, each in enumerate(chosen):  # One at a time, because a gradient is as large as the model.
-            self._compare_one(
-                found, place, self._by_autograd(each.example, scales[place : place + 1]), float(limits[place])
-            )
+            expected = self._by_autograd(each.example, scales[place : place + 1])
+            with full_precision(found.losses.device.type):
+                self._compare_one(found, place, expected, float(limits[place]))
 
     def _compare_one(self, found: BatchGradients, place: int, expected: list[Tensor], limit: float) -> None:
         """Raise if a gradient of the example at ``place`` differs by more than ``limit`` from what is expected."""
@@ -195,9 +198,53 @@ class _Trials:
                     "parametrizations and functional calls do. Build it from layers that are called directly."
                 )
 
+    def _check_losses(self, found: Tensor, chosen: list[_Alone], scales: Tensor | None = None) -> None:
+        """Raise if losses within a batch are not those of the examples alone."""
+        alone = torch.cat([each.loss for each in chosen])
+        alone = alone if scales is None else alone * scales.to(alone)
+        is_close = (found - alone).abs() <= _tolerance(found.dtype) * (1 + alone.abs())
+        is_same = (found == alone) | (found.isnan() & alone.isnan())  # A loss may be infinite if its gradient is not.
+        if not bool((is_close | is_same).all()):
+            raise self._mixes(chosen)
+
+    def _mixes(self, chosen: list[_Alone]) -> ValueError:
+        """Return the error for a model or a loss that mixes examples, with the likely cause."""
+        return ValueError(
+            f"The loss of an example changes with the other examples of its batch. {self._cause(chosen)} Clipping "
+            "cannot bound the influence of one example if the model or the loss mixes examples."
+        )
+
+    def _cause(self, chosen: list[_Alone]) -> str:
+        """Return why the loss of an example differs between a batch and the example alone."""
+        one, batch = chosen[0].example, joined([each.example for each in chosen])
+        again, other = self._traced(one), self._traced(one, seed=1)
+        if changed := first_difference(again, other):
+            return (
+                f"{changed} draws random numbers that privet cannot hold fixed for a comparison. Use nn.Dropout or "
+                "torch.nn.functional.dropout for random masks."
+            )
+        if changed := first_difference(again, self._traced(batch)):
+            return (
+                f"The output of {changed} for an example depends on the others, as with a normalisation over the batch "
+                "or a mean over examples. Compute it for each example separately."
+            )
+        return (
+            "The outputs of the model do not, so the cause is the loss, for instance a mean or a normalisation over "
+            "the batch. Return one value per example that depends on this example alone."
+        )
+
+    def _traced(self, batch: Batch, seed: int | None = None) -> Trace:
+        """Return what each layer computes for the first example of a batch."""
+        size = len(batch[-1])
+        with self._from_start(size), torch.no_grad():
+            if seed is not None:
+                seed_torch(seed)
+            *inputs, _ = _copied(batch)
+            return traced(self._model, self._layout(tuple(inputs)), size)
+
     def _gradients(self, batch: Batch, scales: Tensor) -> BatchGradients:
         """Return the gradients of a batch, whose losses are multiplied by ``scales``."""
-        with self._from_start("gradients"):
+        with self._from_start(len(batch[-1]), "gradients"):
             *inputs, targets = _copied(batch)
             return batch_gradients(self._model, self._scaled(scales), self._layout(tuple(inputs)), targets)
 
@@ -221,15 +268,16 @@ class _Trials:
         return scaled
 
     @contextmanager
-    def _from_start(self, kind: str = "") -> Iterator[None]:
-        """Run something from the saved state, and restore that afterwards.
+    def _from_start(self, size: int = 1, kind: str = "") -> Iterator[None]:
+        """Run something on ``size`` examples from the saved state, and restore that afterwards.
 
         Runs of the same kind must leave the same behind. Random numbers are the same in all runs, so this may depend on
         them, but not on the examples.
         """
         torch.set_rng_state(self._random_state)
         try:
-            yield
+            with alike(self._model, size):
+                yield
             if kind:
                 self._check_state(kind, digests(model=self._model, loss=self._loss))
         finally:
@@ -260,24 +308,11 @@ def _name(path: str) -> str:
     return path.removeprefix("model.")
 
 
-def _check_losses(found: Tensor, alone: Tensor) -> None:
-    is_close = (found - alone).abs() <= _tolerance(found.dtype) * (1 + alone.abs())
-    is_same = (found == alone) | (found.isnan() & alone.isnan())  # A loss may be infinite if its gradient is not.
-    if not bool((is_close | is_same).all()):
-        raise _mixes()
-
-
-def _mixes() -> ValueError:
-    return ValueError(
-        "The loss of an example changes with the other examples of its batch. Either the model or the loss mixes "
-        "examples, for instance by a normalisation over the batch, and clipping cannot bound the influence of one "
-        "example. Or the model is random by other means than nn.Dropout. Use nn.Dropout for random masks."
-    )
-
-
 def _tolerance(dtype: torch.dtype) -> float:
     """Return the relative difference that rounding may cause, which is larger in half precision."""
-    return max(1e-3, 8 * float(torch.finfo(dtype).eps))
+    formats = [dtype]
+    formats += [torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+    return max(1e-3, *(8 * float(torch.finfo(each).eps) for each in formats))
 
 
 def as_given(inputs: Inputs) -> Inputs:
@@ -297,19 +332,3 @@ def _channels_last(images: Tensor) -> Tensor:
     _, channels, height, width = images.shape
     strides = (height * width * channels, 1, width * channels, channels)
     return images.contiguous(memory_format=torch.channels_last).as_strided(images.shape, strides)
-
-
-@contextmanager
-def dropout_off(model: nn.Module) -> Iterator[None]:
-    """Switch off layers that draw different masks for one example than for several, while the context lasts."""
-    layers = [layer for layer in model.modules() if isinstance(layer, _DRAWING) and layer.training]
-    for layer in layers:
-        layer.training = False
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.training = True
-
-
-_DRAWING = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)

@@ -1,8 +1,9 @@
 """Private training of a PyTorch model: batches, clipped sums, noise and steps, all determined by one plan."""
 
+import copy
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,12 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from privet.deep import saving
+from privet.deep.average import WeightAverage
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.changes import Changes
-from privet.deep.check import Prepare, check
-from privet.deep.datasets import collated
-from privet.deep.gradient_estimators import Fresh, GradientEstimator, SpentEpsilon, shrinking
+from privet.deep.collate import IN_COLLATE, CollateCheck
+from privet.deep.datasets import Examples
+from privet.deep.gradient_estimators import Fresh, GradientEstimator, shrinking
+from privet.deep.loop import TrainingLoop
 from privet.deep.model_checks import (
+    Movement,
     check_finite,
     check_model,
     check_optimizer,
@@ -24,14 +28,14 @@ from privet.deep.model_checks import (
     unwrapped,
     warn_about_zeros,
 )
+from privet.deep.objective import PUBLIC_WEIGHTS, Objective, Task
+from privet.deep.rows import Rows, RowsError, as_batch, given_batch
+from privet.deep.views import Views
 from privet.denoise import Denoiser
-from privet.deprecation import renamed
-from privet.networks import Loss, layer_denoiser, per_example, trained_parameters
+from privet.networks import Loss, layer_denoiser, trained_parameters
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
 from privet.privacy import Guarantee, NoiseSource, assumed
 from privet.privacy.ledger.spending import LedgerLike, RunBooking
-from privet.progress import status_bar
-from privet.replay import Replayed
 from privet.run_files import RunFiles
 from privet.showing import Reported
 
@@ -39,7 +43,7 @@ _LARGE = 280
 """Batch size from which adding up the gradients takes longer than drawing the noise, per parameter and on one core."""
 
 
-class PrivateTraining(Reported):
+class PrivateTraining(TrainingLoop, Reported):
     """The private training of a model. See :func:`~privet.deep.make_private`.
 
     Attributes
@@ -61,7 +65,9 @@ class PrivateTraining(Reported):
     in this process and in those that it was resumed from.
     """
 
-    _stays_with_holder: ClassVar[frozenset[str]] = frozenset({"dataset", "_step", "_drawn", "_last_loss", "_booking"})
+    _stays_with_holder: ClassVar[frozenset[str]] = frozenset(
+        {"dataset", "_examples", "_step", "_drawn", "_chosen", "_last_loss", "_booking", "_stream", "_collate_check"}
+    )
 
     def __init__(
         self,
@@ -70,7 +76,7 @@ class PrivateTraining(Reported):
         dataset: Any,
         *,
         plan: GradientPlan | GradientEstimator,
-        loss: Loss,
+        loss: Loss | str,
         denoiser: Denoiser | None = None,
         order: str = "OIHW",
         max_move: float | None = None,
@@ -78,33 +84,47 @@ class PrivateTraining(Reported):
         random_state: int | None = None,
         n_is_public: bool = False,
         ledger: LedgerLike | None = None,
+        class_weight: Mapping[int, float] | None = None,
+        views: Views | None = None,
+        average: float | None = None,
     ) -> None:
-        check_model(model)
-        self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, dataset
+        check_model(unwrapped(model))
+        self._examples = Examples.of(dataset)
+        self.model, self.optimizer, self.dataset = unwrapped(model), optimizer, self._examples.dataset
         self.steps_done = self.steps_spent = 0
         self._estimator = Fresh(plan) if isinstance(plan, GradientPlan) else plan
         if self.plan.delta is None:
             raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
-        self._loss, self._denoiser, self._max_move = per_example(loss), layer_denoiser(denoiser, order), max_move
+        self._loss = Objective.of(loss, self.model, class_weight)
+        self._denoiser, self._max_move = layer_denoiser(denoiser, order), max_move
         self._n_is_public = n_is_public
-        self._parameters = list(trained_parameters(model).values())
-        check_optimizer(model, optimizer, self._parameters)
+        self._parameters = list(trained_parameters(self.model).values())
+        check_optimizer(self.model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
-        assumptions = self._processes.check_datasets(dataset)
+        assumptions = self._processes.check_datasets(self.dataset)
+        if self._examples.collate is not None:
+            assumptions.append(IN_COLLATE)
+        if self._loss.class_weight is not None:
+            assumptions.append(PUBLIC_WEIGHTS)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
         self._source = self._new_source("make_private")
         self._files = RunFiles(NoiseSource().below, repr(self.plan), ahead=math.ceil(self.plan.steps / 1000))
         self._sums = BatchSums(
-            self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch
+            self.model, self._loss, self._estimator, self._parameters, self._processes.size, max_batch, views
         )
+        self._collate_check = CollateCheck(self._examples, self.model, self._loss)
+        self._average = None if average is None else WeightAverage(average, self._parameters)
         self._booking: RunBooking | None = RunBooking("training", ledger)
         self._step: Step | None = None
         self._drawn, self._process = 0, os.getpid()
+        self._chosen = np.zeros(0, np.int64)
         self._has_begun = False
+        self._stream: Iterator[Any] | None = None
         self._last_loss = math.nan
-        self._changes = Changes(self.model, self._loss, assumptions)
+        self._changes = Changes(self.model, self._loss.loss, assumptions)
+        self._movement = Movement(self.model, optimizer)
 
     @property
     def plan(self) -> GradientPlan | RecursivePlan:
@@ -141,57 +161,42 @@ class PrivateTraining(Reported):
 
     # ---------------------------------------------------------------------------------------------------- training
 
-    def batches(
-        self, *, verbose: bool = False, progress: Callable[[int, int], None] | bool | None = None
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yield the batches of all remaining steps, each a tuple of inputs and targets. A batch may be empty.
-
-        Parameters
-        ----------
-        verbose : bool
-            Show a progress bar with the epsilon spent and the mean loss of the batch. The loss is private: it is for
-            the holder of the data only.
-        progress : callable or None
-            Called after each step with the number of steps spent and the number planned. A bool is the deprecated name
-            of ``verbose``.
-        """
-        if isinstance(progress, bool):
-            renamed("The argument progress=True of batches()", "verbose=True")
-            verbose, progress = progress, None
-        return self._batches(verbose, progress)
-
-    def _batches(self, verbose: bool, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Any, ...]]:
-        if self._has_begun:
-            raise PlanError(
-                "batches() can be iterated only once per training. Call make_private() again for a new training with "
-                "its own budget."
-            )
-        self._book()
-        self._has_begun = True
+    def _drawn_batches(self) -> Iterator[Any]:
+        """Yield the batch of each remaining step."""
         share = self._processes.share(len(self.dataset))
-        spent = SpentEpsilon(self._estimator)
-        with status_bar("training", self.plan.steps, verbose and self._processes.is_first) as tell:
-            for step in self._estimator.steps(len(share), self._source, self.steps_spent):
-                if self._processes.size == 1:  # The loop may have entered another context of privet.spending().
-                    self._book()
-                self._step, chosen = step, share[step.batch]
-                self._drawn = len(chosen)
-                batch = collated(self.dataset, chosen)
-                self._changes.remember_batch(batch)
+        loaded: list[Any] = []
+
+        def ahead(drawn: Iterator[Any]) -> Iterator[Any]:
+            for batch, found in self._examples.ahead(drawn, share):
+                loaded.append(found)
                 yield batch
-                del batch  # The next one may need its memory.
-                if self._step is not None:
-                    raise PlanError("A batch was drawn and not used. Call step(*batch) before the next batch is drawn.")
-                if verbose:
-                    tell(self.steps_spent, f"loss {self._last_loss:.3f}, epsilon {spent.bound(self.steps_spent):.3g}")
-                if progress is not None:
-                    progress(self.steps_spent, self.plan.steps)
+
+        is_ahead = self._examples.is_ahead
+        for step in self._estimator.steps(len(share), self._source, self.steps_spent, ahead if is_ahead else None):
+            if self._processes.size == 1:  # The loop may have entered another context of privet.spending().
+                self._book()
+            self._step, self._chosen = step, share[step.batch]
+            self._drawn = len(self._chosen)
+            batch = loaded.pop() if is_ahead else self._examples.collated(self._chosen)
+            self._changes.remember_batch(as_batch(batch))
+            yield batch
+            del batch  # The next one may need its memory.
         self._files.settle(self.steps_spent)
 
-    def step(self, *batch: Any) -> Tensor:
+    def _begin(self) -> None:
+        self._book()
+        self._has_begun = True
+
+    def _check_used(self) -> None:
+        if self._step is not None:
+            raise PlanError("A batch was drawn and not used. Call step(batch) before the next batch is drawn.")
+
+    def step(self, *batch: Any, **entries: Any) -> Tensor:
         """Take one private step on a batch of :meth:`batches`, and return the losses of its examples.
 
-        The losses are private. They are for the holder of the data, and publishing them would be an additional release.
+        The batch can be given whole, as ``step(batch)``, or in its parts, as ``step(*batch)`` for a tuple and
+        ``step(**batch)`` for a dictionary. The losses are private. They are for the holder of the data, and publishing
+        them would be an additional release.
         """
         step, self._step = self._step, None
         if step is None:
@@ -205,44 +210,57 @@ class PrivateTraining(Reported):
         # The step counts as spent from here on, whatever fails, so the next batch gets the noise of the next step.
         self.steps_spent += 1
         self._files.count(self.steps_spent)
-        if len(batch[-1]) != self._drawn:
-            raise PlanError(
-                f"step() received {len(batch[-1])} examples, but the batch that was drawn has {self._drawn}. Pass the "
-                "batch as batches() yields it. This step counts as spent."
-            )
-        self._changes.warn_about_batch(batch)
+        given = given_batch(batch, entries)
+        task = self._task(given)
+        self._changes.warn_about_batch(given)
         self._changes.warn_about_caller()
+        check_optimizer(self.model, self.optimizer, self._parameters)
         check_finite(self._parameters, self.steps_done)
         self.optimizer.zero_grad(set_to_none=True)  # Free the gradients of the last step before those of this one.
         divisor = plan.divisor(len(self.dataset))
-        total, losses = self._checked_total(batch, step, divisor)
+        total, losses = self._checked_total(task, step, divisor)
         self._last_loss = float(losses.mean()) if len(losses) else self._last_loss
         mean = self._noisy(step, total).div_(divisor)
         self._apply(self._estimator.gradient(mean), plan.noise_std / divisor)
         self.steps_done += 1
         return losses
 
-    def _checked_total(self, batch: tuple[Any, ...], step: Step, divisor: float) -> tuple[Tensor, Tensor]:
+    def _task(self, batch: Any) -> Task:
+        """Return how a batch that was drawn is processed. Raise unless it has one row per example that was drawn."""
+        try:
+            return Task.of(self.model, self._loss, batch, self._drawn)
+        except RowsError as error:
+            raise PlanError(
+                f"step() received {error.found} examples, but the batch that was drawn has {self._drawn}: {error} Pass "
+                "the batch as batches() yields it. This step counts as spent."
+            ) from error
+
+    def _checked_total(self, task: Task, step: Step, divisor: float) -> tuple[Tensor, Tensor]:
         """Return the sum over the batch of a step and the losses, with a model that has been checked.
 
         A batch on which the model cannot be checked has no example with a finite gradient. Its sum is zero anyway, so
         it does not matter that the model sees it no further.
         """
-        *inputs, targets = batch
-        size = len(targets)
-        if not self._sums.check(batch, lambda: collated(self.dataset, np.arange(min(2, len(self.dataset))))):
-            inputs, targets = [each[:0] for each in inputs], targets[:0]
-        # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would need
-        # memory at the same time as the activations.
-        if size < _LARGE:
-            self._prepare(step)
-        total, losses, zeros = self._sums.total(
-            tuple(inputs), targets, step.clip_norm, divisor, partial(self._prepare, step)
-        )
-        self._changes.check_forward(self._sums.counters)
+        rows, size = task.rows, len(task.rows[-1])
+        with self._sums.calling(task):
+            if not self._sums.check(rows, self._others):
+                rows = tuple(each[:0] for each in rows)
+            self._collate_check.check(self._chosen)
+            # For a large batch, the noise is drawn while gradients are added up. If it were drawn earlier, it would
+            # need memory at the same time as the activations.
+            if size < _LARGE:
+                self._prepare(step)
+            prepare = partial(self._prepare, step)
+            total, losses, zeros = self._sums.total(rows[:-1], rows[-1], step.clip_norm, divisor, prepare)
+            self._changes.check_forward(self._sums.counters)
         missing = size - len(losses)
         warn_about_zeros(zeros + missing, size, stacklevel=4)
         return total, torch.cat([losses, torch.full((missing,), math.nan)])
+
+    def _others(self) -> Rows:
+        """Return examples of the dataset, for a check of a batch that has no two different ones."""
+        size = min(2, len(self.dataset))
+        return Task.of(self.model, self._loss, as_batch(self._examples.collated(np.arange(size))), size).rows
 
     def _total(self, inputs: tuple[Any, ...], targets: Any) -> tuple[Tensor, Tensor]:
         """Return the sum over a batch as the next step would compute it, and the losses."""
@@ -272,29 +290,17 @@ class PrivateTraining(Reported):
         for parameter, layer in zip(self._parameters, layers, strict=True):
             parameter.grad = (layer * shrink if shrink < 1 else layer).to(parameter)
         self.optimizer.step()
-        self._changes.accept()
+        if self._average is not None:
+            self._average.update()
+        self._movement.check(self._changes.accept())
 
-    def check(self, *, steps: int = 4, examples: int = 16, prepare: Prepare | None = None) -> list[Replayed]:
-        """Replay a few steps with and without one example, and raise if anything but the noisy sums differs.
-
-        Call it before a long training. It works on copies of the model, the optimizer and the loss, and on a few
-        examples of the dataset, to which unusual ones are added. It spends no budget and changes nothing. Its result is
-        for the holder of the data only.
-
-        Parameters
-        ----------
-        steps, examples : int
-            Number of steps of each replay, and number of examples.
-        prepare : callable or None
-            What the training loop does to a batch before :meth:`step`, for instance moving it to another device. It
-            must not draw random numbers.
-
-        Returns
-        -------
-        list of Replayed
-            What was found for each added or removed example. None of it is a violation.
-        """
-        return check(self, steps=steps, examples=examples, prepare=prepare)
+    def averaged_model(self) -> nn.Module:
+        """Return a copy of the model with the average of the weights, in eval mode. See ``average`` in make_private."""
+        if self._average is None:
+            raise ValueError("There is no average of the weights. Pass average=0.999 to make_private().")
+        result = copy.deepcopy(self.model)
+        self._average.write(list(trained_parameters(result).values()))
+        return result.eval()
 
     # --------------------------------------------------------------------------------------------- save and resume
 

@@ -76,10 +76,10 @@ class Answer:
         return bool(self.kinds) and self.kinds != (Kind.TEXT,)
 
 
-def cells_of(frame: pd.DataFrame, names: list[str], decimal_commas: bool = False) -> dict[str, Cells]:
+def cells_of(frame: pd.DataFrame, names: list[str], decimal: str | None = None) -> dict[str, Cells]:
     """Return the cells of the named columns."""
     places = {str(label): place for place, label in enumerate(frame.columns)}
-    return {name: Cells.of(frame.iloc[:, places[name]], decimal_commas) for name in names}
+    return {name: Cells.of(frame.iloc[:, places[name]], decimal) for name in names}
 
 
 def ask(columns: dict[str, Cells], target: str | None, plan: DraftPlan, source: NoiseSource) -> list[Answer]:

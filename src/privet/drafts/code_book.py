@@ -17,21 +17,25 @@ from privet.tables.errors import TableError, listing
 
 _HEADERS = {
     "name": "name variable variable_name var varname column column_name col field field_name feature attribute "
-    "variable_field_name spalte",
-    "type": "type data_type datatype dtype kind class field_type variable_type measurement_level level_of_measurement",
-    "low": "min minimum low lower lower_bound lower_limit from min_value text_validation_min",
-    "high": "max maximum high upper upper_bound upper_limit to max_value text_validation_max",
-    "bounds": "range bounds valid_range allowed_range value_range limits interval",
+    "variable_field_name spalte merkmal variablenname feld",
+    "type": "type data_type datatype dtype kind class field_type variable_type measurement_level level_of_measurement "
+    "typ datentyp skalenniveau",
+    "low": "min minimum low lower lower_bound lower_limit from min_value text_validation_min untergrenze von",
+    "high": "max maximum high upper upper_bound upper_limit to max_value text_validation_max obergrenze bis",
+    "bounds": "range bounds valid_range allowed_range value_range limits interval wertebereich bereich",
     "values": "values value levels level codes code coding categories choices options labels value_labels valid_values "
-    "allowed_values permitted_values possible_values enumeration choices_calculations_or_slider_labels",
-    "unit": "unit units uom",
+    "allowed_values permitted_values possible_values enumeration choices_calculations_or_slider_labels "
+    "werte wert auspraegungen kategorien stufen kodierung",
+    "unit": "unit units uom einheit",
     "description": "description label variable_label question meaning definition field_label title comment comments "
-    "note notes explanation",
-    "missing": "missing missing_codes missing_code missing_values missing_value na na_values null nulls nullable",
+    "note notes explanation beschreibung bedeutung bezeichnung kommentar frage",
+    "missing": "missing missing_codes missing_code missing_values missing_value na na_values null nulls nullable "
+    "fehlend fehlende_werte",
     "format": "format date_format",
-    "role": "role usage use identifier",
+    "role": "role usage use identifier rolle",
     "label": "value_label code_label level_label",
 }
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
 HEADERS = {header: part for part, headers in _HEADERS.items() for header in headers.split()}
 SEPARATORS = (",", ";", "\t", "|")
 _ADVICE = "Write one column per line, as in age: integer, 0-120, or begin the line with # if it is a comment."
@@ -146,7 +150,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 def _part_of(header: str) -> str | None:
     """Return what a column of a code book is about."""
-    plain = re.sub(r"\(.*?\)|[*`?]", " ", header.lower())
+    plain = re.sub(r"\(.*?\)|[*`?]", " ", header.lower()).translate(_UMLAUTS)
     return HEADERS.get("_".join(re.findall(r"[a-z]+", plain)))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from privet.tables import Categorical, Date, Numeric, TableError, TableSchema, Target
+from privet.tables import RECOGNISED, Categorical, Date, FileForm, Numeric, TableError, TableSchema, Target
 from privet.tables.cells import REFUSE
 from privet.tables.errors import listing
 from privet.tables.features import Feature
@@ -92,10 +92,13 @@ class Draft:
         Where the draft comes from and what that means: the first comments of the file.
     columns : tuple of DraftColumn
         In the order of the table.
+    form : FileForm
+        What was given about the form of the table's file.
     """
 
     origin: tuple[str, ...]
     columns: tuple[DraftColumn, ...]
+    form: FileForm = RECOGNISED
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -113,7 +116,7 @@ class Draft:
         """The schema that the file declares. Raise TableError if no column is a feature."""
         targets = [column.target for column in self.columns if column.target is not None]
         ids = tuple(column.name for column in self.columns if column.is_id)
-        return TableSchema(self.features, targets[0] if targets else None, tuple(targets[1:]), ids)
+        return TableSchema(self.features, targets[0] if targets else None, tuple(targets[1:]), ids, self.form)
 
     def for_table(self, names: Sequence[str]) -> tuple[Draft, tuple[str, ...]]:
         """Return the draft for a table with these columns, in their order, and the columns that the table lacks.

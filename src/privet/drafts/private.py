@@ -42,7 +42,7 @@ def from_rows(
     *,
     target: str | None = None,
     ids: Iterable[str] = (),
-    decimal_commas: bool = False,
+    decimal: str | None = None,
     random_state: int | None = None,
     before_asking: Callable[[Guarantee], None] = lambda guarantee: None,
 ) -> tuple[Draft, Guarantee]:
@@ -59,8 +59,9 @@ def from_rows(
         The column to predict.
     ids : sequence of str
         Columns that are never used. Nothing is asked about them.
-    decimal_commas : bool
-        Whether a text such as 1,5 is a number. See :func:`privet.tables.has_decimal_commas`.
+    decimal : "," or "." or ",." or None
+        The mark before the decimals in texts, by which the other one separates thousands. ",." stands for either one,
+        in each cell by itself, and None for a point. See :func:`privet.tables.decimal_mark`.
     random_state : int or None
         None draws from a cryptographically secure generator.
     before_asking : callable
@@ -89,7 +90,7 @@ def from_rows(
     guarantee = plan.guarantee().assuming(source.assumption())
     before_asking(guarantee)
     book_spending(guarantee, "draft of a schema")
-    answers = {each.name: each for each in ask(cells_of(frame, asked, decimal_commas), target, plan, source)}
+    answers = {each.name: each for each in ask(cells_of(frame, asked, decimal), target, plan, source)}
     columns = tuple(column_of(answers[name]) if name in answers else _not_asked(name) for name in names)
     return Draft(_origin(guarantee), columns), guarantee
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privet.tables.cells import is_mark, spelling
 from privet.tables.dates import to_date
+from privet.tables.numerals import EITHER, pointed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,37 +60,38 @@ class Cells:
         The cells. Two cells that are written differently may be equal as numbers or as levels.
     kinds, values, counts : array
         Their kinds and values (see :class:`Cell`), and how often each occurs.
-    decimal_commas : bool
-        Whether a text such as 1,5 is a number.
+    decimal : str or None
+        The mark before the decimals in texts.
     """
 
     raw: NDArray[np.object_]
     kinds: NDArray[np.int64]
     values: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decimal_commas: bool = False
+    decimal: str | None = None
 
     @classmethod
-    def of(cls, column: pd.Series, decimal_commas: bool = False) -> Cells:
+    def of(cls, column: pd.Series, decimal: str | None = None) -> Cells:
         """Return the cells of a column."""
         import pandas as pd
 
         if column.dtype == object and pd.api.types.infer_dtype(column) != "string":
             # Cell by cell: among Python objects, factorize would take True for 1, whichever comes first.
-            return cls._of_objects(column.to_numpy(object), np.ones(len(column), dtype=np.int64), decimal_commas)
+            return cls._of_objects(column.to_numpy(object), np.ones(len(column), dtype=np.int64), decimal)
         codes, distinct = pd.factorize(column, use_na_sentinel=True)
         counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
-        raw = np.empty(len(distinct) + 1, dtype=object)
-        raw[:-1], raw[-1] = list(distinct), None
-        return cls._of_objects(raw, np.append(counts, (codes < 0).sum()).astype(np.int64), decimal_commas)
+        n_missing = int((codes < 0).sum())
+        raw = np.empty(len(distinct) + (n_missing > 0), dtype=object)
+        raw[: len(distinct)] = list(distinct)  # and None for missing cells
+        return cls._of_objects(raw, np.append(counts, n_missing)[: len(raw)].astype(np.int64), decimal)
 
     @classmethod
-    def _of_objects(cls, raw: NDArray[np.object_], counts: NDArray[np.int64], decimal_commas: bool) -> Cells:
+    def _of_objects(cls, raw: NDArray[np.object_], counts: NDArray[np.int64], decimal: str | None) -> Cells:
         chunks = (raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
-        parts = [_kinds_and_values(chunk, decimal_commas) for chunk in chunks]
+        parts = [_kinds_and_values(chunk, decimal) for chunk in chunks]
         kinds = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
         values = np.concatenate([np.empty(0), *(part[1] for part in parts)])
-        return cls(raw, kinds, values, counts, decimal_commas)
+        return cls(raw, kinds, values, counts, decimal)
 
     def by_kind(self) -> NDArray[np.int64]:
         """Return the number of cells of each kind."""
@@ -102,7 +104,7 @@ class Cells:
         found: dict[str, int] = {}
         chosen = np.flatnonzero(~np.isin(self.kinds, [Kind.MISSING, *but]))
         for cell, number in zip(self.raw[chosen], self.counts[chosen].tolist(), strict=True):
-            level = recognised(cell, self.decimal_commas).level
+            level = recognised(cell, self.decimal).level
             found[level] = found.get(level, 0) + number
         return dict(sorted(found.items()))
 
@@ -112,30 +114,33 @@ class Cells:
         return self.values[chosen], self.counts[chosen]
 
 
-def _kinds_and_values(raw: NDArray[np.object_], decimal_commas: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return what :func:`recognised` says of each cell. If all cells are numbers, this is one pass of ``float``."""
+def _kinds_and_values(raw: NDArray[np.object_], decimal: str | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return what :func:`recognised` says of each cell.
+
+    If all cells are numbers, this is one pass of ``float``, unless it depends on the mark what number a text is.
+    """
     kinds, values = np.full(len(raw), int(Kind.NUMBER)), np.full(len(raw), np.nan)
-    if all(type(cell) in (str, float, int) for cell in raw):
+    if decimal in (None, EITHER) and all(type(cell) in (str, float, int) for cell in raw):
         with contextlib.suppress(ValueError, OverflowError):
             values = raw.astype(np.float64)
     for place in np.flatnonzero(~np.isfinite(values)):
-        kinds[place], values[place], _ = recognised(raw[place], decimal_commas)
+        kinds[place], values[place], _ = recognised(raw[place], decimal)
     return kinds, values
 
 
 _MISSING = Cell(Kind.MISSING, math.nan, "")
 
 
-def recognised(cell: Any, decimal_commas: bool = False) -> Cell:
+def recognised(cell: Any, decimal: str | None = None) -> Cell:
     """Return what a cell is.
 
-    A number is what ``float`` reads as a finite number, also with a decimal comma if these are expected; a truth value
-    is a text. Texts that mark missing cells are
-    those of :data:`privet.tables.cells.MARKS`. Dates are read as in :mod:`privet.tables.dates`; dates with slashes are
-    told apart by whether the first or the second number can only be a day.
+    A number is what ``float`` reads as a finite number, also with the given decimal mark; a truth value is a text.
+    Texts that mark missing cells are those of :data:`privet.tables.cells.MARKS`. Dates are read as in
+    :mod:`privet.tables.dates`; dates with slashes are told apart by whether the first or the second number can only be
+    a day.
     """
     if isinstance(cell, str):
-        return _recognised_text(cell, decimal_commas)
+        return _recognised_text(cell, decimal)
     if isinstance(cell, datetime.date) and not is_mark(cell):  # NaT is a date, too
         return Cell(Kind.DATE, float(min(max(cell.year, 1), YEARS)), str(cell))  # numpy's dates go beyond Python's
     if isinstance(cell, bool | np.bool_):
@@ -147,11 +152,11 @@ def recognised(cell: Any, decimal_commas: bool = False) -> Cell:
     return Cell(Kind.TEXT, math.nan, _writable(str(cell)))
 
 
-def _recognised_text(text: str, decimal_commas: bool) -> Cell:
+def _recognised_text(text: str, decimal: str | None) -> Cell:
     if is_mark(text):
         return _MISSING
     level = _writable(spelling(text))
-    found = _number(text.replace(",", ".") if decimal_commas else text)._replace(level=level)
+    found = _number(pointed(text, decimal))._replace(level=level)
     if found.kind is Kind.NUMBER:
         return found
     if (day := to_date(text)) is not None:

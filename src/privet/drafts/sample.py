@@ -23,17 +23,17 @@ _MOST_LEVELS = 50
 _MOST = 0.9  # the share of cells of one kind from which on the others are taken for mistakes
 
 
-def from_sample(frame: pd.DataFrame, name: str = "a public sample", *, decimal_commas: bool = False) -> Draft:
+def from_sample(frame: pd.DataFrame, name: str = "a public sample", *, decimal: str | None = None) -> Draft:
     """Return a draft that is read off the cells of a public table. Nothing in this table is protected.
 
-    ``decimal_commas`` says whether a text such as 1,5 is a number (see :func:`privet.tables.has_decimal_commas`).
+    ``decimal`` is the mark before the decimals in texts (see :func:`privet.tables.decimal_mark`).
     """
     origin = (
         f"Drafted by privet schema from {name}, {len(frame):,} rows. They must be public: what follows is read off "
         "their cells without any protection. If they are rows of people who were promised privacy, delete this file.",
         "Bounds are widened to round numbers, because private rows may lie beyond those of the sample. Check them.",
     )
-    cells = (Cells.of(frame.iloc[:, place], decimal_commas) for place in range(frame.shape[1]))
+    cells = (Cells.of(frame.iloc[:, place], decimal) for place in range(frame.shape[1]))
     return Draft(origin, tuple(_column(str(label), each) for label, each in zip(frame.columns, cells, strict=True)))
 
 

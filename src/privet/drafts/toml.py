@@ -46,6 +46,8 @@ def to_toml(draft: Draft) -> str:
         lines += ["[missing]", *_comments([_ADVICE["missing"]])]
         lines += [f"{_key(name)} = {_value(rule)}" for name, rule in rules.items() if rule is not None]
         lines.append("")
+    if given := draft.form.to_dict():
+        lines += ["[file]", *(f"{name} = {_value(value)}" for name, value in given.items()), ""]
     if unused := [column for column in draft.columns if not column.is_used]:
         lines += _comments(["Columns that are not used. To use one, declare it in a section above."])
         for column in unused:

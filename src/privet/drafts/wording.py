@@ -13,12 +13,13 @@ NUMBER, CATEGORY, DATE, ID, TEXT = "number", "category", "date", "ID", "text"
 
 _TYPES = {
     NUMBER: "number numeric num integer int float double decimal real continuous count quantity interval ratio bigint "
-    "smallint long currency percent percentage scale slider calc",
+    "smallint long currency percent percentage scale slider calc zahl ganzzahl dezimalzahl numerisch",
     CATEGORY: "categorical category categories cat factor nominal ordinal enum enumeration choice choices radio "
-    "dropdown select checkbox boolean bool binary logical yesno truefalse dichotomous code coded",
-    DATE: "date datetime timestamp day",
+    "dropdown select checkbox boolean bool binary logical yesno truefalse dichotomous code coded "
+    "kategorie kategorial kategoriell auswahl",
+    DATE: "date datetime timestamp day datum",
     ID: "id identifier identification key pseudonym",
-    TEXT: "text string str char character varchar nvarchar free freetext notes note comment memo file",
+    TEXT: "text string str char character varchar nvarchar free freetext notes note comment memo file freitext",
 }
 TYPE_WORDS = {word: kind for kind, words in _TYPES.items() for word in words.split()}
 IMPLIED_LEVELS = {"yesno": ("yes", "no"), "truefalse": ("False", "True")} | dict.fromkeys(
@@ -28,12 +29,12 @@ IMPLIED_LEVELS = {"yesno": ("yes", "no"), "truefalse": ("False", "True")} | dict
 _FLOAT = r"[-+]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _BETWEEN = r"\s*(?:-|\.{2,3}|~|to|until|and|bis|;|:)\s*"
 _RANGE = re.compile(
-    rf"(?:from|between|range)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?"
+    rf"(?:from|between|range|von)?\s*(?P<low>{_FLOAT}){_BETWEEN}(?P<high>{_FLOAT})(?P<unit>\s*[^\d\s,;].*)?"
 )
 _BRACKETED = re.compile(rf"(?P<low>{_FLOAT})\s*[,;]\s*(?P<high>{_FLOAT})")
 _DAY = r"\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4}"
 _DAYS = re.compile(
-    rf"(?:from|between|range)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|/|,|;|:)\s*(?P<high>{_DAY})"
+    rf"(?:from|between|range|von)?\s*(?P<low>{_DAY})\s*(?:-|\.{{2,3}}|to|until|and|bis|/|,|;|:)\s*(?P<high>{_DAY})"
 )
 _ONE_SIDED = re.compile(rf"(?P<sign><=|>=|<|>|min(?:imum)?\s*[:=]?|max(?:imum)?\s*[:=]?)\s*(?P<bound>{_DAY}|{_FLOAT})")
 _LABELLED = re.compile(r"\(?(?P<code>[^=:()]{1,40}?)\)?\s*(?:=|:|\s-\s|\)\s)\s*(?P<label>.+)")

@@ -67,6 +67,15 @@ class Partitioned:
         (data,) = self.together([client])
         return self.transformed(data)
 
+    def size(self, client: int) -> int:
+        """Return the number of examples of a client."""
+        return len(self._parts[client])
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether a transform is applied to the data of clients."""
+        return self._transform is not None
+
     def together(self, clients: Sequence[int]) -> list[Data]:
         """Return the data of several clients before the transform, adjacent in memory."""
         parts = [torch.as_tensor(self._parts[client], dtype=torch.int64) for client in clients]
@@ -96,21 +105,21 @@ class Fetching:
     """
 
     def __init__(self, clients: Clients, kind: torch.dtype) -> None:
-        self._clients, self._kind = clients, kind
+        self.clients, self._kind = clients, kind
 
     def __call__(self, client: int) -> Data | Exception | None:
         """Return the data of one client, None if it has dropped out, or the error that it raised."""
-        return self._tried(self._clients.__getitem__, client)
+        return self._tried(self.clients.__getitem__, client)
 
     def many(self, chosen: Sequence[int]) -> list[Data | Exception | None]:
         """Return the same for several clients. Rows of common arrays are copied in one operation."""
-        if type(self._clients) is not Partitioned:  # a subclass may override __getitem__
+        if type(self.clients) is not Partitioned:  # a subclass may override __getitem__
             return [self(client) for client in chosen]
         try:
-            copied = self._clients.together(chosen)
+            copied = self.clients.together(chosen)
         except Exception:  # fetching each client alone shows which of them fail
             return [self(client) for client in chosen]
-        return [self._tried(self._clients.transformed, data) for data in copied]
+        return [self._tried(self.clients.transformed, data) for data in copied]
 
     def _tried(self, get: Callable[[Any], Any], argument: Any) -> Data | Exception | None:
         try:

@@ -6,11 +6,12 @@ updates. If a committee of servers forms the sums, it is a :class:`~privet.feder
 
 from typing import TypeAlias
 
+from privet import cautions
 from privet.checks import count
 from privet.federated.committee.plan import CommitteePlan
 from privet.plans import FixedSize, FullBatch, GradientPlan, Poisson, Sampler
 from privet.plans.samplers import named_sampler
-from privet.privacy import Unit
+from privet.privacy import Budget, Unit
 from privet.privacy.analyses.closed_forms import dp_fed_ls_noise_poisson, dp_fed_ls_noise_uniform
 from privet.privacy.budget import BudgetLike, as_budget, given_budget
 
@@ -61,6 +62,8 @@ def client_plan(
     """
     sampler = _sampler(sampling, n_clients, clients_per_round)
     target = given_budget(budget, epsilon, delta, noise_multiplier, n_clients)
+    if isinstance(target, Budget):
+        cautions.about_budget(target.epsilon, target.delta, n_clients, "client's data")
     return GradientPlan.for_budget(
         target, sampler=sampler, steps=rounds, clip_norm=clip_norm, public_n=_public_n(sampler, n_clients)
     )

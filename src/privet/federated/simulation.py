@@ -126,12 +126,14 @@ def simulate(
         :func:`accuracy`.
     evaluate_every : int
         Number of rounds between two evaluations. The last round is always evaluated.
-    engine : {"auto", "batched", "processes", "sequential"}
-        How clients are trained: several in one batched computation, in worker processes, or one after another.
+    engine : {"auto", "batched", "batched_processes", "processes", "sequential"}
+        How clients are trained: several in one batched computation, such computations in forked worker processes (Linux
+        only), one by one in worker processes, or one after another in this process.
         ``"auto"`` chooses by the kind and size of the model. All engines return the same model up to rounding errors.
         Models with random layers, such as dropout, are always trained one client at a time.
     workers : int or None
-        Number of worker processes, or of threads with ``engine="batched"``; None uses one per processor.
+        Number of worker processes, or of threads with ``engine="batched"``; None uses one per processor. Workers of
+        ``engine="batched_processes"`` read the rows of :class:`Partitioned` as they are before the first round.
     random_state : int or None
         An integer makes the run repeatable. The guarantee then holds only while it is secret.
     ledger : path, Ledger or None
@@ -160,8 +162,9 @@ def simulate(
     therefore tested before the first round, on examples of zeros or ones.
 
     A client's update must not depend on other clients. Engines that train one client at a time ensure this. With
-    ``engine="batched"`` the rounding of an update can depend on the other clients in the batch. Training that amplifies
-    rounding errors would amplify this dependence, and the guarantee lists it as assumed.
+    ``engine="batched"`` and ``engine="batched_processes"`` the rounding of an update can depend on the other clients in
+    the batch. Training that amplifies rounding errors would amplify this dependence, and the guarantee lists it as
+    assumed.
     """
     random_state = renamed_argument("simulate", "seed", seed, "random_state", random_state)
     if isinstance(progress, bool):  # the deprecated name of `verbose`

@@ -214,7 +214,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
                 **self._task_settings(problem, budget, public_records),
             )
             method, reason = self._choose_method(task)
-            self._warn(task, method)
+            self._warn(X, task, method)
             release = method.train(task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
         if noise is not None:  # What it costs depends on the steps that the method chose.
@@ -227,15 +227,19 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self.noise_std_: float | None = release.trace.get(FEATURE_NOISE)
         return release
 
-    def _warn(self, task: Task, method: Method) -> None:
+    def _warn(self, X: Any, task: Task, method: Method) -> None:
         """Give the warnings of this fit. They change nothing, and the guarantee does not cover those about rows."""
-        rows, asked = task.problem.rows, self._asked or task.budget
+        n, asked = task.problem.rows.n, self._asked or task.budget
         if task.noise is None:
-            cautions.about_budget(asked.epsilon, asked.delta, rows.n)
+            cautions.about_budget(asked.epsilon, asked.delta, n)
             able = [each for each in self.offered_methods().values() if each.is_pure or not task.budget.is_pure]
             warn_of_noise(task, method, able, asked.epsilon)
         if not self._is_set("feature_norm"):
-            cautions.about_rows("feature_norm", rows.share_above(2 * self.feature_norm))
+            cautions.about_rows("feature_norm", self._share_of_long_rows(X, task.problem.rows))
+
+    def _share_of_long_rows(self, X: Any, rows: BoundedRows) -> float:
+        """Return the share of the rows that are more than twice as long as ``feature_norm``. This is not private."""
+        return rows.share_above(2 * self.feature_norm)
 
     def _task_settings(
         self, problem: Problem, budget: Budget, public_records: tuple[Any, ...] | None

@@ -1,7 +1,7 @@
 """Private linear classifiers: what they share, and logistic regression, binary and multinomial."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +10,11 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from privet.checks import positive
 from privet.linear.base import PrivateLinearModel, Targets
 from privet.linear.several_targets import beside_each_other, per_target
-from privet.objectives import GeneralisedLinear, Logistic, Multinomial
-from privet.privacy import assumed, enforced
+from privet.objectives import ClassWeighted, GeneralisedLinear, Logistic, Multinomial
+from privet.privacy import Assumption, assumed, enforced
 from privet.privacy.ledger.spending import LedgerLike
 
 
@@ -21,6 +22,7 @@ class EncodedLabels:
     """Mixin of classifiers: labels as numbers, with the classes declared or read from ``y``."""
 
     classes: Sequence[Any] | None
+    class_weight: Mapping[Any, float] | None = None
     classes_: NDArray[Any]
 
     @abstractmethod
@@ -43,7 +45,20 @@ class EncodedLabels:
             condition = enforced("the class labels were declared beforehand")
         # Losses of two classes take numbers, and losses of several classes take indices.
         values = np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
-        return Targets(values, self._objective(len(self.classes_)), (condition,))
+        return Targets(values, *self._weighted(self._objective(len(self.classes_)), condition))
+
+    def _weighted(
+        self, objective: GeneralisedLinear, *conditions: Assumption
+    ) -> tuple[GeneralisedLinear, tuple[Assumption, ...]]:
+        """Return the loss with the weights of the classes, and what the guarantee says about them."""
+        if self.class_weight is None:
+            return objective, conditions
+        weights = {key: positive("a class weight", value) for key, value in self.class_weight.items()}
+        unknown = [key for key in weights if key not in self.classes_.tolist()]
+        if unknown:
+            raise ValueError(f"class_weight has the label {unknown[0]!r}, which is not among the classes.")
+        of_classes = [weights.get(label, 1.0) for label in self.classes_.tolist()]
+        return ClassWeighted(objective, of_classes), (*conditions, assumed("the weights of the classes are public"))
 
     def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         found, codes = _distinct("y_public", y)
@@ -62,6 +77,14 @@ class PrivateClassifier(EncodedLabels, ClassifierMixin, PrivateLinearModel):
     """Base of the classifiers. Subclasses declare the parameters and choose the loss."""
 
     _is_binary: ClassVar[bool] = True  # whether two classes are all that it supports
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} is not supported. Weights that are computed from the labels, such "
+                "as 'balanced', are not public. Give a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
+            )
 
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         if n_classes > 2:
@@ -186,6 +209,10 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     classes : sequence or None, default=None
         The class labels, known in advance; for a two-dimensional ``y``, those of all columns, or one sequence per
         column. None reads them from ``y``; the guarantee then assumes that the set of labels is public.
+    class_weight : dict or None, default=None
+        Public, constant weights of classes, by label. The loss of a record is multiplied by the weight of its class,
+        before any clipping. Where nothing is clipped, the noise grows by the largest weight. Labels that are not named
+        have weight 1. Weights that were computed from the private labels void the guarantee.
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         then holds only while the integer is secret.
@@ -242,6 +269,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
+        class_weight: Mapping[Any, float] | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
         verbose: int = 0,
@@ -261,6 +289,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         self.tpr = tpr
         self.max_iter = max_iter
         self.classes = classes
+        self.class_weight = class_weight
         self.random_state = random_state
         self.ledger = ledger
         self.verbose = verbose

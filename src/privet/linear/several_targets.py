@@ -94,6 +94,11 @@ class SeveralTargets:
                 f"{type(self).__name__} fits one target at a time, got y of shape {np.shape(y)}. Fit one model per "
                 "column, and add up what they cost with a Ledger."
             )
+        if getattr(self, "class_weight", None) is not None:
+            raise ValueError(
+                "class_weight is supported for one target only, because all columns of y share one loss. Leave it out, "
+                "or fit one model per column, and add up what they cost with a Ledger."
+            )
         names = getattr(y, "columns", None)
         X, y = self._validated(X, y, reset=True, multi_output=True)
         if y_public is not None and np.shape(y_public)[1:] != y.shape[1:]:

@@ -103,5 +103,8 @@ class SparseModel(PrivateLinearModel):
         typical = self.feature_norm / math.sqrt(self.n_features_in_)
         return float(min(self.intercept_scaling * typical, self._largest_entry) * bool(self.fit_intercept))
 
+    def _share_of_long_rows(self, X: Any, rows: BoundedRows) -> float:
+        return BoundedRows(X, self.feature_norm).share_above(2 * self.feature_norm)  # before entries are clipped
+
     def _bounded_rows(self, X: Any, intercept: float = 0.0) -> BoundedRows:
         return BoundedRows(bounded_entries(X, self.feature_norm, self.entry_bound), self.feature_norm, intercept)

@@ -1,6 +1,6 @@
 """The private linear support vector machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privet.checks import choice
@@ -20,7 +20,7 @@ class PrivateLinearSVC(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, alpha, feature_norm, fit_intercept, intercept_scaling, smoothing, clip_norm, secret, \
-batch_size, noise_multiplier, tpr, max_iter, classes, random_state, ledger, verbose
+batch_size, noise_multiplier, tpr, max_iter, classes, class_weight, random_state, ledger, verbose
         As for :class:`~privet.linear.PrivateLogisticRegression`.
     method : str, default="auto"
         {methods}
@@ -72,6 +72,7 @@ batch_size, noise_multiplier, tpr, max_iter, classes, random_state, ledger, verb
         hinge_width: float = 0.5,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
+        class_weight: Mapping[Any, float] | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
         verbose: int = 0,
@@ -93,6 +94,7 @@ batch_size, noise_multiplier, tpr, max_iter, classes, random_state, ledger, verb
         self.hinge_width = hinge_width
         self.max_iter = max_iter
         self.classes = classes
+        self.class_weight = class_weight
         self.random_state = random_state
         self.ledger = ledger
         self.verbose = verbose

@@ -1,7 +1,10 @@
 """Losses with one value per example, which is what clipping needs."""
 
 import copy
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,16 +14,57 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def per_example(loss: Loss) -> Loss:
-    """Return a loss that does not average over examples: a copy of a ``torch.nn`` loss with ``reduction='none'``.
+    """Return a loss that does not average over examples.
 
-    Any other callable is returned unchanged.
+    The ``reduction`` of a ``torch.nn`` loss, or of a function with an argument of this name, such as those of
+    ``torch.nn.functional``, becomes ``'none'``. Any other callable is returned unchanged.
     """
-    if not isinstance(loss, nn.Module) or not hasattr(loss, "reduction"):
+    if isinstance(loss, nn.Module):
+        if not hasattr(loss, "reduction"):
+            result: Loss = loss
+            return result
+        unreduced: Any = copy.copy(loss)
+        unreduced.reduction = "none"
+        return Unreduced(unreduced, str(loss.reduction), getattr(loss, "ignore_index", None))
+    settings = _settings(loss)
+    if "reduction" not in settings:
         return loss
-    unreduced: Any = copy.copy(loss)
-    unreduced.reduction = "none"
-    result: Loss = unreduced
-    return result
+    function: Any = loss
+    return Unreduced(partial(function, reduction="none"), settings["reduction"], settings.get("ignore_index"))
+
+
+@dataclass(frozen=True)
+class Unreduced:
+    """A torch loss with one value per example.
+
+    An example with several values, for instance one per position, gets their mean, or their sum if that is how the loss
+    is reduced. Positions whose target is ``ignore_index`` do not count.
+
+    Parameters
+    ----------
+    loss : callable
+        The loss with ``reduction='none'``.
+    reduction : str
+        How torch would reduce it.
+    ignore_index : int or None
+        The target of positions that do not count.
+    """
+
+    loss: Loss
+    reduction: str
+    ignore_index: int | None = None
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        """Return one value per example."""
+        losses = self.loss(outputs, targets)
+        if losses.ndim < 2 or self.reduction == "none":
+            return losses
+        if self.reduction != "mean":  # "sum", and "batchmean", which divides by the number of examples alone.
+            return losses.flatten(1).sum(1)
+        if self.ignore_index is None or targets.shape != losses.shape:
+            return losses.flatten(1).mean(1)
+        counts = (targets != self.ignore_index).flatten(1).sum(1)
+        return losses.flatten(1).sum(1) / counts
 
 
 def check_losses(losses: Tensor, size: int) -> None:
@@ -31,3 +75,12 @@ def check_losses(losses: Tensor, size: int) -> None:
             f"shape {tuple(losses.shape)}. Use reduction='none', because an average over the batch hides what one "
             "example contributes."
         )
+
+
+def _settings(loss: Loss) -> dict[str, Any]:
+    """Return the defaults of a function's arguments. Those that a ``partial`` sets are among them."""
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):  # Functions that are written in C may have none.
+        return {}
+    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}

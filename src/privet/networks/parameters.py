@@ -50,14 +50,35 @@ def check_trainable(model: nn.Module) -> None:
         raise ValueError("The model has no parameters to train. Set requires_grad on at least one of them.")
 
 
-def refuse_batch_norm(model: nn.Module, reason: str) -> None:
-    """Raise if the model has a batch normalisation; ``reason`` completes the sentence "BatchNorm2d ..."."""
+def refuse_batch_norm(model: nn.Module, reason: str, *, if_frozen: bool = True) -> None:
+    """Raise if the model has a batch normalisation.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model.
+    reason : str
+        Completes the sentence "BatchNorm2d ...".
+    if_frozen : bool
+        Whether to refuse layers, too, that are in eval mode, use stored statistics, and have no trained parameters.
+        Such a layer is a fixed linear map.
+    """
     for layer in model.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            raise ValueError(
-                f"{type(layer).__name__} {reason}. Use nn.GroupNorm(min(32, channels), channels) or nn.LayerNorm "
-                "instead."
+        if not isinstance(layer, nn.modules.batchnorm._BatchNorm) or not (if_frozen or _mixes(layer)):
+            continue
+        remedy = "Use nn.GroupNorm(min(32, channels), channels) or nn.LayerNorm instead."
+        if not if_frozen:
+            remedy += (
+                " If its statistics come from public data, freeze the layer: call layer.requires_grad_(False), and "
+                "layer.eval() after each model.train()."
             )
+        raise ValueError(f"{type(layer).__name__} {reason}. {remedy}")
+
+
+def _mixes(layer: nn.modules.batchnorm._BatchNorm) -> bool:
+    """Return whether a batch normalisation uses statistics of the batch, or is trained."""
+    is_fixed = not layer.training and layer.running_mean is not None and layer.running_var is not None
+    return not is_fixed or any(parameter.requires_grad for parameter in layer.parameters())
 
 
 class UpdateError(ValueError):

@@ -39,6 +39,8 @@ class GeneralisedLinear(ABC):
         directions. This is declared by each class and not inherited, because a subclass may change the residuals.
     predicts_classes : bool
         Whether targets are class numbers rather than real numbers.
+    largest_weight : float
+        By how much the loss of a record may be multiplied. Default clipping norms are multiplied by it.
     """
 
     residual_bound: float
@@ -46,6 +48,7 @@ class GeneralisedLinear(ABC):
     has_bounded_gradient: bool = True
     is_one_sided: bool = False
     predicts_classes: bool = False
+    largest_weight: float = 1.0
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -28,7 +28,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return [work(item) for item in items]
     with _TURN:
         if (threads := min(_blas_threads(), len(items))) > 1:
-            with _blas().limit(limits=1), ThreadPoolExecutor(threads, initializer=_start_worker) as pool:
+            with blas_libraries().limit(limits=1), ThreadPoolExecutor(threads, initializer=_start_worker) as pool:
                 if pool.submit(_blas_threads).result() == 1:
                     contexts = [copy_context() for _ in items]  # which contain the settings of np.errstate
                     return list(pool.map(lambda context, item: context.run(work, item), contexts, items))
@@ -38,17 +38,17 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 def _start_worker() -> None:
     """Mark a thread as a worker, and limit BLAS in it: some libraries count their threads per calling thread."""
     _WORKER.is_one = True
-    _blas().limit(limits=1)
+    blas_libraries().limit(limits=1)
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def blas_libraries() -> ThreadpoolController:
     """Return the control of the BLAS libraries that are loaded. Finding them takes milliseconds."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def _blas_threads() -> int:
-    return max((library.num_threads for library in _blas().lib_controllers), default=1)
+    return max((library.num_threads for library in blas_libraries().lib_controllers), default=1)
 
 
 def _renew_lock() -> None:

@@ -1,6 +1,6 @@
 """Gradient perturbation: every step releases a noisy sum of bounded contributions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from privet.privacy.guarantees.guarantee import Assumption, Guarantee, Unit, ass
 from privet.privacy.noise.release import checked_grid, in_words
 from privet.privacy.noise.source import NoiseSource
 from privet.privacy.noise.watch import Claim
+
+Ahead = Callable[[Iterator[Batch]], Iterator[Batch]]
+"""Draws batches before their steps begin, and returns them in the same order."""
 
 _FEW = 1 << 14  # numbers that are drawn in about the time that a thread takes to start
 
@@ -241,15 +244,20 @@ class GradientPlan:
             )
         return self.sampler.nominal_size(self.public_n)
 
-    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> "Iterator[Step]":
-        """Yield the steps of one run over ``n`` units. ``release`` is what the solver will release."""
+    def run(self, n: int, source: NoiseSource, *, release: str = "all", ahead: Ahead | None = None) -> "Iterator[Step]":
+        """Yield the steps of one run over ``n`` units. ``release`` is what the solver will release.
+
+        ``ahead`` may draw batches before their steps begin, for instance to read their units in other processes. It
+        receives an iterator of the batches, and must return all of them in the same order.
+        """
         if release != self.release:
             raise PlanError(
                 f"this solver releases {release!r}, but the plan accounts for release={self.release!r}. Only "
                 "projected_sgd hides its iterates; all other solvers, averages and momentum reveal them."
             )
         noise_std, sensitivity = self.noise_std, self.sensitivity
-        for batch in self.sampler.batches(count("n", n, at_least=0), self.steps, source):
+        batches = self.sampler.batches(count("n", n, at_least=0), self.steps, source)
+        for batch in batches if ahead is None else ahead(batches):
             step = Step(self.clip_norm, noise_std, Claim(sensitivity, batch, n), source)
             yield step
             step.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from privet.checks import count, nonnegative, positive
-from privet.plans.gradient import GradientPlan, Step, check_noise
+from privet.plans.gradient import Ahead, GradientPlan, Step, check_noise
 from privet.plans.samplers import Sampler, common_adjacency
 from privet.plans.tasks import all_runs, of_tasks
 from privet.privacy.analyses.calibration import calibrate
@@ -207,12 +207,12 @@ class RecursivePlan:
             unit=unit,
         )
 
-    def run(self, n: int, source: NoiseSource, *, release: str = "all") -> Iterator[Step]:
+    def run(self, n: int, source: NoiseSource, *, release: str = "all", ahead: Ahead | None = None) -> Iterator[Step]:
         """Yield the steps of one run over ``n`` units: the first release, then the others."""
         for sampler in (self.first, self.sampler):  # both, before anything is drawn
             sampler.check_n(n)
-        yield from self.first_plan.run(n, source, release=release)
-        yield from self.later_plan.run(n, source, release=release)
+        yield from self.first_plan.run(n, source, release=release, ahead=ahead)
+        yield from self.later_plan.run(n, source, release=release, ahead=ahead)
 
 
 def balanced_ratio(plan: RecursivePlan) -> float:

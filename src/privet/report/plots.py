@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from privet.extras import remedy
+from privet.extras import axes
 from privet.linear.additive import PrivateAdditiveModel
 from privet.privacy import Guarantee
 from privet.report.facts import facts_of
@@ -33,23 +33,12 @@ def plot(thing: Any, ax: "Axes | None" = None) -> "Axes":
 def curve(model: Any, ax: "Axes | None", column: str) -> "Axes":
     """Draw one curve of an additive model."""
     (shape,) = (each for each in shapes_of(model) if each.name == column)
-    return draw(shape, _axes(ax, 6.0, 4.0))
-
-
-def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
-    if ax is not None:
-        return ax
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"Plots need matplotlib. {remedy('matplotlib')}", name="matplotlib") from error
-    axes: Axes = Figure(figsize=(width, height), layout="constrained").subplots()
-    return axes
+    return draw(shape, axes(ax, 6.0, 4.0))
 
 
 def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
     fpr, tpr = guarantee.trade_off()
-    ax = _axes(ax, 4.5, 4.5)
+    ax = axes(ax, 4.5, 4.5)
     label = f"epsilon {up(guarantee.epsilon)} at delta {as_power(guarantee.delta)}"
     ax.plot([0.0, *fpr, 1.0], [float(tpr[0]), *tpr, 1.0], label=label)
     ax.plot([0, 1], [0, 1], linestyle=":", color="grey", label="guessing")
@@ -60,7 +49,7 @@ def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
 
 def _effects(model: Any, ax: "Axes | None") -> "Axes":
     if isinstance(getattr(model, "estimator", model), PrivateAdditiveModel):
-        return draw(shapes_of(model)[0], _axes(ax, 6.0, 4.0))
+        return draw(shapes_of(model)[0], axes(ax, 6.0, 4.0))
     _, facts = facts_of(model)
     if not facts.effects:
         raise ValueError(f"{type(model).__name__} has no effects to draw.")
@@ -70,7 +59,7 @@ def _effects(model: Any, ax: "Axes | None") -> "Axes":
             "draw the first one."
         )
     table = facts.effects[0]
-    ax = _axes(ax, 6.0, 1.2 + 0.3 * len(table.rows))
+    ax = axes(ax, 6.0, 1.2 + 0.3 * len(table.rows))
     rows = table.rows[::-1]
     bands = [2 * (row.noise_std or 0.0) for row in rows]
     is_known = any(bands)

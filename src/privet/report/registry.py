@@ -98,7 +98,10 @@ def _variant(report: Report) -> dict[str, Any]:
     return {
         "variant_name": "Pure DP" if guarantee.delta == 0 else "Approximate DP",
         "data_domain": domain,
-        "unprotected_quantities": f"{number}Bounds, levels and settings are public, and do not depend on the data.",
+        "unprotected_quantities": (
+            f"{number}Bounds, levels and settings are taken as public. The holder of the data vouches that they were "
+            "not chosen by looking at the data."
+        ),
     }
 
 

@@ -8,7 +8,7 @@ from privet.tables.errors import SchemaError, TableError
 from privet.tables.findings import Finding, Severity
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.numbers import Numeric
-from privet.tables.reading import has_decimal_commas, read_header, read_table
+from privet.tables.reading import check_header, decimal_mark, read_header, read_table
 from privet.tables.schema import TableSchema
 from privet.tables.targets import NumericTarget, Target
 from privet.tables.writing import write_csv
@@ -27,8 +27,9 @@ __all__ = [
     "TableError",
     "TableSchema",
     "Target",
+    "check_header",
     "check_table",
-    "has_decimal_commas",
+    "decimal_mark",
     "parse_bounds",
     "parse_levels",
     "read_header",

@@ -11,7 +11,9 @@ from privet.tables.cells import spelling
 from privet.tables.errors import show
 
 _PLACEHOLDERS = frozenset(
-    {"-", "--", "---", ".", "..", "?", "??", "x", "missing", "unknown", "n.a.", "n. a.", "not known"}
+    {"-", "--", "---", ".", "..", "?", "??", "x", "missing", "unknown", "n.a.", "n. a.", "not known", "n/k", "nk", "nr"}
+    | {"k.a.", "k. a.", "k.a", "ka", "keine angabe", "o.a.", "unbekannt", "fehlt", "n.d.", "nd", "n.b.", "inconnu"}
+    | {"desconocido", "sconosciuto", "onbekend"}
 )
 """Texts by which people mark a cell whose content is not known. privet does not read them as missing."""
 

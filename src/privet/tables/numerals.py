@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import string
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _USUAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+EITHER = ",."
+"""Stands for a decimal mark that may be a comma or a point, in each cell by itself."""
 
 NULLS = sorted({"".join(letters) for mark in MARKS for letters in itertools.product(*({c, c.upper()} for c in mark))})
 """The texts that mark a missing cell, in any case."""
@@ -49,6 +53,29 @@ def numerals(texts: pa.Array, decimal: str | None, separator: str) -> tuple[NDAr
     return values, bad
 
 
+def pointed(text: str, decimal: str | None) -> str:
+    """Return a text as ``float`` expects it, given the decimal mark of numbers, or the empty text if it is not one.
+
+    ``decimal`` is a mark (the other one then separates thousands), ``EITHER`` of the two, or None for ``float`` alone.
+    """
+    if decimal is None:
+        return text
+    if decimal == EITHER:
+        return text.replace(",", ".")
+    trimmed = text.strip(string.whitespace)
+    if not re.search("[.,]", trimmed):
+        return text
+    if not re.fullmatch(_formed(decimal), trimmed, re.ASCII):
+        return ""
+    return trimmed.replace("," if decimal == "." else ".", "").replace(decimal, ".")
+
+
+def _formed(decimal: str) -> str:
+    """Return the pattern of numbers with this decimal mark, in which the other mark separates thousands."""
+    mark, group = re.escape(decimal), re.escape("," if decimal == "." else ".")
+    return rf"^[+-]?([0-9]{{1,3}}({group}[0-9]{{3}})+|[0-9]*)({mark}[0-9]*)?([eE][+-]?[0-9]+)?$"
+
+
 def _with_points(texts: pa.Array, decimal: str | None, separator: str) -> Any:
     """Return texts as ``float`` expects them: with a decimal point, and without separators of thousands.
 
@@ -59,9 +86,7 @@ def _with_points(texts: pa.Array, decimal: str | None, separator: str) -> Any:
     if decimal is None:
         return texts if separator == "," else pc.replace_substring(texts, ",", ".")
     thousands = "," if decimal == "." else "."
-    mark, group = re.escape(decimal), re.escape(thousands)
-    formed = rf"^[+-]?([0-9]{{1,3}}({group}[0-9]{{3}})+|[0-9]*)({mark}[0-9]*)?([eE][+-]?[0-9]+)?$"
     plain = pc.replace_substring(pc.replace_substring(texts, thousands, ""), decimal, ".")
-    is_formed = pc.match_substring_regex(texts, formed)
+    is_formed = pc.match_substring_regex(texts, _formed(decimal))
     has_mark = pc.match_substring_regex(texts, "[.,]")
     return pc.if_else(is_formed, plain, pc.if_else(has_mark, "not a number", texts))

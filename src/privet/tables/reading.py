@@ -14,6 +14,7 @@ from privet.tables.errors import FileError, TableError, cut
 from privet.tables.form import RECOGNISED, FileForm
 from privet.tables.gathering import Gathering, Levels, Numbers, Texts
 from privet.tables.numbers import BoundedNumber
+from privet.tables.numerals import EITHER
 from privet.tables.parquet import parquet_names, read_parquet, to_frame
 
 if TYPE_CHECKING:
@@ -60,11 +61,22 @@ def read_header(path: str | Path, schema: TableSchema | None = None, *, form: Fi
         return parquet_names(path)
 
 
-def has_decimal_commas(path: str | Path) -> bool:
-    """Return whether a cell such as 1,5 of a file is a number: in a text file, unless commas separate its cells."""
+def check_header(path: str | Path, schema: TableSchema) -> None:
+    """Raise TableError if a file has no header, or not each declared column exactly once. Read no row."""
+    positions_of(read_header(path, schema), _names(schema))
+
+
+def decimal_mark(path: str | Path, *, form: FileForm = RECOGNISED) -> str | None:
+    """Return the mark before the decimals in the texts of a file, as :func:`privet.drafts.from_rows` expects it.
+
+    It is the given one. Otherwise it is "," or "." in each cell by itself, written ",.", or if commas separate the
+    cells, and in a Parquet file, a point, for which None stands.
+    """
     path = Path(path)
     with _readable(path) as usual:
-        return usual is not None and _text_file(path, None, RECOGNISED, usual).header().separator != ","
+        if usual is None or form.decimal is not None:
+            return form.decimal
+        return None if _text_file(path, None, form, usual).header().separator == "," else EITHER
 
 
 @contextlib.contextmanager

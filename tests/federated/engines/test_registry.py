@@ -1,6 +1,7 @@
 from torch import nn
 
 from privet.federated import ClientTrainer
+from privet.federated.engines.forked import can_fork
 from privet.federated.engines.registry import chosen_engine
 
 
@@ -16,6 +17,11 @@ def test_the_engine_is_chosen_by_the_model(local):
     assert chosen(large, workers=1) == "sequential"
     assert chosen(large, lambda outputs, targets: outputs.sum(1)) == "sequential"  # a lambda cannot be sent to a worker
     assert chosen(nn.LSTM(3, 4)) == "processes"
+    convolution = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(12, 3))
+    assert chosen(convolution, workers=1) == "batched"
+    assert chosen(convolution) == ("batched_processes" if can_fork() else "batched")
+    unknown = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Mish(), nn.Flatten(), nn.Linear(12, 3))
+    assert chosen(unknown) == "batched"
 
 
 def test_small_recurrent_models_are_batched_if_all_their_layers_are_known(local):

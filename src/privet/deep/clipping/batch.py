@@ -1,14 +1,17 @@
 """One forward and one backward pass over a batch, and the clipped sum of gradients that they give."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from privet.deep.clipping.gradients import PerExample, together
+from privet.deep.clipping.contributions import together
+from privet.deep.clipping.gradients import PerExample
 from privet.deep.clipping.recording import changed_in_place, recorded
+from privet.deep.clipping.rows import Rows
 from privet.deep.clipping.rules import has_rule, own_parameters
 from privet.deep.clipping.summing import SHARE, Summation, full_precision
 from privet.networks import Loss, check_losses, refuse_batch_norm, trained_parameters
@@ -38,13 +41,16 @@ class BatchGradients:
 
     def norms(self) -> Tensor:
         """Return the norm of each example's gradient, over all parameters together, in double precision."""
+        return _norms(self._squared_norms(self.parts.values()))
+
+    def _squared_norms(self, parts: Iterable[PerExample]) -> Tensor:
         with full_precision(self.losses.device.type):
-            squares = [part.squared_norms() for part in self.parts.values()]
+            squares = [part.squared_norms() for part in parts]
         # One after the other, because a sum over a stack would round an example differently in a larger batch.
         total = torch.zeros_like(self.losses, dtype=torch.float64)
         for square in squares:
             total = total + square
-        return total.clamp_min(0).sqrt()
+        return total
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return the difference between each example's gradient here and at other parameters, which DP-SRM clips."""
@@ -54,6 +60,14 @@ class BatchGradients:
             )
         parts = {each: part.minus(other.parts[each]) for each, part in self.parts.items()}
         return BatchGradients(self.losses, parts, self.summation)
+
+    def merged(self, views: int) -> "BatchGradients":
+        """Return the gradients of examples of which each ``views`` consecutive rows are views.
+
+        The gradient of an example is the sum over its views, and its loss the sum of their losses.
+        """
+        parts = {each: part.merged(views) for each, part in self.parts.items()}
+        return BatchGradients(self.losses.unflatten(0, (-1, views)).sum(1), parts, self.summation)
 
     def clipped_sum(self, clip_norm: float) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the examples' gradients, each scaled down to norm at most ``clip_norm``.
@@ -69,26 +83,45 @@ class BatchGradients:
     def add_clipped_sum(self, clip_norm: float, slots: dict[nn.Parameter, Tensor]) -> Tensor:
         """Add :meth:`clipped_sum` to flat vectors, one per parameter. The gradients are discarded to free memory.
 
-        Return which examples contribute zero because their gradients are not finite, or too large.
+        Materialised gradients are added up while they are in the cache, as soon as the norms of all other parameters
+        are known. Return which examples contribute zero because their gradients are not finite, or too large.
         """
-        clipped = self.clipped(clip_norm)
+        rows = Rows.of(self.parts)
+        others = {each: part for each, part in self.parts.items() if each not in rows.parts}
         self.parts.clear()
+        squares = self._squared_norms(others.values())
+        with full_precision(self.losses.device.type):
+            rows.add_clipped(slots, squares, self._summation, lambda squares: _factors(_norms(squares), clip_norm))
+        del rows
+        clipped = self._clipped(others, _norms(squares), clip_norm)
         clipped.add_to(slots)
         return clipped.is_zero
 
     def clipped(self, clip_norm: float) -> "Clipped":
         """Return the gradients with their clipping factors, without examples that contribute zero."""
-        norms, parts = self.norms(), dict(self.parts)
+        return self._clipped(dict(self.parts), self.norms(), clip_norm)
+
+    def _clipped(self, parts: dict[nn.Parameter, PerExample], norms: Tensor, clip_norm: float) -> "Clipped":
         is_finite = torch.isfinite(norms)
         if not is_finite.all():  # Zero times infinity is NaN, so such examples are removed.
-            norms, parts = norms[is_finite], {parameter: part.only(is_finite) for parameter, part in parts.items()}
-        weights = (clip_norm / norms).clamp_max(1.0)
-        # A subnormal factor would be rounded to as much as twice its value in single precision.
-        weights = torch.where(weights < _SMALLEST_WEIGHT, 0.0, weights)
-        is_zero = ~is_finite
-        is_zero[is_finite] = weights == 0
-        summation = self.summation or Summation.within(SHARE / 2, len(self.losses))
-        return Clipped(weights, parts, summation, is_zero)
+            parts = {parameter: part.only(is_finite) for parameter, part in parts.items()}
+        weights = _factors(norms, clip_norm)
+        return Clipped(weights[is_finite], parts, self._summation, weights == 0)
+
+    @property
+    def _summation(self) -> Summation:
+        return self.summation or Summation.within(SHARE / 2, len(self.losses))
+
+
+def _norms(squares: Tensor) -> Tensor:
+    return squares.clamp_min(0).sqrt()
+
+
+def _factors(norms: Tensor, clip_norm: float) -> Tensor:
+    """Return the clipping factors of examples, which are zero if the gradient is not finite, or too large."""
+    weights = (clip_norm / norms).clamp_max(1.0)
+    # A subnormal factor would be rounded to as much as twice its value in single precision.
+    return torch.where(torch.isfinite(norms) & (weights >= _SMALLEST_WEIGHT), weights, 0.0)
 
 
 @dataclass(frozen=True)
@@ -132,15 +165,18 @@ def batch_gradients(
 
     What layers recorded in half precision is converted to single precision before anything is computed from it.
     """
-    trained = trained_parameters(model)
-    with recorded(layers_of(model)) as record, torch.enable_grad():
-        losses = loss(_outputs(model, inputs), targets)
-        check_losses(losses, len(targets))
+    trained, size = trained_parameters(model), len(targets)
+    with recorded(model, layers_of(model), (inputs, targets), size) as record, torch.enable_grad():
+        with record.observed(), _fresh_autocast():
+            losses = loss(_outputs(model, inputs), targets)
+        check_losses(losses, size)
         record.check_in_place()
         # Only the calls so far: activation checkpointing runs layers again in the backward pass.
         calls = tuple(record.calls)
-        grads = _grads(losses, [*(call.output for call in calls), *trained.values()])
-    _check_outside([name for name, grad in zip(trained, grads[len(calls) :], strict=True) if grad is not None])
+        reached = [*trained.items(), *record.outputs_of_embeddings]
+        with torch.autocast(losses.device.type, enabled=False):  # Its backward pass uses the formats of the forward.
+            grads = _grads(losses, [*(call.output for call in calls), *(tensor for _, tensor in reached)])
+    _check_outside([name for (name, _), grad in zip(reached, grads[len(calls) :], strict=True) if grad is not None])
     found: dict[nn.Parameter, list[PerExample]] = {}
     with torch.no_grad(), full_precision(losses.device.type):
         for call, grad in zip(calls, grads, strict=False):
@@ -158,12 +194,14 @@ def batch_gradients(
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return the layers whose parameters are trained.
 
-    A layer with a rule is returned whole. Any other layer is replaced by its children, down to layers that hold
-    parameters themselves. Raise if a layer mixes examples, because clipping could then not bound the influence of one
+    A layer with a rule is returned whole. Other layers are returned if they hold trained parameters themselves, and so
+    are their children. Raise if a layer mixes examples, because clipping could then not bound the influence of one
     example.
     """
     refuse_batch_norm(
-        model, "normalises over the batch, so each output depends on all examples, and clipping cannot bound that"
+        model,
+        "normalises over the batch, so each output depends on all examples, and clipping cannot bound that",
+        if_frozen=False,
     )
     for layer in model.modules():
         _check_layer(layer)
@@ -171,16 +209,27 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
     waiting = [model]
     while waiting:
         layer = waiting.pop()
-        if has_rule(layer) or own_parameters(layer):
-            if _is_trained(layer):
-                found[id(layer)] = layer
-        else:
+        is_known = has_rule(layer)
+        if _is_trained(layer.parameters() if is_known else own_parameters(layer).values()):
+            found[id(layer)] = layer
+        if not is_known:
             waiting += layer.children()
     return list(found.values())
 
 
-def _is_trained(layer: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in layer.parameters())
+def _is_trained(parameters: Iterable[nn.Parameter]) -> bool:
+    return any(parameter.requires_grad for parameter in parameters)
+
+
+@contextmanager
+def _fresh_autocast() -> Iterator[None]:
+    """Compute with the caller's automatic mixed precision, but without copies of weights from before the last step."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                kind = torch.get_autocast_dtype(device)
+                stack.enter_context(torch.autocast(device, dtype=kind, cache_enabled=False))
+        yield
 
 
 def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -196,7 +245,16 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
     """Return the gradients of the summed losses, with None for tensors that the losses do not depend on."""
     if not losses.requires_grad:
         return [None] * len(tensors)
-    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
+    try:
+        found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), tensors, allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        raise ValueError(
+            "The model uses activation checkpointing with use_reentrant=True, which computes no gradients of chosen "
+            "tensors. Set use_reentrant=False, in transformers with "
+            'gradient_checkpointing_enable({"use_reentrant": False}).'
+        ) from error
     return found
 
 
@@ -205,7 +263,7 @@ def _grads(losses: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]
 
 def _check_layer(layer: nn.Module) -> None:
     name = type(layer).__name__
-    if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer):
+    if isinstance(layer, _TRANSFORMERS) and not layer.self_attn.batch_first and _is_trained(layer.parameters()):
         raise ValueError(f"{name} puts time before examples in the input of its linear layers. Set batch_first=True.")
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
         raise ValueError(

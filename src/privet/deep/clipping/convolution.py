@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
-from privet.deep.clipping.outer_products import outer_products, places_are_few, squared_norms_by_places
+from privet.deep.clipping.outer_products import (
+    outer_products,
+    places_are_few,
+    squared_norms_by_places,
+    write_outer_products,
+)
 from privet.deep.clipping.rules import rule
 from privet.deep.clipping.summing import Summation
 from privet.networks.norms import wide
@@ -68,7 +73,6 @@ class PatchSum(PerExample):
 
     def add_weighted_sum(self, weights: Tensor, slot: Tensor, summation: Summation) -> None:
         """Add the weighted sum, from materialised gradients or from patches and output gradients."""
-        _, p, q = self._sizes
         total = torch.zeros(len(slot), dtype=slot.dtype, device=self.inputs.device)
         if not self._places_are_few:
             Direct(self._outer).add_weighted_sum(weights, total, summation)
@@ -82,7 +86,25 @@ class PatchSum(PerExample):
                     start, beta = start + len(left), 1.0
 
             summation.add_sum(total, len(weights), self.inputs, add)
-        slot += self._in_shape(total.view(self.layer.groups, q, p)).flatten().to(slot.device)
+        slot += self.from_row(total).to(slot.device)
+
+    @property
+    def row_size(self) -> int:
+        """Number of values of one gradient, unless inner products of positions are cheaper."""
+        places, p, q = self._sizes
+        return 0 if places_are_few(2 * places, p, q) else p * q * self.layer.groups
+
+    def write_rows(self, chosen: slice, rows: Tensor) -> None:
+        """Write the gradients of some examples to the rows of a matrix, in the order of extraction."""
+        start = 0
+        for left, right in self._factors(chosen):
+            write_outer_products(right, left, rows[start : start + len(left)])
+            start += len(left)
+
+    def from_row(self, row: Tensor) -> Tensor:
+        """Return a row in the order of the weight's values."""
+        _, p, q = self._sizes
+        return self._in_shape(row.view(self.layer.groups, q, p)).flatten()
 
     def like(self) -> Tensor:
         """Return a tensor of the gradients' dtype and device, in the weight's shape."""

@@ -19,6 +19,7 @@ from privet.deep.clipping.outer_products import (
     outer_products,
     places_are_few,
     squared_norms_by_places,
+    write_outer_products,
 )
 from privet.deep.clipping.summing import SHARE, Add, Summation
 from privet.networks.norms import lengths, wide
@@ -64,9 +65,26 @@ class PerExample(ABC):
         """Return the difference between each example's gradient here and in ``other``, of the same batch."""
         return Direct(self.written_out() - other.written_out())
 
+    def merged(self, views: int) -> "PerExample":
+        """Return the sum over each ``views`` consecutive examples, which are views of one example."""
+        return Direct(self.written_out().unflatten(0, (-1, views)).sum(1))
+
     def as_outer_sum(self) -> "OuterSum | None":
         """Return the same gradients as factors, or None if they cannot be written as factors."""
         return None
+
+    @property
+    def row_size(self) -> int:
+        """Number of values of one gradient, if norms and sums are computed from materialised gradients, and else 0."""
+        return 0
+
+    def write_rows(self, chosen: slice, rows: Tensor) -> None:
+        """Write the gradients of some examples to the rows of a matrix, which has :attr:`row_size` columns."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows")
+
+    def from_row(self, row: Tensor) -> Tensor:
+        """Return a row in the order of the parameter's values."""
+        return row
 
 
 @dataclass(frozen=True)
@@ -142,6 +160,17 @@ class OuterSum(PerExample):
         _, _, places, p = self.left.shape
         return places > 1 and not places_are_few(places, p, self.right.shape[3])
 
+    @property
+    def row_size(self) -> int:
+        """Number of values of one gradient, unless it has one position, or inner products of positions are cheaper."""
+        _, _, places, p = self.left.shape
+        is_cheaper = places == 1 or places_are_few(2 * places, p, self.right.shape[3])
+        return 0 if is_cheaper else math.prod(self.shape)
+
+    def write_rows(self, chosen: slice, rows: Tensor) -> None:
+        """Write the gradients of some examples to the rows of a matrix."""
+        write_outer_products(self.right[chosen], self.left[chosen], rows)
+
     def squared_norms(self) -> Tensor:
         """Return the squared norms: |left|^2 |right|^2 for one position, and inner products of positions for a few."""
         if self._is_written_out:
@@ -168,7 +197,7 @@ class OuterSum(PerExample):
         """Return a function that adds products over examples, which have one position each."""
         right, left = (each[:, :, 0].transpose(0, 1) for each in (self.right, self.left))
         groups, p, q, scale = len(left), left.shape[2], right.shape[2], weights[:, None]
-        size = max(1, CHUNK // max(1, groups * max(p, q)))  # Only a few scaled factors are in memory at a time.
+        size = max(1, CHUNK // max(1, groups * min(p, q)))  # Only a few scaled factors are in memory at a time.
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, size):
@@ -216,9 +245,18 @@ class OuterSum(PerExample):
         left = torch.cat([self.left, self.left - other.left], dim=2)
         return OuterSum(left, torch.cat([self.right - other.right, other.right], dim=2), self.shape)
 
+    def merged(self, views: int) -> "OuterSum":
+        """Return the sum over each ``views`` consecutive examples, as more products per example."""
+        return OuterSum(_side_by_side(self.left, views), _side_by_side(self.right, views), self.shape)
+
     def as_outer_sum(self) -> "OuterSum":
         """Return these gradients, which are factors already."""
         return self
+
+
+def _side_by_side(factors: Tensor, views: int) -> Tensor:
+    """Return factors of shape (B views, groups, T, p) as (B, groups, views T, p)."""
+    return factors.unflatten(0, (-1, views)).transpose(1, 2).flatten(2, 3)
 
 
 _LARGEST_FACTOR = 2.0**50
@@ -298,17 +336,7 @@ class RowSum(PerExample):
             return super().minus(other)
         return RowSum(self.indices, self.right - other.right, self.shape)
 
-
-def together(parts: Sequence[PerExample]) -> PerExample:
-    """Return the sum of several contributions to one parameter, from a layer that is used twice or tied weights."""
-    if len(parts) == 1:
-        return parts[0]
-    outers = [outer for part in parts if (outer := part.as_outer_sum()) is not None]
-    if len(outers) == len(parts) and len({(outer.left.shape[1], outer.left.shape[3]) for outer in outers}) == 1:
-        left = torch.cat([outer.left for outer in outers], dim=2)
-        return OuterSum(left, torch.cat([outer.right for outer in outers], dim=2), outers[0].shape)
-    rows = [part for part in parts if isinstance(part, RowSum)]
-    if len(rows) == len(parts):
-        indices = torch.cat([part.indices for part in rows], dim=1)
-        return RowSum(indices, torch.cat([part.right for part in rows], dim=1), rows[0].shape)
-    return Direct(torch.stack([part.written_out() for part in parts]).sum(0))
+    def merged(self, views: int) -> "RowSum":
+        """Return the sum over each ``views`` consecutive examples, as more positions per example."""
+        indices = self.indices.unflatten(0, (-1, views)).flatten(1, 2)
+        return RowSum(indices, self.right.unflatten(0, (-1, views)).flatten(1, 2), self.shape)

@@ -1,5 +1,6 @@
 """Layers that normalise each example separately, with one scale and one shift per channel or feature."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,6 +13,17 @@ from privet.networks.norms import wide
 def layer_norm(layer: nn.LayerNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
     """Return the per-example gradients, summed over all dimensions before those that are normalised."""
     normalised = functional.layer_norm(wide(inputs), layer.normalized_shape, eps=layer.eps)
+    places = tuple(range(1, inputs.ndim - len(layer.normalized_shape)))
+    return _affine(layer, normalised, output_grads, places)
+
+
+@rule(nn.RMSNorm)
+def rms_norm(layer: nn.RMSNorm, inputs: Tensor, output_grads: Tensor) -> dict[str, PerExample]:
+    """Return the per-example gradients of the scale, summed over all dimensions before those that are normalised."""
+    values = wide(inputs)
+    # The smallest epsilon is that of the format in which the layer computes.
+    eps = float(torch.finfo(inputs.dtype).eps) if layer.eps is None else layer.eps
+    normalised = functional.rms_norm(values, layer.normalized_shape, eps=eps)
     places = tuple(range(1, inputs.ndim - len(layer.normalized_shape)))
     return _affine(layer, normalised, output_grads, places)
 

@@ -19,6 +19,14 @@ def outer_products(right: Tensor, left: Tensor) -> Tensor:
     return outer.view(*left.shape[:2], *outer.shape[1:])
 
 
+def write_outer_products(right: Tensor, left: Tensor, rows: Tensor) -> None:
+    """Write :func:`outer_products` to the rows of a matrix, whose rows need not be adjacent in memory."""
+    groups, p, q = left.shape[1], left.shape[3], right.shape[3]
+    out = rows.unflatten(1, (groups, q, p))
+    for group in range(groups):
+        torch.bmm(right[:, group].transpose(1, 2), left[:, group], out=out[:, group])
+
+
 def places_are_few(places: int, p: int, q: int) -> bool:
     """Whether inner products of T positions, of cost T^2 (p + q), are cheaper than outer products, of cost T p q."""
     return places * (p + q) < p * q

@@ -1,8 +1,9 @@
 """nn.RNN, nn.GRU, nn.LSTM and their cells: at each time, one linear map of the input and one of the state.
 
 The map of the inputs is computed for all times in one product, and the map of the state is added to it. The outputs of
-both maps have the same gradient as their sum, and the gradients of all weights and biases follow from it. Autograd
-reverses the loop over time.
+both maps have the same gradient as their sum, and the gradients of all weights and biases follow from it. Time is the
+first dimension inside. Autograd reverses the loop over time, except for an LSTM without projection, whose loop is
+reversed by hand (:mod:`privet.deep.clipping.lstm`).
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from privet.deep.clipping.gradients import Direct, OuterSum, PerExample
+from privet.deep.clipping.lstm import lstm_scan
 from privet.deep.clipping.rules import Keep, inside
 
 State = tuple[Tensor, ...]
@@ -27,10 +29,11 @@ Step = Callable[[Tensor, Tensor, State], State]
 def recurrent(layer: nn.RNNBase, keep: Keep, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
     """Compute what the layer computes for whole sequences: stacked layers, each in one direction or in two."""
     _check(layer, input, 3)
-    times = input if layer.batch_first else input.transpose(0, 1)
+    times = (input.transpose(0, 1) if layer.batch_first else input).contiguous()
     ways = ("", "_reverse") if layer.bidirectional else ("",)
     if hx is None:
-        hx = _zeros(layer, times, layer.num_layers * len(ways), layer.proj_size or layer.hidden_size)
+        size = layer.proj_size or layer.hidden_size
+        hx = _zeros(layer, times, times.shape[1], layer.num_layers * len(ways), size)
     layer.check_forward_args(input, hx, None)
     starts = zip(*(state.unbind(0) for state in _as_state(hx)), strict=True)
     ends = []
@@ -39,12 +42,12 @@ def recurrent(layer: nn.RNNBase, keep: Keep, input: Tensor, hx: Any = None) -> t
             times = functional.dropout(times, layer.dropout, layer.training)
         outputs = []
         for way in ways:
-            output, end = _one_way(layer, keep, times.flip(1) if way else times, f"_l{depth}{way}", next(starts))
-            outputs.append(output.flip(1) if way else output)
+            output, end = _one_way(layer, keep, times.flip(0) if way else times, f"_l{depth}{way}", next(starts))
+            outputs.append(output.flip(0) if way else output)
             ends.append(end)
         times = torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
     last = tuple(torch.stack(states) for states in zip(*ends, strict=True))
-    return times if layer.batch_first else times.transpose(0, 1), last if len(last) > 1 else last[0]
+    return times.transpose(0, 1) if layer.batch_first else times, last if len(last) > 1 else last[0]
 
 
 @inside(nn.RNNCell, nn.GRUCell, nn.LSTMCell)
@@ -52,8 +55,8 @@ def cell(layer: nn.RNNCellBase, keep: Keep, input: Tensor, hx: Any = None) -> An
     """Compute what the cell computes for one time."""
     _check(layer, input, 2)
     if hx is None:
-        hx = tuple(state[0] for state in _as_state(_zeros(layer, input, 1, layer.hidden_size)))
-    _, end = _one_way(layer, keep, input[:, None], "", _as_state(hx))
+        hx = tuple(state[0] for state in _as_state(_zeros(layer, input, len(input), 1, layer.hidden_size)))
+    _, end = _one_way(layer, keep, input[None], "", _as_state(hx))
     return end if len(end) > 1 else end[0]
 
 
@@ -63,52 +66,64 @@ def _one_way(layer: nn.Module, keep: Keep, times: Tensor, suffix: str, state: St
     read_weight, memory_weight = getattr(layer, f"weight_ih{suffix}"), getattr(layer, f"weight_hh{suffix}")
     read_bias, memory_bias = (getattr(layer, f"bias_{kind}{suffix}", None) for kind in ("ih", "hh"))
     projection = getattr(layer, f"weight_hr{suffix}", None)
-    batch, length, _ = times.shape
+    length, batch, _ = times.shape
     hidden, unprojected = [state[0]], list[Tensor]()
+    states: Tensor | None = None
 
     def of_reading(grads: Tensor) -> dict[str, PerExample]:
         return _of_map(f"ih{suffix}", times.detach(), grads, read_weight, read_bias)
 
     def of_memory(grads: Tensor) -> dict[str, PerExample]:
-        return _of_map(f"hh{suffix}", torch.stack(hidden[:-1], 1), grads, memory_weight, memory_bias)
+        before = torch.stack(hidden[:-1]) if states is None else states[:-1]
+        return _of_map(f"hh{suffix}", before, grads, memory_weight, memory_bias)
 
     def of_both(grads: Tensor) -> dict[str, PerExample]:
+        grads = _examples_first(grads).transpose(0, 1)  # One copy serves both maps.
         return of_reading(grads) | of_memory(grads)
 
     def of_projection(grads: Tensor) -> dict[str, PerExample]:
-        return _of_map(f"hr{suffix}", torch.stack(unprojected, 1), grads, projection, None)
+        return _of_map(f"hr{suffix}", torch.stack(unprojected), grads, projection, None)
 
     if maps_add_up:
         bias = None if read_bias is None else read_bias + memory_bias
         read = functional.linear(times, read_weight, bias)
         keep(read, batch, of_both)
-        memories = reads = read.unbind(1)
+        if step is _lstm and projection is None:
+            outputs, cell_state, states = lstm_scan(read, memory_weight, *state)
+            return outputs, (outputs[-1], cell_state)
+        memories = reads = read.unbind(0)
     else:
         read = functional.linear(times, read_weight, read_bias)
         keep(read, batch, of_reading)
         memory = torch.zeros_like(read) if memory_bias is None else memory_bias.expand_as(read).clone()
         keep(memory, batch, of_memory)
-        reads, memories = read.unbind(1), memory.unbind(1)
+        reads, memories = read.unbind(0), memory.unbind(0)
     if projection is not None:
         # These zeros are added to the projected states, so their gradient is that of the projection's output.
-        projected = times.new_zeros(batch, length, len(projection))
+        projected = times.new_zeros(length, batch, len(projection))
         keep(projected, batch, of_projection)
-        shifts = projected.unbind(1)
+        shifts = projected.unbind(0)
     for time in range(length):
         state = step(reads[time], torch.addmm(memories[time], state[0], memory_weight.t()), state)
         if projection is not None:
             unprojected.append(state[0])
             state = (torch.addmm(shifts[time], state[0], projection.t()), *state[1:])
         hidden.append(state[0])
-    return torch.stack(hidden[1:], 1), state
+    return torch.stack(hidden[1:]), state
 
 
 def _of_map(name: str, left: Tensor, grads: Tensor, weight: Tensor, bias: Tensor | None) -> dict[str, PerExample]:
-    """Return the per-example gradients of a linear map that is applied at all times."""
+    """Return the per-example gradients of a linear map that is applied at all times, which come first in ``left``."""
+    left, grads = _examples_first(left), _examples_first(grads)
     found: dict[str, PerExample] = {f"weight_{name}": OuterSum(left[:, None], grads[:, None], weight.shape)}
     if bias is not None:
         found[f"bias_{name}"] = Direct(grads.sum(1))
     return found
+
+
+def _examples_first(times: Tensor) -> Tensor:
+    """Return a sequence in the memory order in which products for single examples are fast."""
+    return times.transpose(0, 1).contiguous()
 
 
 # ------------------------------------------------------------------------------------------------------------ steps
@@ -151,11 +166,11 @@ def _as_state(hx: Any) -> State:
     return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
-def _zeros(layer: nn.Module, like: Tensor, layers: int, size: int) -> Any:
+def _zeros(layer: nn.Module, like: Tensor, batch: int, layers: int, size: int) -> Any:
     """Return the initial state, which is zero."""
-    hidden = like.new_zeros(layers, len(like), size)
+    hidden = like.new_zeros(layers, batch, size)
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
-        return hidden, like.new_zeros(layers, len(like), layer.hidden_size)
+        return hidden, like.new_zeros(layers, batch, layer.hidden_size)
     return hidden
 
 

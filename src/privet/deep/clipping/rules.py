@@ -25,24 +25,25 @@ class Keep(Protocol):
 Inside = Callable[..., Any]
 """A function of a layer, a :class:`Keep` and the arguments of the forward. It returns what the forward returns."""
 
-_RULES: dict[type[nn.Module], Rule] = {}
-_INSIDE: dict[type[nn.Module], Inside] = {}
+Kind = type[nn.Module] | str
+"""A layer type. Those of libraries that privet does not import are given by their full names."""
+
+_RULES: dict[Kind, Rule] = {}
+_INSIDE: dict[Kind, Inside] = {}
 _Function = TypeVar("_Function")
 
 
-def rule(*kinds: type[nn.Module]) -> Callable[[Rule], Rule]:
+def rule(*kinds: Kind) -> Callable[[Rule], Rule]:
     """Register the rule of layer types with one input tensor and one output tensor."""
     return _registering(_RULES, kinds)
 
 
-def inside(*kinds: type[nn.Module]) -> Callable[[Inside], Inside]:
+def inside(*kinds: Kind) -> Callable[[Inside], Inside]:
     """Register a replacement for the forward of layer types with several inputs, outputs or internal maps."""
     return _registering(_INSIDE, kinds)
 
 
-def _registering(
-    table: dict[type[nn.Module], _Function], kinds: tuple[type[nn.Module], ...]
-) -> Callable[[_Function], _Function]:
+def _registering(table: dict[Kind, _Function], kinds: tuple[Kind, ...]) -> Callable[[_Function], _Function]:
     def register(function: _Function) -> _Function:
         table.update(dict.fromkeys(kinds, function))
         return function
@@ -52,12 +53,12 @@ def _registering(
 
 def rule_of(layer: nn.Module) -> Rule:
     """Return the rule of a layer's exact type. Subclasses use the general rule, because they may compute otherwise."""
-    return general if _has_own_forward(layer) else _RULES.get(type(layer), general)
+    return _of_type(_RULES, layer) or general
 
 
 def inside_of(layer: nn.Module) -> Inside | None:
     """Return the replacement for a layer's forward, or None if its exact type has none."""
-    return None if _has_own_forward(layer) else _INSIDE.get(type(layer))
+    return _of_type(_INSIDE, layer)
 
 
 def has_rule(layer: nn.Module) -> bool:
@@ -65,9 +66,11 @@ def has_rule(layer: nn.Module) -> bool:
     return rule_of(layer) is not general or inside_of(layer) is not None
 
 
-def _has_own_forward(layer: nn.Module) -> bool:
-    """Return whether the forward of this one layer was replaced."""
-    return "forward" in vars(layer)
+def _of_type(table: dict[Kind, _Function], layer: nn.Module) -> _Function | None:
+    if "forward" in vars(layer):  # The forward of this one layer was replaced.
+        return None
+    kind = type(layer)
+    return table.get(kind) or table.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def own_parameters(layer: nn.Module) -> dict[str, nn.Parameter]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from privet import cautions
 from privet.checks import count, positive
 from privet.federated.updates import ROOM, clipped
 from privet.networks import Vector
@@ -290,6 +291,8 @@ def committee_plan(
             "A committee cannot calibrate to an AttackRate, because its noise lies on a lattice that is made for a "
             "budget. Give a Budget, and read the rates of attacks from guarantee().tpr()."
         )
+    if isinstance(target, Budget):
+        cautions.about_budget(target.epsilon, target.delta, n_clients, "client's data")
     if not isinstance(target, Budget):
         raise ValueError(
             "A committee cannot add a given noise_multiplier, because its noise lies on a lattice that is made for a "

@@ -38,7 +38,7 @@ Gradients = Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDic
 
 _RANDOM = "randomness"  # occurs in the error of vmap about a random operation
 _MAX_STACKED = 1 << 24  # scalars in stacked parameters: 64 MB in float32, and a few times as much in total
-_MAX_CLIENTS = 64  # larger batches are hardly faster, and the data of a whole batch is in memory
+MAX_CLIENTS = 64  # larger batches are hardly faster, and the data of a whole batch is in memory
 _MAX_SHARE = 8  # clients in a stack of costly models: few enough for similar sizes and for the processor's cache
 
 
@@ -69,14 +69,14 @@ class Batched(Engine):
         self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         self._is_random = False  # until a random layer is found
-        self._at_once = max(1, min(_MAX_CLIENTS, _MAX_STACKED // size))
+        self._at_once = max(1, min(MAX_CLIENTS, _MAX_STACKED // size))
         keep_freed_memory()
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
         """Yield the answers of all chosen clients. Those whose data can be stacked are trained together."""
         for start in range(0, len(chosen), self._at_once):
             clients = chosen[start : start + self._at_once]
-            fetched, gone = _fetched(clients, fetch)
+            fetched, gone = fetched_data(clients, fetch)
             yield from gone
             for group in self._groups(fetched):
                 yield from self._group_answers(weights, rounds_done, group)
@@ -135,10 +135,8 @@ class Batched(Engine):
             return []
         if not self._is_shared:
             return trained(clients)
-        size = min(_MAX_SHARE, math.ceil(len(clients) / self._threads))
-        shares = [clients[start : start + size] for start in range(0, len(clients), size)]
         with one_thread():
-            return list(chain.from_iterable(self._pool.map(trained, shares)))
+            return list(chain.from_iterable(self._pool.map(trained, shares(clients, self._threads))))
 
     def close(self) -> None:
         """Stop the threads."""
@@ -194,7 +192,13 @@ class Batched(Engine):
         return moved.values
 
 
-def _fetched(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], list[Answer]]:
+def shares(clients: Sequence[int], workers: int) -> list[list[int]]:
+    """Divide sorted clients into stacks of nearly equal numbers, as many for each worker if there are enough."""
+    number = workers * math.ceil(len(clients) / (_MAX_SHARE * workers))
+    return [part.tolist() for part in np.array_split(np.asarray(clients), min(number, len(clients)))]
+
+
+def fetched_data(clients: Sequence[int], fetch: Fetch) -> tuple[dict[int, Data], list[Answer]]:
     """Return the data of the clients that have some, and the answers of the others."""
     found = fetch.many(clients) if isinstance(fetch, Fetching) else [fetch(client) for client in clients]
     fetched: dict[int, Data] = {}

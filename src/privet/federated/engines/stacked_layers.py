@@ -2,9 +2,9 @@
 
 The examples of all clients form one batch. Layers without weights process it as a whole, because they treat each
 example separately. A layer with weights applies the weights of each client to that client's examples: a linear layer by
-a batched product, a convolution by one with groups, and an LSTM by one call of its fused kernel per client. A step of
-many clients thus costs little more than its arithmetic. torch.func.vmap has a higher overhead, a slow layout of images,
-and no rule for LSTMs.
+a batched product, a convolution by one with groups, and an LSTM by batched products
+(:mod:`privet.federated.engines.stacked_lstm`). A step of many clients thus costs little more than its arithmetic.
+torch.func.vmap has a higher overhead, a slow layout of images, and no rule for LSTMs.
 
 A model is run in this way only if all its operations are known to treat examples separately
 (:mod:`privet.federated.engines.known_models`). Rules raise an error for inputs whose first axis may not run over
@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from privet.federated.engines.known_models import METHODS, known_graph
 from privet.federated.engines.pool_order import pools_first
+from privet.federated.engines.stacked_lstm import stacked_lstm
 from privet.federated.local_training import ClientTrainer
 from privet.networks import TensorDict
 
@@ -65,6 +66,25 @@ class Examples:
         return Examples(values, self.clients, self.in_channels)
 
 
+@dataclass(frozen=True)
+class States:
+    """The states of all clients after an LSTM: one tensor of shape (clients, examples, units) per time.
+
+    Most models use the last one only. The gradient is then computed without an array of zeros for the others.
+    """
+
+    at: tuple[Tensor, ...]
+    clients: int
+
+    def at_all_times(self) -> Examples:
+        """Return the states as examples, with times along the second axis."""
+        return Examples(torch.stack(self.at, 2).flatten(0, 1), self.clients)
+
+    def at_one_time(self, time: int) -> Examples:
+        """Return the states at one time as examples."""
+        return Examples(self.at[time].flatten(0, 1), self.clients)
+
+
 Rule = Callable[[Any, TensorDict, Examples], Any]
 """Takes a layer, its weights with one row per client, and the examples of all clients. Returns the outputs."""
 
@@ -105,9 +125,9 @@ def embedding(layer: nn.Embedding, weights: TensorDict, inputs: Examples) -> Exa
     if low < 0 or high >= layer.num_embeddings:
         raise IndexError("An index is outside the embedding.")  # It would hit the table of another client.
     first = layer.num_embeddings * torch.arange(inputs.clients).view(-1, *[1] * (places.ndim - 1))
-    return Examples(
-        functional.embedding((places + first).flatten(0, 1), weights["weight"].flatten(0, 1)), inputs.clients
-    )
+    table, rows = weights["weight"].flatten(0, 1), (places + first).flatten()
+    found = table.index_select(0, rows)  # whose gradient takes half the time of that of functional.embedding
+    return Examples(found.view(-1, *places.shape[2:], layer.embedding_dim), inputs.clients)
 
 
 def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Examples) -> Examples:
@@ -128,19 +148,21 @@ def norm(layer: nn.GroupNorm | nn.LayerNorm, weights: TensorDict, inputs: Exampl
     return Examples(outputs.flatten(0, 1), inputs.clients)
 
 
-def lstm(layer: nn.LSTM, weights: TensorDict, inputs: Examples) -> tuple[Examples, None]:
-    """Apply the LSTM of one client after another, because the fused kernel for one is faster than batched products.
+def lstm(layer: nn.LSTM, weights: TensorDict, inputs: Examples) -> tuple[States, None]:
+    """Apply the LSTMs of all clients. Final states are left out, because known models do not use them.
 
-    Final states are left out, because known models do not use them.
+    Half precision, which numpy does not multiply, is left to the kernel of torch.
     """
     values = inputs.by_rows()
-    _check_axes(values.ndim == 3, layer, values)
-    parts = values.chunk(inputs.clients)
-    start = values.new_zeros(layer.num_layers, len(parts[0]), layer.hidden_size)
+    _check_axes(values.ndim == 3 and values.shape[-1] == layer.input_size and values.shape[1] > 0, layer, values)
+    parts = values.unflatten(0, (inputs.clients, -1))
+    if values.dtype in (torch.float32, torch.float64):
+        return States(stacked_lstm(layer, weights, parts), inputs.clients), None
+    start = values.new_zeros(layer.num_layers, parts.shape[1], layer.hidden_size)
     settings = (layer.bias, layer.num_layers, 0.0, True, False, True)
     own = zip(*(each.unbind() for each in weights.values()), strict=True)
     outputs = [torch.lstm(part, (start, start), each, *settings)[0] for part, each in zip(parts, own, strict=True)]
-    return Examples(torch.cat(outputs), inputs.clients), None
+    return States(torch.stack(outputs).unbind(2), inputs.clients), None
 
 
 _CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
@@ -210,8 +232,8 @@ def _forward_pass(model: nn.Module, graph: fx.Graph) -> Callable[[TensorDict, li
         values: dict[Any, Any] = dict(zip(inputs, examples, strict=True))
         for node, source, operation in steps:
             values[node] = operation(values[source], parameters)
-        found: Examples = values[last.args[0]]
-        return found
+        found: Examples | States = values[last.args[0]]
+        return found.at_all_times() if isinstance(found, States) else found
 
     return run
 
@@ -231,14 +253,14 @@ def _with_weights(model: nn.Module, layer: nn.Module) -> Operation:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     own = [(name, names[id(parameter)], parameter.detach()) for name, parameter in layer.named_parameters()]
 
-    def apply(examples: Examples, parameters: TensorDict) -> Any:
+    def apply(examples: Examples | States, parameters: TensorDict) -> Any:
         return rule(
             layer,
             {
                 name: parameters[path] if path in parameters else fixed.expand(examples.clients, *fixed.shape)
                 for name, path, fixed in own
             },
-            examples,
+            examples.at_all_times() if isinstance(examples, States) else examples,
         )
 
     return apply
@@ -250,6 +272,10 @@ def _without_weights(function: Callable[..., Tensor], kind: Any, others: Any, op
     def apply(examples: Any, _: TensorDict) -> Any:
         if isinstance(examples, tuple):  # the outputs of an LSTM, or its final states
             return examples[others[0]]
+        if isinstance(examples, States):
+            if kind is operator.getitem and len(others[0]) == 2 and isinstance(others[0][1], int):
+                return examples.at_one_time(others[0][1])
+            examples = examples.at_all_times()
         if kind in _IN_ROWS:
             return Examples(function(examples.by_rows(), *others, **options), examples.clients)
         return examples.replaced(function(examples.values, *others, **options))

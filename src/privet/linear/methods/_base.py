@@ -91,6 +91,11 @@ class Task:
         return 1 + len(self.others)
 
     @property
+    def residual_scale(self) -> float:
+        """The scale of the scores times the largest weight of a class, of which default clipping norms are a share."""
+        return self.scale * self.problem.objective.largest_weight
+
+    @property
     def share(self) -> Budget:
         """The budget that one of the tasks would have alone, for choosing defaults."""
         return shared_budget(self.budget, 1 / self.tasks)

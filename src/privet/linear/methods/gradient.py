@@ -90,7 +90,7 @@ def record_clip(task: Task, least: float = _LEAST_CLIP_OF_BATCHES) -> float:
     rows, lipschitz, clip_norm = task.problem.rows, task.problem.lipschitz, task.clip_norm
     if clip_norm is None:
         share = _clip_share(task, least)
-        clip_norm = share * rows.row_norm * task.scale if share < 1 else math.inf
+        clip_norm = share * rows.row_norm * task.residual_scale if share < 1 else math.inf
     bound = min(clip_norm, lipschitz)
     # The gradient of a squared loss is unbounded. It is clipped where the residual exceeds the scale.
     return bound if math.isfinite(bound) else rows.norm_bound * task.scale

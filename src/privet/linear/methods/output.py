@@ -86,7 +86,7 @@ def _descents(task: Task) -> Iterator[OutputDescent]:
     yield from _by_steps(task, problem.smoothness, min(task.clip_norm or whole, whole))
     if rows.intercept and not task.budget.is_pure:
         clips = problem.objective.clips_to_convex
-        clip_norm = task.clip_norm or (_CLIP * rows.row_norm * task.scale if clips else whole)
+        clip_norm = task.clip_norm or (_CLIP * rows.row_norm * task.residual_scale if clips else whole)
         centred_norm = _CENTRED_NORM * rows.row_norm
         of_loss = problem.objective.smoothness(math.hypot(centred_norm, rows.intercept))
         smoothness = of_loss + problem.regulariser.smoothness

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.extras import axes
 from privet.privacy.budget import Adjacency
 from privet.privacy.events import Event
 
@@ -60,12 +61,7 @@ class PerRecord:
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw epsilon against the position of the record in the order. This needs matplotlib."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ModuleNotFoundError as error:
-                raise ModuleNotFoundError("Plots require matplotlib. Run: pip install matplotlib") from error
-            ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
+        ax = axes(ax, 6.0, 3.5)
         ax.plot(np.arange(1, len(self) + 1), self.epsilons)
         ax.axhline(float(self.epsilons.max()), linestyle=":", color="grey", label="worst record")
         ax.set(xlabel="position of the record in the order", ylabel=f"epsilon (delta = {self.delta:.2g})", yscale="log")

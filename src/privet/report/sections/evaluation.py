@@ -58,7 +58,9 @@ def answers(report: Any) -> list[Answer]:
         f"{vouched} condition{'s' if vouched != 1 else ''} must be vouched for." if vouched else "No condition is open."
     )
     spent = (
-        "The total of all releases is in this report." if report.spent else "Other releases from the same data add up."
+        "The total of all booked releases is in this report."
+        if report.spent
+        else "Other releases from the same data add up."
     )
     parameters = (
         f"Epsilon {up(guarantee.epsilon, 4)} at delta {as_power(guarantee.delta)}, {guarantee.adjacency} adjacency, "

@@ -20,6 +20,8 @@ def versions(report: Any) -> list[tuple[str, str]]:
     rows = [("Trained by privet", report.version)] if report.version else []
     rows += [("Report by privet", __version__), ("Python", platform.python_version())]
     needed = {"neural network": ("torch",), "federated model": ("torch",)}.get(report.facts.kind, ())
+    if any(name == "Study" for name, _ in report.facts.settings):
+        needed = (*needed, "mpyc")
     for name in _PACKAGES:
         if name in {"torch", "flwr", "mpyc"} and name not in needed:
             continue

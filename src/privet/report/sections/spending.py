@@ -1,10 +1,13 @@
 """Everything that was spent on the same data, as a time line."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from privet.privacy import Guarantee
+from privet.privacy.events import Event
 from privet.privacy.ledger.timeline import Moment
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import down, up
@@ -31,7 +34,22 @@ def values(report: Any) -> dict[str, Any] | None:
         "delta": as_power(last.delta),
         "limit": limit and up(limit.epsilon, 4),
         "left": None if last.left is None else down(last.left, 4),
+        "is_missing": not _is_booked(report.guarantee, moments),
     }
+
+
+def _is_booked(guarantee: Guarantee, moments: Sequence[Moment]) -> bool:
+    """Return whether the entries contain all releases of a guarantee. A run that ended early is booked in full."""
+    return _releases(guarantee.event) <= _releases(*(each.entry.guarantee.event for each in moments if each.entry))
+
+
+def _releases(*events: Event) -> Counter[Event]:
+    """Return the elementary releases of events, and how often each was made."""
+    found: Counter[Event] = Counter()
+    for event in events:
+        for leaf in event.leaves():
+            found[leaf.repeated(1) if leaf.is_repeatable else leaf] += leaf.repeats
+    return found
 
 
 def _row(moment: Moment) -> tuple[str, str, str, str]:
@@ -46,16 +64,18 @@ def _row(moment: Moment) -> tuple[str, str, str, str]:
 
 def _chart(moments: Sequence[Moment]) -> str:
     """Return the total against time as a staircase, and the limit."""
+    # Where deltas add up to 1 or more, no total is finite, and there is nothing to draw.
     totals = [moment for moment in moments if moment.total is not None and math.isfinite(moment.total)]
     times = [datetime.fromisoformat(moment.time).timestamp() for moment in totals]
+    if not totals:
+        return ""
     first, last = min(times), max(times)
     room = max(last - first, 3600.0) * 0.05
     low, high = first - room, last + 3 * room
     limits = [(time, moment.change.limit.epsilon) for time, moment in zip(times, totals, strict=True) if moment.change]
     top = max([*(moment.total or 0.0 for moment in totals), *(limit for _, limit in limits)]) * 1.1 or 1.0
-    ticks = (
-        [(first, _day(first)), (last, _day(last))] if _day(first) != _day(last) else [((low + high) / 2, _day(last))]
-    )
+    days = [moment.time[:10] for moment in totals]  # as in the table, whatever the time zone of this computer is
+    ticks = [(first, days[0]), (last, days[-1])] if days[0] != days[-1] else [((low + high) / 2, days[-1])]
     chart = Chart(
         Axis("date", low, high, ticks),
         Axis("total epsilon", 0, top, round_ticks(0, top)),
@@ -75,7 +95,3 @@ def _chart(moments: Sequence[Moment]) -> str:
         chart.line([*xs, high], [*ys, ys[-1]], "other")
         chart.text(high, ys[-1], "limit", anchor="end", dy=-5)
     return chart.svg()
-
-
-def _day(time: float) -> str:
-    return datetime.fromtimestamp(time).strftime("%Y-%m-%d")

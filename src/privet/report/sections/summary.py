@@ -7,6 +7,7 @@ from privet.privacy import Adjacency, Guarantee, Unit
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import percent_up, up
 from privet.report.sections.attacker import question
+from privet.report.sections.conditions import ALWAYS
 
 TITLE = "In plain words"
 WEAK = 0.9
@@ -36,6 +37,7 @@ def paragraphs(report: Any) -> list[str]:
     vouched = [each.text for each in guarantee.assumptions if not each.is_enforced]
     if vouched:
         found.append(f"The promise rests on conditions that software cannot check: {'; '.join(vouched)}.")
+    found.append(f"Like every such promise, it also rests on this: {'; '.join(ALWAYS)}.")
     found.append(
         "What the promise does not say: it does not keep anybody from learning general facts, such as that smoking is "
         "unhealthy, also about people who took part. It does not cover other releases from the same data, and it does "
@@ -47,10 +49,11 @@ def paragraphs(report: Any) -> list[str]:
 def _promise(guarantee: Guarantee) -> str:
     change = guarantee.adjacency.in_words.format(unit=guarantee.unit)
     slack = f", and by at most {as_power(guarantee.delta)} in addition" if guarantee.delta else ""
-    factor = up(math.exp(min(guarantee.epsilon, 600.0)), 3)
+    epsilon = guarantee.epsilon
+    factor = up(math.exp(epsilon), 3) if epsilon < 600 else f"e to the power of {up(epsilon, 4)}"
     return (
         f"Formally: {change} changes the probability of any outcome of the training by a factor of at most "
-        f"{factor}{slack}. This is ({up(guarantee.epsilon, 4)}, {as_power(guarantee.delta)})-differential privacy."
+        f"{factor}{slack}. This is ({up(epsilon, 4)}, {as_power(guarantee.delta)})-differential privacy."
     )
 
 

@@ -1,5 +1,6 @@
 """The facts of a federated run: its plan, and the scores of its rounds, which were computed on public data."""
 
+import math
 from typing import Any
 
 from privet.privacy import Guarantee
@@ -30,10 +31,13 @@ def facts(result: Any) -> tuple[Guarantee, Facts]:
     ]
     if committee is not None:
         settings.append(("Committee", f"{committee.servers} servers, trust: {committee.trust}"))
-    scores = tuple((float(each.number), each.score) for each in result.history if each.score is not None)
+    scored = [(float(each.number), each.score) for each in result.history if each.score is not None]
+    scores = tuple((number, score) for number, score in scored if math.isfinite(score))
     curves = spending_curve(result.plan, result.guarantee, spent, "round")
     if len(scores) > 1:
         note = "The return value of evaluate, which must use public data only."
+        if lost := len(scored) - len(scores):
+            note += f" In {lost} round{'' if lost == 1 else 's'}, it was not a finite number."
         curves.insert(0, Curve("Score after each round, on public data", "rounds", "score", scores, note))
     found = Facts(
         kind="federated model",

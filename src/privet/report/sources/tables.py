@@ -61,7 +61,7 @@ def _study_settings(study: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("Study", f"{study['name']}, digest {str(study['digest'])[:16]}…")]
     names = [str(party["name"]) for party in study.get("parties", study.get("party", ()))]
     if names:
-        found.append(("Data owners", ", ".join(names)))
+        found.append(("Parties", ", ".join(names)))
     servers = [str(server["name"]) for server in study.get("servers", study.get("server", ()))]
     if servers:
         found.append(("Servers", f"{', '.join(servers)} (trust: {study.get('trust')})"))
