@@ -51,7 +51,7 @@ class BinnedRows:
     -----
     Coefficients are rounded towards zero to multiples of a public power of two. Their sums over the records of each
     bin are then exact in float64, in any order and for any division among threads. What remains are the roundings of
-    one product per feature with the exact sums of its bins, which ``rounding`` covers (docs/proofs.md, section 7).
+    one product per feature with the exact sums of its bins, which ``rounding`` covers (docs/proofs.md, section 36).
     """
 
     rounding = ROUNDING

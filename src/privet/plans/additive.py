@@ -18,9 +18,9 @@ class AdditivePlan(CentredPlan):
     -----------------
     :meth:`guarantee`, the adaptive composition of the two, computed from their events. A record is in one cell of each
     of d columns. Replacing it moves the counts of at most two cells per column by 1, and the vector of all counts by
-    at most sqrt(2 d) in the l2 norm: ``mean.clip_norm`` is half of that, because replacing a record moves a sum by
-    twice the bound on one contribution. Layout and scales of the second part depend on the counts only after their
-    noise, and its clip on nothing but public numbers.
+    at most sqrt(2 d) in the l2 norm (docs/proofs.md, section 36). ``mean.clip_norm`` is half of that, because replacing
+    a record moves a sum by twice the bound on one contribution. Layout and scales of the second part depend on the
+    counts only after their noise, and its clip on nothing but public numbers.
     """
 
     @classmethod
@@ -51,9 +51,12 @@ def half_move_of_counts(n_columns: int) -> float:
     return math.nextafter(math.sqrt(count("n_columns", n_columns) / 2), math.inf)
 
 
-def one_cell_per_column(n_columns: int) -> Assumption:
+def one_cell_per_column(n_columns: int, with_moments: bool = False) -> Assumption:
     """Return the condition on counts that a solver enforces."""
+    moments = (
+        ", where the mean and the mean square of the target in [-1, 1] count as two columns" if with_moments else ""
+    )
     return enforced(
         f"each record is in one cell of each of {n_columns} columns, so that replacing it moves all counts together by "
-        f"at most sqrt(2 * {n_columns}) in the l2 norm"
+        f"at most sqrt(2 * {n_columns}) in the l2 norm{moments}"
     )

@@ -102,7 +102,8 @@ def additive_descent(problem: AdditiveProblem, run: Run[AdditivePlan], *, keep_i
     plan, source = run.plan, run.source
     if plan.mean.clip_norm < half_move_of_counts(problem.n_counted):
         raise ValueError(f"The plan does not cover the counts of {problem.n_counted} columns.")
-    bounds = one_cell_per_column(problem.n_counted), gradients_bounded_by(plan.gradients.clip_norm)
+    of_counts = one_cell_per_column(problem.n_counted, problem.standardises)
+    bounds = of_counts, gradients_bounded_by(plan.gradients.clip_norm)
     guarantee = run.guarantee(bounds=bounds)
     counts, (middle, unit) = _noisy_counts(problem, plan.mean, source)
     ordered = [size is None for size in problem.sizes]
