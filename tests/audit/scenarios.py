@@ -534,6 +534,21 @@ def _with_intercepts() -> list[Scenario]:
     ]
 
 
+def _class_weights() -> list[Scenario]:
+    """Return audits of estimators whose losses are multiplied by public weights of classes.
+
+    With equal weights and an equally stronger penalty, the differing record moves the result as far as without weights.
+    """
+    kind, flip, found = privet.PrivateLinearSVC, pairs.label_flip(3, 1), []
+    weights = {"class_weight": {0: 3.0, 1: 3.0}, "classes": (0, 1), "fit_intercept": False}
+    budget = {"epsilon": BUDGET.epsilon, "delta": DELTA}
+    for method, settings in (("minimiser", {"alpha": 6.0}), ("gradient", {"max_iter": 1, "clip_norm": CLIP})):
+        parts = _estimator(kind, method, flip, **weights, **budget, **settings)
+        about = (kind.__name__, method)
+        found.append(Scenario(about, f"{' '.join(about)}, class weights", *parts, 0.6, runs=400))
+    return found
+
+
 def _several_tasks() -> list[Scenario]:
     """Return audits of two models of the same rows, in which the differing record moves both as far as it can."""
     (X, y), (_, other) = pairs.target_flip(3, 1)
@@ -649,6 +664,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _once,
         _estimators,
         _with_intercepts,
+        _class_weights,
         _several_tasks,
         _secrets,
         _scalers,

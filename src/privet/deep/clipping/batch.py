@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,16 +41,13 @@ class BatchGradients:
 
     def norms(self) -> Tensor:
         """Return the norm of each example's gradient, over all parameters together, in double precision."""
-        return _norms(self._squared_norms(self.parts.values()))
-
-    def _squared_norms(self, parts: Iterable[PerExample]) -> Tensor:
         with full_precision(self.losses.device.type):
-            squares = [part.squared_norms() for part in parts]
+            squares = [part.squared_norms() for part in self.parts.values()]
         # One after the other, because a sum over a stack would round an example differently in a larger batch.
         total = torch.zeros_like(self.losses, dtype=torch.float64)
         for square in squares:
             total = total + square
-        return total
+        return total.clamp_min(0).sqrt()
 
     def minus(self, other: "BatchGradients") -> "BatchGradients":
         """Return the difference between each example's gradient here and at other parameters, which DP-SRM clips."""
@@ -89,11 +86,11 @@ class BatchGradients:
         rows = Rows.of(self.parts)
         others = {each: part for each, part in self.parts.items() if each not in rows.parts}
         self.parts.clear()
-        squares = self._squared_norms(others.values())
+        norms = replace(self, parts=others).norms()
         with full_precision(self.losses.device.type):
-            rows.add_clipped(slots, squares, self._summation, lambda squares: _factors(_norms(squares), clip_norm))
+            rows.add_clipped(slots, norms, self._summation, lambda norms: _factors(norms, clip_norm))
         del rows
-        clipped = self._clipped(others, _norms(squares), clip_norm)
+        clipped = self._clipped(others, norms, clip_norm)
         clipped.add_to(slots)
         return clipped.is_zero
 
@@ -111,10 +108,6 @@ class BatchGradients:
     @property
     def _summation(self) -> Summation:
         return self.summation or Summation.within(SHARE / 2, len(self.losses))
-
-
-def _norms(squares: Tensor) -> Tensor:
-    return squares.clamp_min(0).sqrt()
 
 
 def _factors(norms: Tensor, clip_norm: float) -> Tensor:

@@ -45,7 +45,7 @@ class Rows:
     def add_clipped(
         self,
         slots: Mapping[nn.Parameter, Tensor],
-        squares: Tensor,
+        norms: Tensor,
         summation: Summation,
         factors: Callable[[Tensor], Tensor],
     ) -> None:
@@ -55,18 +55,18 @@ class Rows:
         ----------
         slots : dict of tensors
             The vectors.
-        squares : tensor
-            The squared norm of each example's gradient over all other parameters. That of the rows is added to it.
+        norms : tensor
+            The norm of each example's gradient over all other parameters. It becomes that over all parameters.
         summation : Summation
             How sums over the batch are computed.
         factors : callable
-            The clipping factors, given squared norms over all parameters. An example with the factor 0 is left out.
+            The clipping factors, given norms over all parameters. An example with the factor 0 is left out.
         """
         if not self.parts:
             return
         sizes = [part.row_size for part in self.parts.values()]
         like = next(iter(self.parts.values())).like()
-        buffer = like.new_empty(max(1, min(len(squares), _BUFFER // sum(sizes))), sum(sizes))
+        buffer = like.new_empty(max(1, min(len(norms), _BUFFER // sum(sizes))), sum(sizes))
 
         def add(chosen: slice, out: Tensor, beta: float) -> None:
             for start in range(chosen.start, chosen.stop, len(buffer)):
@@ -74,8 +74,8 @@ class Rows:
                 rows = buffer[: some.stop - some.start]
                 for part, columns in zip(self.parts.values(), rows.split(sizes, 1), strict=True):
                     part.write_rows(some, columns)
-                squares[some] += lengths(rows).square()
-                weights = factors(squares[some])
+                norms[some] = torch.hypot(norms[some], lengths(rows))
+                weights = factors(norms[some])
                 is_added = weights > 0
                 if not is_added.all():  # Zero times infinity is NaN.
                     rows, weights = rows[is_added], weights[is_added]
@@ -84,6 +84,6 @@ class Rows:
 
         slot = next(slots[parameter] for parameter in self.parts)
         total = torch.zeros(sum(sizes), dtype=slot.dtype, device=like.device)
-        summation.add_sum(total, len(squares), like, add)
+        summation.add_sum(total, len(norms), like, add)
         for (parameter, part), row in zip(self.parts.items(), total.split(sizes), strict=True):
             slots[parameter].add_(part.from_row(row).to(slots[parameter]))
