@@ -29,7 +29,7 @@ from privet.federated.engines.processes import processors
 from privet.federated.engines.softmax_regression import softmax_gradients, softmax_layer, trained_in_span
 from privet.federated.engines.stacked_layers import is_costly, stacked_gradients
 from privet.federated.engines.thread_limit import one_thread
-from privet.federated.local_training import ClientTrainer, order_source
+from privet.federated.local_training import ClientTrainer
 from privet.networks import LocalSGD, TensorDict, TensorDisplacement, Weights
 from privet.networks.norms import wide
 
@@ -117,7 +117,7 @@ class Batched(Engine):
         """
         local = self.trainer.local
         plans = {
-            client: local.schedule(data[-1].shape[0], order_source(self.random_state, rounds_done, client))
+            client: local.schedule(data[-1].shape[0], self.source(rounds_done, client))
             for client, data in fetched.items()
         }
         clients = sorted(plans, key=lambda client: (-len(plans[client]), -fetched[client][-1].shape[0]))

@@ -31,6 +31,7 @@ from privet.federated.engines.thread_limit import limit_threads
 from privet.federated.local_training import ClientTrainer
 from privet.networks import ParameterShapes, Weights
 from privet.networks.norms import wide
+from privet.privacy.noise.orders import OrderSource
 
 Reply = tuple[list[tuple[int, Exception | int | None]], list[str]]
 """The clients of a worker, each with the row of its update, its error or None, and the worker's warnings."""
@@ -104,7 +105,8 @@ class Forked(Engine):
         asked = [(worker, part) for worker, part in zip(self._workers, parts, strict=True) if part]
         for worker, part in asked:
             own = {client: tuple(wide(each).numpy() for each in datas[client]) for client in part if client in datas}
-            worker.ask(weights, rounds_done, part, own)
+            sources = {client: self.source(rounds_done, client) for client in part}
+            worker.ask(weights, rounds_done, sources, own)
         for worker, _ in asked:
             yield from worker.answers()
 
@@ -164,10 +166,13 @@ class _Worker:
             self._process.start()
         theirs.close()
 
-    def ask(self, weights: Weights, rounds_done: int, clients: list[int], datas: dict[int, Any]) -> None:
-        """Let the worker train clients. ``datas`` holds the data that it cannot read itself."""
+    def ask(self, weights: Weights, rounds_done: int, sources: dict[int, OrderSource], datas: dict[int, Any]) -> None:
+        """Let the worker train clients, with their order sources. ``datas`` holds the data that it cannot read itself.
+
+        The sources are made here, because a worker may be older than what watches the draws of this process.
+        """
         try:
-            self.pipe.send((weights, rounds_done, clients, datas))
+            self.pipe.send((weights, rounds_done, sources, datas))
         except OSError as error:
             raise self._died() from error
 
@@ -217,11 +222,11 @@ def _serve(
         gc.freeze()  # The memory of the parent stays shared if the collector leaves it alone.
         limit_threads()
         while True:
-            weights, rounds_done, clients, datas = pipe.recv()
+            weights, rounds_done, engine.sources, datas = pipe.recv()
             fetch = Fetching(datas if rows is None else rows, engine.trainer.kind)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                answers = list(engine.answers(weights, rounds_done, clients, fetch))
+                answers = list(engine.answers(weights, rounds_done, list(engine.sources), fetch))
             pipe.send_bytes(_reply(answers, shapes, updates, [str(each.message) for each in caught]))
     except (EOFError, OSError):
         os._exit(0)
