@@ -1,4 +1,4 @@
-"""The entry point of private training, which turns a budget and a number of epochs into a plan and a training.
+"""``make_private``, the entry point of private training, which turns a budget into a plan and a training.
 
 Example::
 

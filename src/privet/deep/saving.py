@@ -1,4 +1,4 @@
-"""Saving and resuming a private training: what its files hold, and what a resumed training takes over."""
+"""Saving and resuming a private training: what goes into its files, and what a resumed training takes over."""
 
 import os
 from typing import TYPE_CHECKING, Any

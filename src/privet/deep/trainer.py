@@ -1,4 +1,4 @@
-"""The Trainer of transformers with private steps.
+"""``PrivateTrainer``, the Trainer of transformers with private steps.
 
 Only ``train`` is overridden. It uses what subclasses may call: the loaders, optimizers, schedulers and callbacks of the
 Trainer, its ``evaluate``, ``log`` and ``save_model``.

@@ -1,4 +1,4 @@
-"""Private training of a PyTorch model: batches, clipped sums, noise and steps, all determined by one plan."""
+"""``PrivateTraining``: batches, clipped sums, noise and steps of a model, all determined by one plan."""
 
 import copy
 import math
