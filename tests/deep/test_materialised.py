@@ -5,10 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 
-from privet.deep.clipping import (
-    batch_gradients,
-    materialised,
-)
+from privet.deep.clipping import batch_gradients, materialised  # noqa: E402
 from privet.deep.clipping.materialised import Materialised  # noqa: E402
 from privet.deep.clipping.summing import MARGIN, Summation  # noqa: E402
 

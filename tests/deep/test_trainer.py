@@ -129,12 +129,20 @@ def test_a_model_with_another_loss_is_refused():
             outputs.loss = 2 * outputs.loss
             return outputs
 
+    class Deeper(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            outputs = super().forward(*args, **kwargs)
+            outputs.logits = outputs.logits[..., None]
+            return outputs
+
     with pytest.raises(ValueError, match="differs from that of the model"):
         prepared(lambda: Smoothed(transformers.LlamaConfig(**LLAMA)), words).fit()
     with pytest.raises(ValueError, match="has no config"):
         prepared(lambda: nn.Linear(2, 2), words)
-    with pytest.raises(ValueError, match="cannot compute the loss of single examples"):
+    with pytest.raises(ValueError, match="needs the labels of the examples"):
         prepared(MODELS["causal"][0], lambda tokens, index: {}).fit()
+    with pytest.raises(ValueError, match="cannot compute the loss of single examples"):
+        prepared(lambda: Deeper(transformers.LlamaConfig(**LLAMA)), words).fit()
 
 
 # ------------------------------------------------------------------------------------------------------- PrivateTrainer
