@@ -62,9 +62,7 @@ def train_balanced(method: Method, task: Task) -> tuple[Release, NDArray[np.floa
                 "with their counts is not covered. Please report this as a bug."
             )
 
-    release = method.train(
-        replace(task, problem=problem, public_records=public, budget=share, before_training=check)
-    )
+    release = method.train(replace(task, problem=problem, public_records=public, budget=share, before_training=check))
     return replace(release, guarantee=total(release.guarantee)), weights
 
 

@@ -97,8 +97,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             return
         if not (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
             raise ValueError(
-                f"class_weight={self.class_weight!r} is not supported. Give 'balanced', whose noisy counts are paid for "
-                "by the budget, or a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
+                f"class_weight={self.class_weight!r} is not supported. Give 'balanced', whose noisy counts the "
+                "budget pays for, or a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
             )
         for name in ("noise_multiplier", "tpr"):
             if self._is_set(name):

@@ -9,8 +9,8 @@ from privet.objectives.rows import BoundedRows
 from privet.objectives.shifted import Shifted
 
 __all__ = [
-    "BalancedClasses",
     "L2",
+    "BalancedClasses",
     "BinaryLoss",
     "BoundedRows",
     "ClassWeighted",

@@ -55,6 +55,11 @@ class ClassCounts:
         """What is released, in the form that composes."""
         return self.plan.event
 
+    @property
+    def equal_weights(self) -> dict[int, float]:
+        """The weights by class number until the counts are drawn."""
+        return dict.fromkeys(range(self.n_classes), 1.0)
+
     def guarantee(self) -> Guarantee:
         """Return the guarantee of the counts alone."""
         return self.plan.guarantee(
@@ -74,4 +79,4 @@ class ClassCounts:
         counts = np.bincount(codes[(codes >= 0) & (codes < self.n_classes)], minlength=self.n_classes)
         noisy = self.plan.noisy(counts.astype(np.float64), source)
         floored = np.maximum(noisy, self.plan.noise_std(self.n_classes))
-        return np.maximum(floored.min() / floored, LEAST_WEIGHT)
+        return np.asarray(np.maximum(floored.min() / floored, LEAST_WEIGHT), dtype=np.float64)
