@@ -73,9 +73,9 @@ def test_counts_and_steps_together_use_the_budget_and_do_not_exceed_it(sampling,
 
 def test_weights_are_released_with_the_first_batch_and_multiply_the_losses():
     private, plain = prepared(), prepared(class_weight=None, n_classes=None)
-    assert private._loss.class_weight == {0: 1.0, 1: 1.0}
+    assert private.class_weight == {0: 1.0, 1: 1.0}
     batch = next(private.batches())
-    weights = private._loss.class_weight
+    weights = private.class_weight
     assert weights[1] == 1.0
     assert weights[0] == pytest.approx(1 / 9, rel=0.3)
     plain._begin()
@@ -139,11 +139,11 @@ def test_a_resumed_training_keeps_its_weights_and_releases_no_others(tmp_path, m
     private.step(*next(batches))
     private.save(tmp_path / "state")
     private._files.close()
-    released = dict(private._loss.class_weight)
+    released = private.class_weight
     monkeypatch.setattr(ClassCounts, "weights", lambda *_: pytest.fail("counts were drawn again"))
     again = prepared()
     again.resume(tmp_path / "state")
-    assert again._loss.class_weight == released
+    assert again.class_weight == released
     again.step(*next(again.batches()))
     assert again.guarantee.epsilon > private.guarantee.epsilon
     for other in ({"n_classes": 3}, {"class_weight": None, "n_classes": None, "noise_multiplier": 1.0, "budget": None}):
@@ -168,7 +168,7 @@ def test_counting_leaves_the_global_generators_as_they_are():
     before = torch.get_rng_state()
     private._begin()
     assert torch.equal(before, torch.get_rng_state())
-    assert private._loss.class_weight[0] < 0.2
+    assert private.class_weight[0] < 0.2
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,11 @@ class PrivateTraining(TrainingLoop, Reported):
         return self._estimator.plan
 
     @property
+    def class_weight(self) -> dict[int, float] | None:
+        """The weights of the classes. Those of balanced classes are 1 until the first batch is drawn."""
+        return None if self._loss.class_weight is None else dict(self._loss.class_weight)
+
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee of the steps made so far; before the first step, that of the whole training."""
         return self._stated(self.steps_spent)
