@@ -445,7 +445,7 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         (("fit", "data.csv", "--target", "visited", "--bounds", "sex=0:1"), "sex"),
         (("fit", "data.csv", "--target", "visited", "--levels", "sex=female,other"), "male"),
         (("fit", "schema.toml", "--schema", "schema.toml"), "schema.toml"),
-        ((*FIT, "--model", "forest"), "--model must be one of auto, sparse, logistic, svm, "),
+        ((*FIT, "--model", "forest"), "--model must be one of auto, sparse, additive, logistic, svm, "),
         ((*FIT, "--model", "ridge"), "target_bounds is --target-bounds LOW:HIGH"),
         ((*FIT, "--model", "huber"), "PrivateHuberRegressor predicts numbers"),
         ((*FIT, "--n-nonzero", 2), "--n-nonzero is not a setting of --model logistic"),
@@ -467,7 +467,10 @@ def corrupt(folder: Path, column: str, row: int, value: object) -> None:
         ((*FIT_AGE, "--secret", "stop"), "method='gradient' does not use secret (got 'stop')"),
         ((*FIT_AGE, "--public", "data.csv"), "does not learn from public data. Use method='iteration'"),
         ((*FIT_AGE, "--method", "iteration", "--public", "none.csv"), "none.csv does not exist"),
-        ((*FIT, "--model", "svm", "--loss", "square"), "loss must be one of 'parabola', 'gaussian', got 'square'"),
+        (
+            (*FIT, "--model", "svm", "--loss", "square"),
+            "loss must be one of 'parabola', 'gaussian', 'squared', 'huber', 'poisson', got 'square'",
+        ),
         ((*FIT_AGE, "--clip-norm", 0), "clip_norm is --clip-norm"),
         ((*FIT_AGE, "--method", "gradient", "--delta", 0), "no pure epsilon"),
         ((*FIT, "--target-bounds", "0:1"), "'visited'"),  # its cells are words

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from privet.cautions import PrivetWarning
     from privet.linear import (
         PrivateAbsoluteRegressor,
+        PrivateAdditiveClassifier,
+        PrivateAdditiveRegressor,
         PrivateHuberRegressor,
         PrivateLinearSVC,
         PrivateLogisticRegression,
@@ -48,6 +50,8 @@ __all__ = [
     "Ledger",
     "NoiseSource",
     "PrivateAbsoluteRegressor",
+    "PrivateAdditiveClassifier",
+    "PrivateAdditiveRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",

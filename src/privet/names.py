@@ -30,28 +30,35 @@ MODELS = {
     "absolute": "PrivateAbsoluteRegressor",
     "sparse_logistic": "PrivateSparseLogisticRegression",
     "sparse_regression": "PrivateSparseRegression",
+    "additive_classifier": "PrivateAdditiveClassifier",
+    "additive_regressor": "PrivateAdditiveRegressor",
 }
-"""The classes of linear models, by the names that the command line and study files use."""
+"""The classes of models of tables, by the names that the command line and study files use."""
 BY_TARGET: dict[str, tuple[str, str]] = {
     "auto": ("logistic", "ridge"),
     "sparse": ("sparse_logistic", "sparse_regression"),
+    "additive": ("additive_classifier", "additive_regressor"),
 }
 """Names that stand for one model if the target is a class, and for another one if it is a number."""
 
 _SPARSE = ("sparse_logistic", "sparse_regression")
-_DENSE = tuple(name for name in MODELS if name not in _SPARSE)
+_ADDITIVE = ("additive_classifier", "additive_regressor")
+_DENSE = tuple(name for name in MODELS if name not in (*_SPARSE, *_ADDITIVE))
 USERS: dict[str, tuple[str, ...]] = {
     "threshold": ("huber",),
     "corner_width": ("absolute",),
-    "loss": ("svm",),
+    "loss": ("svm", "additive_regressor"),
     "n_nonzero": _SPARSE,
-    **dict.fromkeys(("clip_norm", "smoothing", "secret", "batch_size", "noise_multiplier"), _DENSE),
+    **dict.fromkeys(("smoothing", "secret", "batch_size"), _DENSE),
+    **dict.fromkeys(("clip_norm", "noise_multiplier"), (*_DENSE, *_ADDITIVE)),
 }
 """The models that have a setting, for those settings of the command line that not all models have."""
 SECRETS = ("order", "stop", "skip")
 """What method ``iteration`` can keep secret besides the iterates."""
 HINGES = ("parabola", "gaussian")
 """How the corner of the hinge can be smoothed."""
+ADDITIVE_LOSSES = ("squared", "huber", "poisson")
+"""The losses of additive regression."""
 
 _norm = partial(within, least=SMALLEST_NORM, most=LARGEST_NORM)
 _size = partial(within, least=1e-100, most=1e100)
@@ -72,7 +79,7 @@ PARAMETERS: dict[str, Callable[[str, Any], object]] = {
     "hinge_width": positive,
     "corner_width": _size,
     "secret": partial(choice, choices=SECRETS),
-    "loss": partial(choice, choices=HINGES),
+    "loss": partial(choice, choices=(*HINGES, *ADDITIVE_LOSSES)),
     "noise_multiplier": nonnegative,
     "tpr": rate_pair,
     "batch_size": count,

@@ -44,11 +44,11 @@ class Reported:
         return Report.of(self, title=title, ledger=ledger).save(path)
 
 
-def plot(thing: Any, ax: "Axes | None") -> "Axes":
-    """Draw a guarantee or the effects of a model. This requires matplotlib."""
+def plot(thing: Any, ax: "Axes | None", column: str | None = None) -> "Axes":
+    """Draw a guarantee, the effects of a model or a curve of an additive model. This requires matplotlib."""
     from privet.report import plots
 
-    return plots.plot(thing, ax)
+    return plots.plot(thing, ax) if column is None else plots.curve(thing, ax, column)
 
 
 def to_html(thing: Any) -> str:

@@ -649,6 +649,11 @@ def _federations() -> list[Scenario]:
     return import_module("federated_scenarios").scenarios() if HAS_TORCH else []
 
 
+def _additive() -> list[Scenario]:
+    found: list[Scenario] = import_module("additive_scenarios").additive(BUDGET, CLIP, Scenario)
+    return found
+
+
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """Return the scenarios of all audits."""
@@ -669,6 +674,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _scalers,
         _drafts,
         _sparse,
+        _additive,
         _networks,
         _parties,
         _federations,

@@ -33,7 +33,7 @@ REFUSED = {
     f"{FIT} --tpr 0.05:0.01": "--tpr must be a false-positive rate and a larger true-positive rate",
     "plan --n 10 --noise-multiplier 1 --tpr 0.01:0.05": "--noise-multiplier and --tpr cannot be given together",
     f"{FIT} --noise-multiplier -1": "noise_multiplier is --noise-multiplier",
-    f"{FIT} --model foo": "--model must be one of auto, sparse, logistic",
+    f"{FIT} --model foo": "--model must be one of auto, sparse, additive, logistic",
     f"{FIT} --method foo": "method must be one of 'auto', 'adaptive'",
     f"{FIT} --alpha -1": "alpha must not be negative",
     f"{FIT} --smoothing -1": "smoothing must not be negative",

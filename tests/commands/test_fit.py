@@ -84,7 +84,7 @@ def test_the_threshold_is_in_the_units_of_the_target():
 @pytest.mark.parametrize(
     ("model", "threshold", "cause"),
     [
-        ("forest", None, "--model must be one of auto, sparse, logistic, .*, got 'forest'"),
+        ("forest", None, "--model must be one of auto, sparse, additive, logistic, .*, got 'forest'"),
         ("", None, "--model must be"),
         ("ridge", 1.0, "--threshold is not a setting of --model ridge. Leave it out, or use huber"),
         ("auto", 1.0, "--threshold is not a setting of --model ridge. Leave it out, or use huber"),

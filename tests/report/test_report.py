@@ -4,6 +4,7 @@ import html
 import re
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +61,9 @@ def test_a_report_refers_to_nothing_outside_itself(kind, pages):
 
 def test_every_section_has_a_row_in_the_guide_in_the_same_order(reports):
     guide = (Path(__file__).resolve().parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    titles = [section.title for section in sections(reports["table"])]
-    assert len(titles) == len(ORDER)
+    titles = [import_module(f"privet.report.sections.{key}").TITLE for key in ORDER]
+    shown = [section.title for section in sections(reports["table"])]
+    assert shown == [title for title in titles if title != "Curves"]  # the model of the table is linear
     assert [title for title in re.findall(r"^\| ([^|]*) \|", guide, re.M) if title in titles] == titles
 
 

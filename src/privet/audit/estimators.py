@@ -10,13 +10,16 @@ from sklearn.base import clone, is_classifier
 from privet.audit.distinguish import Distinguished, distinguish
 from privet.audit.pairs import CLASSIFICATION, Pair, neighbours, scattered_table, target_flip
 from privet.cautions import silenced
-from privet.linear.base import PrivateLinearModel
+from privet.linear.additive import PrivateAdditiveModel
+from privet.linear.table_model import TableEstimator
 from privet.privacy import NoiseSource
 from privet.replay import Replayed, replay
 
+_PLACES = 9  # at which the curves of additive models are looked at
+
 
 def audit_estimator(
-    estimator: PrivateLinearModel,
+    estimator: TableEstimator,
     *,
     pairs: Sequence[Pair] | None = None,
     n: int = 3,
@@ -29,7 +32,7 @@ def audit_estimator(
 
     Parameters
     ----------
-    estimator : PrivateLinearModel
+    estimator : TableEstimator
         The estimator with its settings. ``random_state`` must be None, because all fits with one seed have the same
         noise.
     pairs : sequence of Pair or None
@@ -66,7 +69,7 @@ def audit_estimator(
 
 
 def replay_estimator(
-    estimator: PrivateLinearModel,
+    estimator: TableEstimator,
     *,
     pairs: Sequence[Pair] | None = None,
     n: int = 3,
@@ -77,7 +80,7 @@ def replay_estimator(
 
     Parameters
     ----------
-    estimator : PrivateLinearModel
+    estimator : TableEstimator
         The estimator with its settings.
     pairs : sequence of Pair or None
         None means worst-case pairs of n rows and d columns, and neighbours of a table of at least 12 rows, one
@@ -89,7 +92,7 @@ def replay_estimator(
     """
     if pairs is None:
         bound = None if is_classifier(estimator) else getattr(estimator, "target_bound", 1.0)
-        table = scattered_table(max(n, 12), d, estimator.feature_norm, bound)
+        table = scattered_table(max(n, 12), d, _row_norm(estimator), bound)
         pairs = [*worst_pairs(estimator, n, d), *neighbours(table)]
     estimator = _with_classes(estimator)
     results = {}
@@ -100,24 +103,34 @@ def replay_estimator(
     return results
 
 
-def worst_pairs(estimator: PrivateLinearModel, n: int = 3, d: int = 2) -> list[Pair]:
+def worst_pairs(estimator: TableEstimator, n: int = 3, d: int = 2) -> list[Pair]:
     """Return worst-case pairs of neighbouring tables for an estimator and its bounds."""
     if is_classifier(estimator):
-        return [make(n, d, estimator.feature_norm) for make in CLASSIFICATION]
-    return [target_flip(n, d, estimator.feature_norm, getattr(estimator, "target_bound", 1.0))]
+        return [make(n, d, _row_norm(estimator)) for make in CLASSIFICATION]
+    return [target_flip(n, d, _row_norm(estimator), getattr(estimator, "target_bound", 1.0))]
 
 
-def _with_classes(estimator: PrivateLinearModel) -> PrivateLinearModel:
+def _with_classes(estimator: TableEstimator) -> TableEstimator:
     """Return a classifier that knows its classes, because the tables of a pair may have only one label."""
     if is_classifier(estimator) and estimator.classes is None:
         return clone(estimator).set_params(classes=[0, 1])  # type: ignore[no-any-return]
     return estimator
 
 
-def _fitted(estimator: PrivateLinearModel, table: tuple[Any, Any]) -> Any:
+def _fitted(estimator: TableEstimator, table: tuple[Any, Any]) -> Any:
     with silenced():
         return clone(estimator).fit(*table)
 
 
+def _row_norm(estimator: TableEstimator) -> float:
+    """Return the norm of the rows of worst-case tables. Additive models have bounds on columns instead."""
+    return float(getattr(estimator, "feature_norm", 1.0))
+
+
 def _weights(model: Any) -> NDArray[np.float64]:
+    """Return what a model released: its weights, or the curves of an additive model at places between its bounds."""
+    if isinstance(model, PrivateAdditiveModel):
+        places = np.linspace(-1, 1, _PLACES)
+        X = np.vstack([np.full(model.n_features_in_, place) for place in places])
+        return np.ravel(model._scores(X))
     return np.concatenate([np.ravel(model.coef_), np.ravel(model.intercept_)])

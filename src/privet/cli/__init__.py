@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from privet.cautions import PrivetWarning, once
-from privet.cli import audit, check, demo, fit, ledger, party, plan, predict, report, schema, show
+from privet.cli import audit, check, demo, fit, ledger, party, plan, plot, predict, report, schema, show
 from privet.cli.early import examples, paragraphs
 from privet.cli.options import with_options
 from privet.extras import with_remedy
@@ -45,6 +45,7 @@ app.command(
 app.command(epilog=examples("privet show model.privet.json", "privet show model.privet.json --json model.json"))(
     show.show
 )
+app.command(epilog=examples("privet plot model.privet.json -o curves.html"))(plot.plot)
 app.command(
     epilog=examples(
         "privet predict model.privet.json new.csv -o predictions.csv",

@@ -83,7 +83,9 @@ def audit(
         from privet.linear import MODELS
 
         assert estimator is not None
-        subject = MODELS[estimator](epsilon=epsilon, delta=delta, method=method, alpha=alpha)
+        kind = MODELS[estimator]
+        given = {"epsilon": epsilon, "delta": delta, "method": method, "alpha": alpha}
+        subject = kind(**{name: value for name, value in given.items() if name in kind().get_params()})
         sizes = {"rows": rows, "columns": columns}
         if replay:
             from privet.commands import replay as replays

@@ -48,7 +48,7 @@ def check_settings(settings: Mapping[str, Any], model: str | None = None) -> Non
             )
 
 
-_DEFAULTS = {"smoothing": 0.0, "loss": "parabola"}
+_DEFAULTS = {"smoothing": 0.0}
 
 
 def check_files(*, read: Mapping[str, Path | None], written: Path | None = None) -> None:

@@ -22,7 +22,9 @@ from privet.cli.options import (
     Sep,
     Tpr,
     Verbose,
+    directions,
     open_ledger,
+    pairs_of,
     rates,
 )
 from privet.commands.json_output import plain_console
@@ -83,6 +85,16 @@ def fit(
         str | None,
         typer.Option(help="For --method iteration: what else stays secret, one of order, stop, skip."),
     ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(help="For --model additive: two columns with a joint term, as in age,sex. Can be repeated."),
+    ] = None,
+    monotone: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For --model additive: a curve that only rises or only falls, as in age=+1. Can be repeated."
+        ),
+    ] = None,
     public: Annotated[
         Path | None,
         typer.Option(
@@ -102,8 +114,12 @@ def fit(
         typer.Option(help="For --model absolute: the error up to which the loss is smooth, in units of the target."),
     ] = None,
     loss: Annotated[
-        str, typer.Option(help="For --model svm: how the corner of the hinge is smoothed, parabola or gaussian.")
-    ] = "parabola",
+        str | None,
+        typer.Option(
+            help="For --model svm: how the corner of the hinge is smoothed, parabola (the default) or gaussian. For "
+            "--model additive and a number: squared (the default), huber, or poisson for counts."
+        ),
+    ] = None,
     n_nonzero: Annotated[
         int | None,
         typer.Option(
@@ -129,6 +145,8 @@ def fit(
         "threshold": threshold,
         "corner_width": corner_width,
         "loss": loss,
+        "pairs": pairs_of(pair),
+        "monotone": directions(monotone),
         "epsilon": epsilon,
         "delta": delta,
         "noise_multiplier": noise_multiplier,

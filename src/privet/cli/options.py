@@ -82,8 +82,9 @@ Quiet = Annotated[
     typer.Option("--quiet", envvar="PRIVET_QUIET", show_envvar=True, callback=_silence, help="Show no warnings."),
 ]
 Model = typer.Option(
-    help=f"One of auto, sparse, {', '.join(names.MODELS)}. auto chooses logistic for classes and ridge for numbers, "
-    "and sparse chooses sparse_logistic or sparse_regression.",
+    help=f"One of {', '.join(names.BY_TARGET)}, {', '.join(names.MODELS)}. auto chooses logistic for classes and "
+    "ridge for numbers, sparse chooses sparse_logistic or sparse_regression, and additive "
+    "chooses additive_classifier or additive_regressor.",
     autocompletion=lambda: [*names.BY_TARGET, *names.MODELS],
 )
 Method = typer.Option(
@@ -123,6 +124,28 @@ def rates(option: str | None) -> tuple[float, float] | None:
             f"--tpr must be two numbers with a colon between them, as in 0.01:0.05, got {option!r}."
         ) from None
     return rate_pair("--tpr", (fpr, tpr))
+
+
+def pairs_of(options: list[str] | None) -> list[tuple[str, str]] | None:
+    """Return the columns of each ``--pair``, or None if there is none."""
+    found = []
+    for option in options or ():
+        one, comma, other = (part.strip() for part in option.partition(","))
+        if not (one and comma and other) or "," in other:
+            raise ValueError(f"--pair must be two columns with a comma between them, as in age,sex, got {option!r}.")
+        found.append((one, other))
+    return found or None
+
+
+def directions(options: list[str] | None) -> dict[str, int] | None:
+    """Return the direction of each column of ``--monotone``, or None if there is none."""
+    found = {}
+    for option in options or ():
+        name, _, sign = option.rpartition("=")
+        if not name or sign.strip() not in {"+1", "1", "-1"}:
+            raise ValueError(f"--monotone must be a column and +1 or -1, as in age=+1, got {option!r}.")
+        found[name.strip()] = int(sign)
+    return found or None
 
 
 def with_options(message: str) -> str:

@@ -13,7 +13,7 @@ from privet.audit.one_run import OneRun, one_run
 from privet.audit.row_scores import fit_of
 from privet.commands.json_output import write_result
 from privet.linear import TableModel
-from privet.linear.base import PrivateLinearModel
+from privet.linear.table_model import TableEstimator
 from privet.privacy import Guarantee, NoiseSource
 from privet.progress import progress_bar
 from privet.tables import RECOGNISED, FileForm, read_table
@@ -82,7 +82,7 @@ def paired(
 
 
 def run_estimator(
-    estimator: PrivateLinearModel,
+    estimator: TableEstimator,
     *,
     rows: int,
     columns: int,
@@ -114,4 +114,4 @@ def _conclusion(audits: list[Distinguished], worst: Distinguished, confidence: f
 
 def _fit(model: TableModel, path: Path, form: FileForm) -> NDArray[np.float64]:
     frame = read_table(path, model.schema, form=form)
-    return fit_of(model.estimator, model.schema.encode(frame), model.schema.encode_target(frame))
+    return fit_of(model.estimator, model.encode(frame), model.schema.encode_target(frame))

@@ -10,7 +10,7 @@ from privet import cautions, names
 from privet.checks import positive
 from privet.files import check_writable
 from privet.linear import BY_TARGET, MODELS, TableModel
-from privet.linear.base import PrivateLinearModel
+from privet.linear.table_model import TableEstimator
 from privet.privacy import Ledger
 from privet.tables import NumericTarget, TableError, TableSchema, read_header, read_table
 
@@ -21,7 +21,7 @@ DISTANCES = ("threshold", "corner_width")
 """Settings that are errors of a prediction, in units of the target."""
 
 
-def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateLinearModel:
+def make_estimator(model: str, schema: TableSchema, **settings: Any) -> TableEstimator:
     """Return an untrained estimator for a table.
 
     Parameters
@@ -37,6 +37,8 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
     """
     if not names.given_noise(settings):
         settings["epsilon"] = 1.0
+    if settings.get("loss") is None:
+        settings.pop("loss", None)
     number = schema.target if isinstance(schema.target, NumericTarget) else None
     if model in BY_TARGET:
         model = BY_TARGET[model][number is not None]
@@ -64,7 +66,7 @@ def make_estimator(model: str, schema: TableSchema, **settings: Any) -> PrivateL
 def run(
     data: Path,
     schema: TableSchema,
-    estimator: PrivateLinearModel,
+    estimator: TableEstimator,
     *,
     output: Path,
     public: Path | None = None,

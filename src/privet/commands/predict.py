@@ -39,7 +39,7 @@ def run(
     model = TableModel.load(model_path)
     schema = model.schema if ids is None else replace(model.schema, ids=tuple(ids))
     frame = read_table(data, schema, form=form, with_targets=score)
-    rows = schema.encode(frame)
+    rows = model.encode(frame)
     targets, predictions = schema.targets, model.predict_encoded(rows)
     columns: dict[str, Any] = {}
     for target, predicted in zip(targets, np.atleast_2d(predictions.T), strict=True):

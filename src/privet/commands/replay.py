@@ -13,7 +13,7 @@ from rich.table import Table
 from privet.audit.estimators import replay_estimator
 from privet.audit.pairs import Pair, neighbours
 from privet.commands.json_output import write_result
-from privet.linear.base import PrivateLinearModel
+from privet.linear.table_model import TableEstimator
 from privet.privacy import Adjacency
 from privet.privacy.guarantees.guarantee import check_composable
 from privet.progress import progress_bar
@@ -24,9 +24,7 @@ _MODULE = "replayed_script"
 _MOST_LINES = 8  # of problems that are printed
 
 
-def run_estimator(
-    estimator: PrivateLinearModel, *, rows: int, columns: int, output: Path | None, console: Console
-) -> bool:
+def run_estimator(estimator: TableEstimator, *, rows: int, columns: int, output: Path | None, console: Console) -> bool:
     """Replay the fits of an estimator on neighbouring tables, and return whether its guarantee is refuted."""
     with progress_bar("replays", is_shown=console.is_terminal, console=console) as progress:
         found = replay_estimator(estimator, n=rows, d=columns, progress=progress)

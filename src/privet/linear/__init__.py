@@ -4,13 +4,15 @@ An estimator checks its settings and data, and runs one of the methods in :mod:`
 """
 
 from privet import names
-from privet.linear import base
+from privet.linear.additive_classification import PrivateAdditiveClassifier
+from privet.linear.additive_regression import PrivateAdditiveRegressor
 from privet.linear.classification import PrivateLogisticRegression
 from privet.linear.effects import Effect, Effects, column_effects
 from privet.linear.regression import PrivateAbsoluteRegressor, PrivateHuberRegressor, PrivateRidge
+from privet.linear.shapes import Shape
 from privet.linear.sparse import PrivateSparseLogisticRegression, PrivateSparseRegression
 from privet.linear.svc import PrivateLinearSVC
-from privet.linear.table_model import TableModel
+from privet.linear.table_model import TableEstimator, TableModel
 from privet.names import BY_TARGET
 from privet.saving import load
 
@@ -20,16 +22,19 @@ __all__ = [
     "Effect",
     "Effects",
     "PrivateAbsoluteRegressor",
+    "PrivateAdditiveClassifier",
+    "PrivateAdditiveRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateSparseLogisticRegression",
     "PrivateSparseRegression",
+    "Shape",
     "TableModel",
     "column_effects",
     "load",
 ]
 
-MODELS: dict[str, type[base.PrivateLinearModel]] = {name: globals()[kind] for name, kind in names.MODELS.items()}
-"""The linear models by the names that the command line and study files use."""
+MODELS: dict[str, type[TableEstimator]] = {name: globals()[kind] for name, kind in names.MODELS.items()}
+"""The models of tables by the names that the command line and study files use."""

@@ -1,5 +1,6 @@
 """Private linear classifiers: what they share, and logistic regression, binary and multinomial."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,43 +21,16 @@ from privet.privacy.ledger.spending import LedgerLike
 from privet.solvers import Release
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
-    """Base of the classifiers. Subclasses declare the parameters and choose the loss."""
+class EncodedLabels:
+    """Mixin of classifiers: labels as numbers, with the classes declared or read from ``y``."""
 
-    _is_binary: ClassVar[bool] = True  # whether two classes are all that it supports
     classes: Sequence[Any] | None
     class_weight: Mapping[Any, float] | str | None = None
+    classes_: NDArray[Any]
 
+    @abstractmethod
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         """Return the loss for a number of classes."""
-        if n_classes > 2:
-            raise ValueError(
-                f"Only binary classification is supported. y has {n_classes} classes. Use PrivateLogisticRegression, "
-                "which supports several classes."
-            )
-        return self._loss()
-
-    @per_target(list)
-    def decision_function(self, X: Any) -> Any:
-        """Return the scores of rows: that of the second class for two classes, else one column per class.
-
-        With several targets, return a list of such arrays, one per target.
-        """
-        scores = self._scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    @per_target(beside_each_other)
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most likely label of each row, with one column per target if there are several."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose label, or all of whose labels, are predicted correctly."""
-        if not self.models_by_target():
-            return float(super().score(X, y, sample_weight))
-        return float(np.average((np.asarray(y) == self.predict(X)).all(axis=1), weights=sample_weight))
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         found, codes = _distinct("y", y)
@@ -91,6 +65,24 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         of_classes = [weights.get(label, 1.0) for label in self.classes_.tolist()]
         return ClassWeighted(objective, of_classes), (*conditions, assumed("the weights of the classes are public"))
 
+    def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        found, codes = _distinct("y_public", y)
+        codes = self._places("y_public", found, "does not occur in y. Declare all labels in classes")[codes]
+        return np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
+
+    def _places(self, name: str, labels: NDArray[Any], reason: str) -> NDArray[Any]:
+        """Return the position of each label among the classes."""
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
+        return np.asarray(np.searchsorted(self.classes_, labels))
+
+
+class PrivateClassifier(EncodedLabels, ClassifierMixin, PrivateLinearModel):
+    """Base of the classifiers. Subclasses declare the parameters and choose the loss."""
+
+    _is_binary: ClassVar[bool] = True  # whether two classes are all that it supports
+
     def _check_settings(self) -> None:
         super()._check_settings()
         if self.class_weight is None or isinstance(self.class_weight, Mapping):
@@ -114,17 +106,35 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         release, self.class_weight_ = train_balanced(method, task)
         return release
 
-    def _public_targets(self, y: NDArray[Any]) -> NDArray[Any]:
-        found, codes = _distinct("y_public", y)
-        codes = self._places("y_public", found, "does not occur in y. Declare all labels in classes")[codes]
-        return np.asarray(codes, dtype=np.float64 if len(self.classes_) == 2 else np.intp)
+    def _objective(self, n_classes: int) -> GeneralisedLinear:
+        if n_classes > 2:
+            raise ValueError(
+                f"Only binary classification is supported. y has {n_classes} classes. Use PrivateLogisticRegression, "
+                "which supports several classes."
+            )
+        return self._loss()
 
-    def _places(self, name: str, labels: NDArray[Any], reason: str) -> NDArray[Any]:
-        """Return the position of each label among the classes."""
-        unknown = np.setdiff1d(labels, self.classes_)
-        if len(unknown):
-            raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
-        return np.asarray(np.searchsorted(self.classes_, labels))
+    @per_target(list)
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores of rows: that of the second class for two classes, else one column per class.
+
+        With several targets, return a list of such arrays, one per target.
+        """
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @per_target(beside_each_other)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most likely label of each row, with one column per target if there are several."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label, or all of whose labels, are predicted correctly."""
+        if not self.models_by_target():
+            return float(super().score(X, y, sample_weight))
+        return float(np.average((np.asarray(y) == self.predict(X)).all(axis=1), weights=sample_weight))
 
     @per_target(list)
     def _check_learned(self) -> None:

@@ -104,7 +104,9 @@ def column_effects(model: Any) -> tuple[Effects, ...]:
         For any other model.
     """
     if isinstance(model, TableModel):
-        return tuple(_of_table(model))
+        if not isinstance(model.estimator, PrivateLinearModel):
+            raise TypeError(f"{type(model.estimator).__name__} has shapes_ instead of effects.")
+        return tuple(_of_table(model, model.estimator))
     scalers, estimator = _steps(model)
     return tuple(_of_rows(scalers, estimator))
 
@@ -146,8 +148,8 @@ def _outputs(model: PrivateLinearModel, targets: Sequence[Any]) -> Iterator[_Out
             yield _Output(name, label, is_log_odds, False, row, intercept)
 
 
-def _of_table(model: TableModel) -> Iterator[Effects]:
-    for output in _outputs(model.estimator, model.schema.targets):
+def _of_table(model: TableModel, estimator: PrivateLinearModel) -> Iterator[Effects]:
+    for output in _outputs(estimator, model.schema.targets):
         scaled = output.factor * model.schema.column_scale * output.weights
         columns, first_levels = _table_columns(model.schema, scaled)
         baseline = output.middle + output.factor * output.intercept + first_levels

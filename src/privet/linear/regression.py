@@ -43,15 +43,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return Targets(values, self._objective(), (condition,), scale=bound, worth=bound / 5)
 
     def _public_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        try:
-            if y.dtype.kind in "mM":
-                raise TypeError("dates and durations are not numbers")
-            numbers = y.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"y must hold numbers ({error})") from error
-        if not np.isfinite(numbers).all():  # a non-finite target would make every weight non-finite
-            raise ValueError("y holds NaN or infinity. Drop such records, or fill them with a public constant.")
-        return np.clip(numbers, -self.target_bound, self.target_bound)
+        return np.clip(finite_numbers(y), -self.target_bound, self.target_bound)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -60,6 +52,19 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         tags.target_tags.multi_output = not self._is_sparse
         tags.regressor_tags.poor_score = True  # on the few dozen rows of scikit-learn's checks, noise dominates
         return tags
+
+
+def finite_numbers(y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return targets as numbers, or raise ValueError if some are not finite numbers."""
+    try:
+        if y.dtype.kind in "mM":
+            raise TypeError("dates and durations are not numbers")
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must hold numbers ({error})") from error
+    if not np.isfinite(numbers).all():  # a non-finite target would make every weight non-finite
+        raise ValueError("y holds NaN or infinity. Drop such records, or fill them with a public constant.")
+    return numbers
 
 
 class PrivateRidge(PrivateRegressor):

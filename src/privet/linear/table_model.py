@@ -3,16 +3,17 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from privet import cautions, saving
+from privet.linear.additive import PrivateAdditiveModel
+from privet.linear.additive_tables import additive_rows, additive_settings
 from privet.linear.base import PrivateLinearModel
-from privet.linear.classification import PrivateClassifier
 from privet.linear.regression import PrivateRegressor
 from privet.privacy import Guarantee, enforced
 from privet.privacy.ledger.spending import LedgerLike
@@ -22,6 +23,9 @@ from privet.tables import NumericTarget, TableError, TableSchema, Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+TableEstimator: TypeAlias = PrivateLinearModel | PrivateAdditiveModel
 
 
 class TableModel(Reported):
@@ -34,8 +38,9 @@ class TableModel(Reported):
     ----------
     schema : TableSchema
         Columns with their public bounds and levels, and the target.
-    estimator : PrivateLinearModel
-        The settings of the estimator; a copy of it is trained. Settings are in the units of the mapped table:
+    estimator : PrivateLinearModel or PrivateAdditiveModel
+        The settings of the estimator; a copy of it is trained. The ``bounds``, ``levels`` and ``target_bounds`` of an
+        additive model are those of the schema. For the other models, settings are in the units of the mapped table:
         ``feature_norm`` must be 1, the norm to which the schema scales rows, and the ``target_bound`` of a regressor
         must be 1. The ``entry_bound`` of a sparse model may be None for the largest entry that an encoded row can
         have. The ``threshold`` of :class:`~privet.PrivateHuberRegressor` and the ``corner_width`` of
@@ -48,7 +53,7 @@ class TableModel(Reported):
     ----------
     schema : TableSchema
         After :meth:`fit`, with the target's levels.
-    estimator : PrivateLinearModel
+    estimator : PrivateLinearModel or PrivateAdditiveModel
         After :meth:`fit`, the trained copy.
     guarantee, guarantee_ : Guarantee
         The guarantee of the fit, under both names.
@@ -56,8 +61,11 @@ class TableModel(Reported):
         The study of ``privet party`` in whose result file the model was, with its name, its digest and its parties.
     """
 
-    def __init__(self, schema: TableSchema, estimator: PrivateLinearModel, *, ledger: LedgerLike | None = None) -> None:
-        if estimator.feature_norm != 1.0:
+    def __init__(self, schema: TableSchema, estimator: TableEstimator, *, ledger: LedgerLike | None = None) -> None:
+        if isinstance(estimator, PrivateAdditiveModel):
+            if schema.others:
+                raise TableError("An additive model has one target. Train one model per target.")
+        elif estimator.feature_norm != 1.0:
             raise ValueError(
                 f"feature_norm={estimator.feature_norm!r} does not fit a TableModel, which scales rows to norm 1. "
                 "Leave feature_norm at 1.0."
@@ -68,12 +76,12 @@ class TableModel(Reported):
                 "by its bounds. Leave target_bound at 1.0."
             )
         name = type(estimator).__name__
-        if isinstance(schema.target, NumericTarget) and not isinstance(estimator, PrivateRegressor):
+        if isinstance(schema.target, NumericTarget) and not is_regressor(estimator):
             raise TableError(
                 f"{name} predicts classes, but the target {schema.target.name!r} is a number with bounds. Use "
                 "PrivateRidge or PrivateHuberRegressor, or declare the levels of the target instead."
             )
-        if isinstance(schema.target, Target) and not isinstance(estimator, PrivateClassifier):
+        if isinstance(schema.target, Target) and not is_classifier(estimator):
             raise TableError(
                 f"{name} predicts numbers, but the target {schema.target.name!r} has no bounds. Declare "
                 "target_bounds, or use PrivateLogisticRegression or PrivateLinearSVC for classes."
@@ -81,7 +89,9 @@ class TableModel(Reported):
         self._declared = schema
         self.schema = schema
         self.study: dict[str, Any] | None = None
-        self.estimator: PrivateLinearModel = clone(estimator)
+        self.estimator: TableEstimator = clone(estimator)
+        if isinstance(estimator, PrivateAdditiveModel):
+            self.estimator.set_params(**additive_settings(schema))
         if ledger is not None:
             self.estimator.set_params(ledger=ledger)
 
@@ -132,11 +142,13 @@ class TableModel(Reported):
         """
         self.study = None
         schema = self._declared.with_target_levels(frame)
-        rows, encoded = schema.encode(frame), schema.encode_target(frame)
+        rows, encoded = self._rows(schema, frame), schema.encode_target(frame)
         sample = frame.iloc[:: -(-len(frame) // cautions.SAMPLED_ROWS)]
         cautions.about_clipped_cells(schema.n_clipped(sample), len(sample))
         public_records = self._public_records(schema, public)
         estimator = clone(self.estimator)
+        if isinstance(estimator, PrivateAdditiveModel) and isinstance(schema.target, NumericTarget):
+            encoded = schema.target.decode(encoded)
         if getattr(estimator, "entry_bound", math.nan) is None:
             estimator.set_params(entry_bound=1 / schema.row_norm)  # no entry of an encoded row is larger
         conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
@@ -166,6 +178,8 @@ class TableModel(Reported):
         """Return the arguments for ``fit`` that hold public records, if there are any."""
         if public is None:
             return {}
+        if isinstance(self.estimator, PrivateAdditiveModel):
+            raise ValueError("Additive models do not learn from public records. Leave them out.")
         try:
             rows = {"X_public": schema.encode(public)}
             return rows if self.estimator._is_sparse else rows | {"y_public": schema.encode_target(public)}
@@ -185,6 +199,8 @@ class TableModel(Reported):
             raise TableError("Weights can be adopted only if the schema declares the levels or bounds of its target.")
         n_classes = None if isinstance(target, NumericTarget) else len(target.levels or ())
         self.estimator = clone(self.estimator)
+        if isinstance(self.estimator, PrivateAdditiveModel):
+            raise TypeError("Additive models cannot adopt weights that were trained elsewhere.")
         self.estimator.adopt(release, len(self._declared.columns), n_classes)
         self.estimator.method_, self.estimator.method_reason_ = method, reason
         return self
@@ -194,22 +210,32 @@ class TableModel(Reported):
 
         Several targets are columns, in the order of the schema.
         """
-        return self.predict_encoded(self.schema.encode(frame))
+        return self.predict_encoded(self.encode(frame))
 
-    def predict_encoded(self, rows: NDArray[np.float64]) -> NDArray[Any]:
-        """Do the same for rows that the schema has encoded."""
+    def encode(self, frame: Any) -> Any:
+        """Return the rows of a table in the form that the estimator takes."""
+        return self._rows(self.schema, frame)
+
+    def _rows(self, schema: TableSchema, frame: Any) -> Any:
+        is_additive = isinstance(self.estimator, PrivateAdditiveModel)
+        return additive_rows(schema, frame) if is_additive else schema.encode(frame)
+
+    def predict_encoded(self, rows: Any) -> NDArray[Any]:
+        """Do the same for rows that :meth:`encode` returned."""
         check_is_fitted(self.estimator)
         found = self.estimator.predict(rows)
+        if isinstance(self.estimator, PrivateAdditiveModel) and isinstance(self.target, NumericTarget):
+            return np.asarray(found)  # in the units of the target already
         if not self.schema.others:
             return self.target.decode(found)
         return np.column_stack([each.decode(found[:, k]) for k, each in enumerate(self.schema.targets)])
 
     def predict_proba(self, frame: Any) -> Any:
         """Return the probabilities of the target's levels, in their order, or a list with those of each target."""
-        return self.predict_proba_encoded(self.schema.encode(frame))
+        return self.predict_proba_encoded(self.encode(frame))
 
-    def predict_proba_encoded(self, rows: NDArray[np.float64]) -> Any:
-        """Do the same for rows that the schema has encoded."""
+    def predict_proba_encoded(self, rows: Any) -> Any:
+        """Do the same for rows that :meth:`encode` returned."""
         if isinstance(self.target, NumericTarget):
             raise ValueError(f"The target {self.target.name!r} is a number, which is predicted without probabilities.")
         if not hasattr(self.estimator, "predict_proba"):
@@ -248,13 +274,16 @@ class TableModel(Reported):
         if not isinstance(fields.get("schema"), dict) or not isinstance(fields.get("model"), dict):
             raise ValueError("It is not a privet table model: its schema or its model is missing.")
         estimator = saving.from_dict(fields["model"])
-        if not isinstance(estimator, PrivateLinearModel):
-            raise ValueError(f"It is not a privet table model: {type(estimator).__name__} is not a linear model.")
+        if not isinstance(estimator, TableEstimator):
+            raise ValueError(f"It is not a privet table model: {type(estimator).__name__} is no model of tables.")
         model = cls(TableSchema.from_dict(fields["schema"]), estimator)
         model.estimator = estimator
         study = fields.get("study")
         model.study = study if isinstance(study, dict) else None
-        if len(model.schema.columns) != estimator.n_features_in_:
+        is_additive = isinstance(estimator, PrivateAdditiveModel)
+        settings = additive_settings(model.schema)
+        n_columns = len(settings["bounds"]) + len(settings["levels"]) if is_additive else len(model.schema.columns)
+        if n_columns != estimator.n_features_in_:
             raise ValueError("It is not a valid table model: its columns do not match its weights.")
         if not _fits(model.schema, estimator):
             raise ValueError("It is not a valid table model: its target does not match its weights.")
@@ -272,7 +301,7 @@ def _declared_classes(target: Target, encoded: NDArray[Any]) -> range | None:
     return None
 
 
-def _fits(schema: TableSchema, estimator: PrivateLinearModel) -> bool:
+def _fits(schema: TableSchema, estimator: TableEstimator) -> bool:
     """Return whether a fitted estimator has the targets of a schema, and as many classes as each has levels."""
     models = estimator.models_by_target() or [estimator]
     if len(models) != len(schema.targets):

@@ -11,6 +11,7 @@ from privet.privacy import Guarantee
 _SOURCES = {
     "TableModel": "tables",
     "PrivateLinearModel": "estimators",
+    "PrivateAdditiveModel": "estimators",
     "Pipeline": "estimators",
     "PrivateTraining": "networks",
     "RunResult": "federated",
@@ -95,6 +96,10 @@ class Facts:
     effects_note : str
         What is known about the noise in the effects, in whole sentences.
     curves : tuple of Curve
+    shapes : tuple of pairs
+        Titles and pictures of the curves of an additive model, as SVG elements.
+    shapes_note : str
+        What they show, in whole sentences.
     """
 
     kind: str
@@ -107,6 +112,8 @@ class Facts:
     effects: tuple[EffectTable, ...] = ()
     effects_note: str = ""
     curves: tuple[Curve, ...] = ()
+    shapes: tuple[tuple[str, str], ...] = ()
+    shapes_note: str = ""
 
 
 def facts_of(thing: Any) -> tuple[Guarantee, Facts]:

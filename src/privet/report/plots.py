@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from privet.extras import axes
+from privet.linear.additive import PrivateAdditiveModel
 from privet.privacy import Guarantee
 from privet.report.facts import facts_of
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import up
+from privet.report.shapes import draw, shapes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +30,12 @@ def plot(thing: Any, ax: "Axes | None" = None) -> "Axes":
     return _trade_off(thing, ax) if isinstance(thing, Guarantee) else _effects(thing, ax)
 
 
+def curve(model: Any, ax: "Axes | None", column: str) -> "Axes":
+    """Draw one curve of an additive model."""
+    (shape,) = (each for each in shapes_of(model) if each.name == column)
+    return draw(shape, axes(ax, 6.0, 4.0))
+
+
 def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
     fpr, tpr = guarantee.trade_off()
     ax = axes(ax, 4.5, 4.5)
@@ -40,6 +48,8 @@ def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
 
 
 def _effects(model: Any, ax: "Axes | None") -> "Axes":
+    if isinstance(getattr(model, "estimator", model), PrivateAdditiveModel):
+        return draw(shapes_of(model)[0], axes(ax, 6.0, 4.0))
     _, facts = facts_of(model)
     if not facts.effects:
         raise ValueError(f"{type(model).__name__} has no effects to draw.")

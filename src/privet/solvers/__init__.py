@@ -1,6 +1,7 @@
 """Solvers: one algorithm per file. ``solver(problem, run, ...)`` returns a :class:`Release`."""
 
 from privet.solvers.adaptive_gradient import adaptive_gradient_descent
+from privet.solvers.additive_descent import AdditiveProblem, additive_descent
 from privet.solvers.base.interface import (
     AlignedStep,
     ConstantStep,
@@ -28,6 +29,7 @@ from privet.solvers.selected_teacher import selected_teacher
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
 __all__ = [
+    "AdditiveProblem",
     "AlignedStep",
     "ConstantStep",
     "DecayingStep",
@@ -39,6 +41,7 @@ __all__ = [
     "ShortestStep",
     "StepSize",
     "adaptive_gradient_descent",
+    "additive_descent",
     "centred_gradient_descent",
     "centred_output_perturbation",
     "descent_of",

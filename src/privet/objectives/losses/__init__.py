@@ -9,6 +9,7 @@ from privet.objectives.losses.gaussian_hinge import GaussianHinge
 from privet.objectives.losses.huber import Huber
 from privet.objectives.losses.logistic import Logistic
 from privet.objectives.losses.multinomial import Multinomial
+from privet.objectives.losses.poisson import Poisson
 from privet.objectives.losses.smoothed_hinge import SmoothedHinge
 from privet.objectives.losses.squared import Squared
 from privet.objectives.losses.tamed_logistic import TamedLogistic
@@ -19,6 +20,7 @@ __all__ = [
     "Huber",
     "Logistic",
     "Multinomial",
+    "Poisson",
     "SmoothedHinge",
     "Squared",
     "TamedLogistic",

@@ -11,6 +11,7 @@ ORDER = (
     "conditions",
     "training",
     "effects",
+    "curves",
     "tests",
     "spending",
     "evaluation",

@@ -7,7 +7,7 @@ from privet.privacy import Guarantee
 from privet.report.facts import Facts
 from privet.report.numbers import plain
 from privet.report.sources.effects import effect_tables
-from privet.report.sources.estimators import CURATOR, HONEST_MAJORITY, ONE_HONEST, describe, settings_of
+from privet.report.sources.estimators import CURATOR, HONEST_MAJORITY, ONE_HONEST, describe, drawn, settings_of
 from privet.tables import Categorical, Date, NumericTarget
 
 
@@ -29,6 +29,7 @@ def facts(model: TableModel) -> tuple[Guarantee, Facts]:
         inputs=[(feature.name, _declared(feature)) for feature in model.schema.features],
         effects=effects,
         effects_note=note,
+        **drawn(model),
     )
     return model.guarantee, found
 
