@@ -10,6 +10,8 @@ from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 from privet.audit import replay  # noqa: E402
 from privet.deep import RecursiveMomentum, make_private  # noqa: E402
+from privet.deep.balanced import check_processes  # noqa: E402
+from privet.deep.processes import Processes  # noqa: E402
 from privet.plans import PlanError  # noqa: E402
 from privet.plans.class_counts import ClassCounts  # noqa: E402
 from privet.plans.stabilities import HistogramStability  # noqa: E402
@@ -184,6 +186,20 @@ def test_counting_leaves_the_global_generators_as_they_are():
 def test_what_is_not_supported_is_refused(settings, cause):
     with pytest.raises(ValueError, match=cause):
         prepared(**settings)
+
+
+def test_it_works_in_one_process_only():
+    counts = ClassCounts.for_budget(BUDGET, 2, Adjacency.ADD_OR_REMOVE)
+    check_processes(counts, Processes(0, 1))
+    check_processes(None, Processes(1, 2))
+    with pytest.raises(ValueError, match="one process only"):
+        check_processes(counts, Processes(1, 2))
+
+
+def test_the_check_before_a_training_releases_nothing():
+    private = prepared()
+    assert all(not found.is_violation for found in private.check(steps=2, examples=4))
+    assert private.class_weight == {0: 1.0, 1: 1.0}
 
 
 def test_targets_that_are_no_classes_are_refused_before_the_counts_are_drawn(monkeypatch):

@@ -144,7 +144,7 @@ def trainer(path, *, kind=PrivateTrainer, **options):
     torch.manual_seed(0)
     make, label = MODELS["causal"]
     private = {"clip_norm": 1.0, "noise_multiplier": 1.0, "random_state": 0}
-    private |= {name: options.pop(name) for name in ("clip_norm", "budget", "loss") if name in options}
+    private |= {name: options.pop(name) for name in ("clip_norm", "budget", "loss", "class_weight") if name in options}
     if "budget" in private:
         del private["noise_multiplier"]
     arguments = {
@@ -255,6 +255,8 @@ def test_a_loss_of_ones_own_and_no_guarantee_before_training(tmp_path):
     found = trainer(tmp_path, loss=by_hand, max_steps=1, eval_strategy="no")
     with pytest.raises(AttributeError, match="no guarantee before"):
         found.guarantee  # noqa: B018
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported here"):
+        trainer(tmp_path, class_weight="balanced")
     with pytest.raises(TypeError, match="does not support trial"):
         found.train(trial=1)
     found.train()

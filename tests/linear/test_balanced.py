@@ -1,5 +1,7 @@
 """class_weight="balanced": the counts are noisy and paid for, and no plan depends on them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,9 @@ from privet.linear import balanced
 from privet.linear.balanced import train_balanced
 from privet.linear.methods import Method, Task
 from privet.objectives import L2, BalancedClasses, BoundedRows, Logistic
-from privet.plans import FixedSize, GradientPlan, OutputPlan
+from privet.plans import FixedSize, FullBatch, GradientPlan, OutputPlan
 from privet.plans.class_counts import COUNTS_SHARE, ClassCounts
-from privet.privacy import Budget, NoiseSource, gdp_mu
+from privet.privacy import Budget, NoiseSource, compose, gdp_mu
 from privet.privacy.events import ApproximateRelease
 from privet.solvers import Problem, noisy_gradient_descent
 
@@ -143,7 +145,7 @@ def test_a_plan_that_depends_on_the_counts_is_refused_before_it_draws():
         plan = GradientPlan.for_budget(task.budget, sampler=FixedSize(size, 100), steps=5, clip_norm=1.0)
         return task.solve(noisy_gradient_descent, plan, step_size=0.1)
 
-    with pytest.raises(RuntimeError, match="depends on the weights of the classes"):
+    with pytest.raises(RuntimeError, match="not what it announced before the classes were counted"):
         train_balanced(Method("bad", train, "nothing"), Task(problem, Budget(1.0, 1e-5), NoiseSource(1)))
 
 
@@ -190,6 +192,29 @@ def test_several_classes_have_a_weight_each():
     X = rng.normal(size=(5000, 2)) / 3
     model = privet.PrivateLogisticRegression(1.0, class_weight="balanced", random_state=0).fit(X, y)
     np.testing.assert_allclose(model.class_weight_, [1 / 6, 1 / 3, 1], rtol=0.15)
+
+
+def test_public_records_are_weighted_alike():
+    X, y = table()
+    model = privet.PrivateLogisticRegression(2.0, 1e-5, method="iteration", random_state=0, **SETTINGS)
+    alone = model.fit(X, y).coef_
+    assert not np.array_equal(alone, model.fit(X, y, X_public=X[:50], y_public=y[:50]).coef_)
+    assert model.guarantee_.epsilon <= 2.0
+
+
+def test_a_method_that_announces_less_than_it_releases_is_refused():
+    X, y = table(100)
+    problem = Problem(BalancedClasses(Logistic(), (1.0, 1.0)), L2(0.1), BoundedRows(X, 1.0), y.astype(float))
+
+    def train(task):
+        parts = []
+        for _ in range(2):
+            plan = GradientPlan.for_budget(Budget(0.3, 1e-6), sampler=FullBatch(), steps=2, clip_norm=1.0)
+            parts.append(task.solve(noisy_gradient_descent, plan, step_size=0.1))
+        return replace(parts[1], guarantee=compose([part.guarantee for part in parts]))
+
+    with pytest.raises(RuntimeError, match="not what it announced before the classes were counted"):
+        train_balanced(Method("bad", train, "nothing"), Task(problem, Budget(1.0, 1e-5), NoiseSource(1)))
 
 
 def test_the_constants_of_the_loss_do_not_depend_on_the_weights():

@@ -53,16 +53,18 @@ def train_balanced(method: Method, task: Task) -> tuple[Release, NDArray[np.floa
         task.before_training(total(planned))
     weights = counts.weights(task.problem.targets.astype(np.int64), task.source)
     problem = replace(task.problem, objective=BalancedClasses(loss.objective, weights.tolist()))
-    public = task.public_records and replace(task.public_records, objective=problem.objective)
+    public = task.public_records
+    public = None if public is None else replace(public, objective=problem.objective)
 
     def check(found: Guarantee) -> None:
         if found.event != planned.event:
             raise RuntimeError(
-                f"The plan of method={method.name!r} depends on the weights of the classes, so that its composition "
-                "with their counts is not covered. Please report this as a bug."
+                f"What method={method.name!r} releases is not what it announced before the classes were counted, so "
+                "that its composition with the counts is not covered. Please report this as a bug."
             )
 
     release = method.train(replace(task, problem=problem, public_records=public, budget=share, before_training=check))
+    check(release.guarantee)  # A method of several runs might announce only the first of them.
     return replace(release, guarantee=total(release.guarantee)), weights
 
 
