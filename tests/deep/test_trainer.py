@@ -248,6 +248,11 @@ def test_arguments_without_effect_are_refused(options, cause, tmp_path):
         trainer(tmp_path, **options)
 
 
+def test_balanced_classes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported here"):
+        trainer(tmp_path, class_weight="balanced")
+
+
 def test_a_loss_of_ones_own_and_no_guarantee_before_training(tmp_path):
     def by_hand(outputs, batch):
         return outputs.logits.float().square().mean((1, 2))
@@ -255,8 +260,6 @@ def test_a_loss_of_ones_own_and_no_guarantee_before_training(tmp_path):
     found = trainer(tmp_path, loss=by_hand, max_steps=1, eval_strategy="no")
     with pytest.raises(AttributeError, match="no guarantee before"):
         found.guarantee  # noqa: B018
-    with pytest.raises(ValueError, match="class_weight='balanced' is not supported here"):
-        trainer(tmp_path, class_weight="balanced")
     with pytest.raises(TypeError, match="does not support trial"):
         found.train(trial=1)
     found.train()
