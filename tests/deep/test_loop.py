@@ -220,7 +220,7 @@ def _sum(private, rows):
         return private._total(task.rows[:-1], task.rows[-1])
 
 
-@pytest.mark.parametrize("weight", [{}, {0: -1.0}, {0: float("nan")}, "balanced"])
+@pytest.mark.parametrize("weight", [{}, {0: -1.0}, {0: float("nan")}, "auto"])
 def test_bad_class_weights_are_refused(weight):
     with pytest.raises(ValueError, match="class_weight"):
         prepared(class_weight=weight)
