@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate, default_convert
 
 from privet.deep.randomness import secret_seed, secretly_random
@@ -83,6 +84,11 @@ class Examples:
         if len(indices) == 0:
             return self.without_examples()
         return self.batch_of(self.read(indices))
+
+    def drawn(self, indices: Indices, source: NoiseSource) -> Any:
+        """Return the examples of a batch. Their random transforms, if any, follow from a secret source."""
+        with secretly_random(source, only_torch=self.is_stored):
+            return self.collated(indices)
 
     def read(self, indices: Indices) -> list[Any]:
         """Return some examples, as the dataset returns them."""
@@ -176,4 +182,9 @@ def _check_map_style(dataset: Any) -> None:
             f"{type(dataset).__name__} can only be read in its own order, but the guarantee needs batches that are "
             "drawn at random from all examples. Give a map-style dataset, which has __len__ and __getitem__, for "
             "instance list(dataset) if the examples fit into memory."
+        )
+    if isinstance(dataset, list | tuple) and len(dataset) and isinstance(dataset[0], Tensor | np.ndarray):
+        raise TypeError(
+            f"The dataset is a {type(dataset).__name__} of arrays, but each of its entries must be an example: a "
+            "tuple of inputs and, last, a target, or a dictionary. Give TensorDataset(inputs, targets) with tensors."
         )
