@@ -1,7 +1,7 @@
 """Private additive models: a sum of one curve per column of numbers, and one effect per level of a category."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet import cautions, names
 from privet.estimators import EstimatorChecks, SavedEstimator, ShownEstimator
-from privet.linear.additive_columns import AdditiveColumn, described, position
+from privet.linear.additive_columns import AdditiveColumn, described, group_names, position
 from privet.linear.base import Targets, _calibrated_to, _check_rate
 from privet.linear.methods import Method, usual_budget
 from privet.linear.shapes import Shape, monotone, shape_of
@@ -138,7 +138,11 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         rate = None if self.tpr is None else AttackRate(self.tpr[0], self.tpr[1], delta)
         usual = usual_budget(noise) if noise else rate_budget(rate) if rate else Budget(self.epsilon, delta)
         columns = self._columns()
-        self._directions(columns)  # refuses impossible ones before any budget is spent
+        if self._directions(columns) and targets.objective.start(1).ndim > 1:  # before any budget is spent
+            raise ValueError(
+                "monotone needs two classes or a number as the target. With several classes, a curve that rises for "
+                "each class says nothing about the probabilities. Leave monotone out."
+            )
         problem = AdditiveProblem(
             cells,
             [column.n_cells for column in columns],
@@ -186,9 +190,11 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
 
     def _pairs(self, columns: list[AdditiveColumn]) -> tuple[tuple[int, int], ...]:
         known = [column.name for column in columns]
-        found = []
+        found: list[tuple[int, int]] = []
+        if self.pairs is not None and not isinstance(self.pairs, list | tuple):
+            raise ValueError(f"pairs must be a list of pairs of columns, got {self.pairs!r}.")
         for pair in self.pairs or ():
-            if isinstance(pair, str) or len(pair) != 2:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
                 raise ValueError(f"pairs must be a list of pairs of columns, got {pair!r} in it.")
             one, other = sorted(position(known, key, "pairs") for key in pair)
             if one == other or (one, other) in found:
@@ -198,10 +204,17 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
 
     def _directions(self, columns: list[AdditiveColumn]) -> dict[int, int]:
         """Return the directions of monotone curves by the positions of their columns."""
-        known = [column.name for column in columns]
-        found = {position(known, key, "monotone"): sign for key, sign in (self.monotone or {}).items()}
-        if any(columns[j].bounds is None or sign not in (-1, 1) for j, sign in found.items()):
+        known, given = [column.name for column in columns], self.monotone or {}
+        is_mapping = isinstance(given, Mapping)
+        found = {position(known, key, "monotone"): sign for key, sign in given.items()} if is_mapping else {}
+        if not is_mapping or any(columns[j].bounds is None or sign not in (-1, 1) for j, sign in found.items()):
             raise ValueError(f"monotone must map columns of numbers to +1 or -1, got {self.monotone!r}.")
+        joint = [known[j] for pair in self._pairs(columns) for j in pair if j in found]
+        if joint:
+            raise ValueError(
+                f"The column {joint[0]!r} is in monotone and in pairs. With a joint term, predictions need not be "
+                "monotone in it. Leave it out of one of them."
+            )
         return found
 
     def _keep(self, release: Release, targets: Targets) -> None:
@@ -228,9 +241,8 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
             one, other = pair.columns
             fields = _stored(f"{known[one]} x {known[other]}", pair.curve, values[place], noise[place])
             fields |= {"columns": [one, other], "groups": [np.asarray(each) for each in pair.groups]}
-            fields["levels"] = [
-                f"{i}, {k}" for i in range(pair.groups[0].max() + 1) for k in range(pair.groups[1].max() + 1)
-            ]
+            names_of = [group_names(self.curves_[j], each) for j, each in zip(pair.columns, pair.groups, strict=True)]
+            fields["levels"] = [f"{first}, {second}" for first in names_of[0] for second in names_of[1]]
             self.curves_.append(fields)
         self.intercept_ = np.atleast_1d(np.asarray(release.weights[-1] * scale))
 

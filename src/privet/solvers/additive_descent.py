@@ -127,8 +127,13 @@ def additive_descent(problem: AdditiveProblem, run: Run[AdditivePlan], *, keep_i
     )
     terms = [*curves, *(pair.curve for pair in pairs)]
     weights, noise = _shrunk(descent.weights, problem, rows, terms, gradients, step_size)
-    values, noise, level = _centred(rows.bin_values(weights), noise, terms, plan.mean.noise_std / problem.n)
-    intercept = level + rows.intercept * weights[rows.n_features]
+    values = rows.bin_values(weights)
+    intercept = rows.intercept * weights[rows.n_features]
+    if values.ndim == 2:  # probabilities do not change if the scores of all classes rise together, but noise does that
+        values, intercept = values - values.mean(axis=1, keepdims=True), intercept - intercept.mean()
+    values, noise, moved = _without_margins(values, noise, curves, pairs)
+    values, noise, level = _centred(values, noise, terms, plan.mean.noise_std / problem.n)
+    intercept = intercept + moved + level
     trace = dict(descent.trace) | {"curves": tuple(curves), "pairs": tuple(pairs), "bin_noise": unit * noise}
     found = np.concatenate([values * unit, (middle + unit * intercept)[None]])
     return Release(found, guarantee, trace)
@@ -194,6 +199,35 @@ def _shrunk(
     by_column = zip(rows.features, np.split(variances, starts), strict=True)
     noise = np.concatenate([np.sqrt((each * each) @ variance) for each, variance in by_column])
     return result, noise
+
+
+def _without_margins(
+    values: Floats, noise: Floats, curves: Sequence[Curve], pairs: Sequence[Pair]
+) -> tuple[Floats, Floats, Any]:
+    """Return the values and their noise after the means of pairs over either column have moved to its own curve.
+
+    The sum of all terms stays the same, but for the constant that is returned last. Without this, a pair and the curves
+    of its columns could represent the same function in many ways, and noise would move them against each other.
+    """
+    result, spread, moved = values.copy(), noise.copy(), np.zeros(values.shape[1:])
+    starts = np.cumsum([0, *(curve.n_bins for curve in curves), *(pair.curve.n_bins for pair in pairs)])
+    for place, pair in enumerate(pairs, start=len(curves)):
+        own = slice(starts[place], starts[place + 1])
+        sizes = [int(groups.max()) + 1 for groups in pair.groups]
+        joint, variances = result[own].reshape(*sizes, *values.shape[1:]), noise[own].reshape(sizes) ** 2
+        sides = [curves[j].shares for j in pair.columns]
+        shares = [np.bincount(groups, weights=side) for groups, side in zip(pair.groups, sides, strict=True)]
+        means = [np.tensordot(shares[1 - axis], joint, (0, 1 - axis)) for axis in (0, 1)]
+        overall = np.tensordot(shares[0], means[0], (0, 0))
+        for axis, (j, groups) in enumerate(zip(pair.columns, pair.groups, strict=True)):
+            curve = slice(starts[j], starts[j + 1])
+            result[curve] += means[axis][groups]
+            of_mean = np.tensordot(shares[1 - axis] ** 2, variances, (0, 1 - axis))
+            spread[curve] = np.sqrt(spread[curve] ** 2 + of_mean[groups])
+        joint = joint - means[0][:, None] - means[1][None] + overall
+        result[own] = joint.reshape(result[own].shape)
+        moved = moved - overall
+    return result, spread, moved
 
 
 def _centred(
