@@ -1,5 +1,6 @@
 """Private additive models: a sum of one curve per column of numbers, and one effect per level of a category."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from privet.linear.additive_columns import AdditiveColumn, described, group_name
 from privet.linear.base import Targets, _calibrated_to, _check_rate
 from privet.linear.methods import Method, usual_budget
 from privet.linear.shapes import Shape, monotone, shape_of
+from privet.linear.usefulness import warn_of_short_steps
 from privet.objectives.binned import bins_of
 from privet.objectives.curves import Curve, Pair
 from privet.plans.additive import AdditivePlan
@@ -26,7 +28,7 @@ from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
 from privet.showing import plot
 from privet.solvers import Release, Run
-from privet.solvers.additive_descent import AdditiveProblem, additive_descent
+from privet.solvers.additive_descent import AdditiveProblem, additive_descent, share_of_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -171,6 +173,7 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         purpose = f"{type(self).__name__} {self.epsilon!r} {self.delta!r} {self.noise_multiplier!r} {self.tpr!r}"
         if noise is None:
             cautions.about_budget(usual.epsilon, delta, n)
+            self._warn_of_noise(targets, n, usual)
         with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             source = NoiseSource(self.random_state, purpose=purpose)
             release = additive_descent(problem, Run(plan, source, progress, told))
@@ -181,6 +184,18 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         self.method_, self.method_reason_ = "additive", "noisy counts, then noisy gradients of all curves together"
         self.clip_norm_ = plan.gradients.clip_norm
         return release
+
+    def _warn_of_noise(self, targets: Targets, n: int, budget: Budget) -> None:
+        """Warn if so few records cannot be expected to teach anything at this budget, by public numbers alone."""
+        objective, steps = targets.objective, self.max_iter or STEPS
+
+        def share(n: float, budget: Budget) -> float:
+            clip = self.clip_norm or default_clip(n, budget)
+            noise = 2 * clip * steps / (n * gdp_mu(budget) * math.sqrt(1 - COUNTS_SHARE))
+            return share_of_step(objective, targets.worth, noise)
+
+        if objective.predicts_classes or self._standardises():  # the rule was not tried for counts
+            warn_of_short_steps(share, n, budget, predicts_classes=objective.predicts_classes)
 
     def _book(self, guarantee: Guarantee) -> None:
         """Book a fit, just before any noise is drawn for it."""
@@ -294,7 +309,7 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         return tags
 
 
-def default_clip(n: int, budget: Budget) -> float:
+def default_clip(n: float, budget: Budget) -> float:
     """Return the bound to which gradients are clipped, for rows of typical norm 1, from public numbers alone.
 
     Noise grows with the clip, and a clip moves the minimum, so the clip grows with the precision that is available.

@@ -19,7 +19,8 @@ from privet.solvers.noisy_gradient import noisy_gradient_descent
 
 MOMENTUM, AVERAGED = 0.9, 0.3
 _LONGEST = 4.0  # the longest step, in units of the inverse of the curvature of a typical row
-_TYPICAL_CURVATURE = 0.07  # of the largest, at the scores of a trained model
+_TYPICAL_CURVATURE = 0.07  # of the largest, at the scores of a trained model with one score
+_OF_SEVERAL_SCORES = 0.25  # of that, where clipped gradients of several classes are hardly curved (measured)
 _SHRINKAGE = 0.25  # of the noise in a weight, which is taken off its square
 _TARGET_STEPS = 1024  # targets in [-1, 1] are rounded to this many steps per unit before their moments are summed
 _USUAL_MEAN, _USUAL_VARIANCE, _LEAST_VARIANCE = 0.3, 0.06, 0.001  # of targets in [-1, 1]
@@ -141,9 +142,15 @@ def additive_descent(problem: AdditiveProblem, run: Run[AdditivePlan], *, keep_i
 
 def heavy_ball_step(problem: AdditiveProblem, plan: GradientPlan) -> float:
     """Return the longest step whose noise the scores tolerate, and at which the descent is stable."""
-    longest = _LONGEST / problem.objective.start_curvature
     noise = plan.noise_std / plan.divisor(problem.n) * np.sqrt(plan.steps)
-    return float(min(longest, (1 - MOMENTUM) * problem.worth / noise)) if noise else longest
+    longest = _LONGEST / problem.objective.start_curvature
+    return longest * share_of_step(problem.objective, problem.worth, noise)
+
+
+def share_of_step(objective: GeneralisedLinear, worth: float, noise: float) -> float:
+    """Return how long a step can be, compared with a run without noise, for this noise in the sum of mean gradients."""
+    longest = _LONGEST / objective.start_curvature
+    return float(min(1.0, (1 - MOMENTUM) * worth / (longest * noise))) if noise else 1.0
 
 
 def _noisy_counts(
@@ -187,7 +194,8 @@ def _shrunk(
     The descent is approximated by that on a quadratic whose curvature along each feature follows from noisy counts.
     """
     parts = [curve.shares @ (each * each) for curve, each in zip(curves, rows.features, strict=True)]
-    curvatures = _TYPICAL_CURVATURE * problem.objective.start_curvature * np.concatenate(parts) + problem.alpha
+    typical = _TYPICAL_CURVATURE * (_OF_SEVERAL_SCORES if weights.ndim == 2 else 1.0)
+    curvatures = typical * problem.objective.start_curvature * np.concatenate(parts) + problem.alpha
     n_tail = max(1, int(np.ceil(AVERAGED * plan.steps)))
     variances = noise_of_average(curvatures, step_size, MOMENTUM, plan.steps, n_tail)
     variances = variances * (plan.noise_std / plan.divisor(problem.n)) ** 2
