@@ -171,7 +171,7 @@ def test_bands_cover_what_noise_does():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_bands_cover_the_levels_of_pairs_and_of_several_classes(n_classes):
-    """What noise moves without an effect, among curves of a pair or scores of all classes, is taken out of the curves."""
+    """What noise moves without an effect, among the curves of a pair or of several classes, is taken out."""
     cells, truth, y = table(6000)
     cells = np.column_stack([cells[:, 1], cells[:, 0] % 2])
     y = np.digitize(truth + cells[:, 1], [0, 2]) if n_classes == 3 else y
