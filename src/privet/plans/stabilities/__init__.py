@@ -3,7 +3,15 @@
 from privet.plans.stabilities.base import Stability
 from privet.plans.stabilities.descent import DescentStability
 from privet.plans.stabilities.disjoint import DisjointStability
+from privet.plans.stabilities.histogram import HistogramStability
 from privet.plans.stabilities.minimiser import MinimiserStability
 from privet.plans.stabilities.transfer import TransferStability
 
-__all__ = ["DescentStability", "DisjointStability", "MinimiserStability", "Stability", "TransferStability"]
+__all__ = [
+    "DescentStability",
+    "DisjointStability",
+    "HistogramStability",
+    "MinimiserStability",
+    "Stability",
+    "TransferStability",
+]
