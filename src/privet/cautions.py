@@ -84,7 +84,7 @@ def about_budget(epsilon: float, delta: float, n: int, unit: str = "record of th
         )
 
 
-def about_noise(epsilon: float | None, n: float | None) -> None:
+def about_noise(epsilon: float | None, n: float | None, basis: str = "n, the number of weights and the budget") -> None:
     """Warn that the noise is expected to hide what the rows could teach.
 
     Parameters
@@ -93,6 +93,8 @@ def about_noise(epsilon: float | None, n: float | None) -> None:
         The epsilon that would do for as many records, or None if it is above 10.
     n : float or None
         The number of records that would do at this epsilon, or None if there is no such number.
+    basis : str
+        The public numbers from which this was computed.
     """
     remedies = [] if epsilon is None else [f"epsilon={_rounded_up(epsilon):g}"]
     remedies += [] if n is None else [f"about {_rounded_up(n):,.0f} records"]
@@ -100,7 +102,7 @@ def about_noise(epsilon: float | None, n: float | None) -> None:
     _warn(
         "noise",
         "the privacy budget is small for so few records: the noise is expected to be as strong as what the model could "
-        f"learn, so it may predict no better than guessing. By n, the number of weights and the budget, {would_do}.",
+        f"learn, so it may predict no better than guessing. By {basis}, {would_do}.",
     )
 
 

@@ -51,7 +51,9 @@ def test_pictures_are_written_in_three_forms(table, tmp_path):
 
 def test_one_curve_can_be_drawn_by_its_name(table):
     assert table.estimator.plot(column="age").get_xlabel() == "age"
+    assert table.estimator.plot(column="age").get_ylabel() == "score of 1"
     assert table.plot().get_xlabel()
+    assert all("score of well" in svg for _, svg in charts_of(table))  # which class a rising curve means
     with pytest.raises(ValueError, match="no curve 'town'"):
         table.estimator.plot(column="town")
 

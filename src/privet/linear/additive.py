@@ -1,7 +1,8 @@
 """Private additive models: a sum of one curve per column of numbers, and one effect per level of a category."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from privet import cautions, names
 from privet.estimators import EstimatorChecks, SavedEstimator, ShownEstimator
-from privet.linear.additive_columns import AdditiveColumn, described, position
+from privet.linear.additive_columns import AdditiveColumn, described, group_names, position
 from privet.linear.base import Targets, _calibrated_to, _check_rate
 from privet.linear.methods import Method, usual_budget
 from privet.linear.shapes import Shape, monotone, shape_of
+from privet.linear.usefulness import warn_of_short_steps
 from privet.objectives.binned import bins_of
 from privet.objectives.curves import Curve, Pair
 from privet.plans.additive import AdditivePlan
@@ -26,7 +28,7 @@ from privet.privacy.ledger.spending import LedgerLike, book_spending
 from privet.progress import progress_bar
 from privet.showing import plot
 from privet.solvers import Release, Run
-from privet.solvers.additive_descent import AdditiveProblem, additive_descent
+from privet.solvers.additive_descent import AdditiveProblem, additive_descent, share_of_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +140,11 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         rate = None if self.tpr is None else AttackRate(self.tpr[0], self.tpr[1], delta)
         usual = usual_budget(noise) if noise else rate_budget(rate) if rate else Budget(self.epsilon, delta)
         columns = self._columns()
-        self._directions(columns)  # refuses impossible ones before any budget is spent
+        if self._directions(columns) and targets.objective.start(1).ndim > 1:  # before any budget is spent
+            raise ValueError(
+                "monotone needs two classes or a number as the target. With several classes, a curve that rises for "
+                "each class says nothing about the probabilities. Leave monotone out."
+            )
         problem = AdditiveProblem(
             cells,
             [column.n_cells for column in columns],
@@ -167,6 +173,7 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         purpose = f"{type(self).__name__} {self.epsilon!r} {self.delta!r} {self.noise_multiplier!r} {self.tpr!r}"
         if noise is None:
             cautions.about_budget(usual.epsilon, delta, n)
+            self._warn_of_noise(targets, n, usual)
         with progress_bar(type(self).__name__) if self.verbose else nullcontext() as progress:
             source = NoiseSource(self.random_state, purpose=purpose)
             release = additive_descent(problem, Run(plan, source, progress, told))
@@ -178,6 +185,18 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         self.clip_norm_ = plan.gradients.clip_norm
         return release
 
+    def _warn_of_noise(self, targets: Targets, n: int, budget: Budget) -> None:
+        """Warn if so few records cannot be expected to teach anything at this budget, by public numbers alone."""
+        objective, steps = targets.objective, self.max_iter or STEPS
+
+        def share(n: float, budget: Budget) -> float:
+            clip = self.clip_norm or default_clip(n, budget)
+            noise = 2 * clip * steps / (n * gdp_mu(budget) * math.sqrt(1 - COUNTS_SHARE))
+            return share_of_step(objective, targets.worth, noise)
+
+        if objective.predicts_classes or self._standardises():  # the rule was not tried for counts
+            warn_of_short_steps(share, n, budget, predicts_classes=objective.predicts_classes)
+
     def _book(self, guarantee: Guarantee) -> None:
         """Book a fit, just before any noise is drawn for it."""
         if self.before_training is not None:
@@ -186,9 +205,11 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
 
     def _pairs(self, columns: list[AdditiveColumn]) -> tuple[tuple[int, int], ...]:
         known = [column.name for column in columns]
-        found = []
+        found: list[tuple[int, int]] = []
+        if self.pairs is not None and not isinstance(self.pairs, list | tuple):
+            raise ValueError(f"pairs must be a list of pairs of columns, got {self.pairs!r}.")
         for pair in self.pairs or ():
-            if isinstance(pair, str) or len(pair) != 2:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
                 raise ValueError(f"pairs must be a list of pairs of columns, got {pair!r} in it.")
             one, other = sorted(position(known, key, "pairs") for key in pair)
             if one == other or (one, other) in found:
@@ -198,10 +219,17 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
 
     def _directions(self, columns: list[AdditiveColumn]) -> dict[int, int]:
         """Return the directions of monotone curves by the positions of their columns."""
-        known = [column.name for column in columns]
-        found = {position(known, key, "monotone"): sign for key, sign in (self.monotone or {}).items()}
-        if any(columns[j].bounds is None or sign not in (-1, 1) for j, sign in found.items()):
+        known, given = [column.name for column in columns], self.monotone or {}
+        is_mapping = isinstance(given, Mapping)
+        found = {position(known, key, "monotone"): sign for key, sign in given.items()} if is_mapping else {}
+        if not is_mapping or any(columns[j].bounds is None or sign not in (-1, 1) for j, sign in found.items()):
             raise ValueError(f"monotone must map columns of numbers to +1 or -1, got {self.monotone!r}.")
+        joint = [known[j] for pair in self._pairs(columns) for j in pair if j in found]
+        if joint:
+            raise ValueError(
+                f"The column {joint[0]!r} is in monotone and in pairs. With a joint term, predictions need not be "
+                "monotone in it. Leave it out of one of them."
+            )
         return found
 
     def _keep(self, release: Release, targets: Targets) -> None:
@@ -228,9 +256,8 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
             one, other = pair.columns
             fields = _stored(f"{known[one]} x {known[other]}", pair.curve, values[place], noise[place])
             fields |= {"columns": [one, other], "groups": [np.asarray(each) for each in pair.groups]}
-            fields["levels"] = [
-                f"{i}, {k}" for i in range(pair.groups[0].max() + 1) for k in range(pair.groups[1].max() + 1)
-            ]
+            names_of = [group_names(self.curves_[j], each) for j, each in zip(pair.columns, pair.groups, strict=True)]
+            fields["levels"] = [f"{first}, {second}" for first in names_of[0] for second in names_of[1]]
             self.curves_.append(fields)
         self.intercept_ = np.atleast_1d(np.asarray(release.weights[-1] * scale))
 
@@ -282,7 +309,7 @@ class PrivateAdditiveModel(EstimatorChecks, SavedEstimator, ShownEstimator, Base
         return tags
 
 
-def default_clip(n: int, budget: Budget) -> float:
+def default_clip(n: float, budget: Budget) -> float:
     """Return the bound to which gradients are clipped, for rows of typical norm 1, from public numbers alone.
 
     Noise grows with the clip, and a clip moves the minimum, so the clip grows with the precision that is available.

@@ -37,7 +37,8 @@ class PrivateAdditiveClassifier(EncodedLabels, ClassifierMixin, PrivateAdditiveM
     pairs : list of pairs or None, default=None
         Columns with a joint term, by their names or positions.
     monotone : mapping or None, default=None
-        Columns of numbers whose curves must only rise (+1) or only fall (-1). This is post-processing.
+        Columns of numbers whose curves must only rise (+1) or only fall (-1). This is post-processing. It needs two
+        classes, and the columns cannot be in ``pairs``.
     clip_norm : float or None, default=None
         Bound to which the gradient of each record is clipped, where the rows of features have a typical norm of 1.
         None chooses it from n and the budget.
@@ -130,7 +131,9 @@ class PrivateAdditiveClassifier(EncodedLabels, ClassifierMixin, PrivateAdditiveM
         """Return class probabilities, one column per class in the order of ``classes_``.
 
         Clipped gradients move the scores away from the log-odds: they are balanced where the clipped residuals of the
-        classes are, weighted by the true probabilities. This is solved for the true probabilities here.
+        classes are, weighted by the true probabilities. This is solved for the true probabilities here, as if every
+        row had the typical norm 1 and the descent had converged: the correction is approximate. It uses the clip and
+        the scores alone.
         """
         scores = self._scores(X)
         likely = np.column_stack([expit(-scores), expit(scores)]) if scores.ndim == 1 else softmax(scores, axis=1)

@@ -69,19 +69,20 @@ class AdditiveColumn:
     def _codes(self, values: Any) -> NDArray[np.int32]:
         assert self.levels is not None
         place = {str(level): code for code, level in enumerate(self.levels)}
+        whole = {_as_whole(text): code for text, code in place.items()}
         if hasattr(values, "categories"):  # a Categorical of pandas, whose cells need not be compared
             found, inverse = np.append(np.asarray(values.categories, dtype=str), "nan"), np.asarray(values.codes)
-            found = found[: len(found) - int((inverse >= 0).all())]
         else:
             found, inverse = np.unique(np.asarray(values).astype(str), return_inverse=True)
-        unknown = [text for text in found.tolist() if text not in place and _as_whole(text) not in place]
-        if unknown:
+        codes = np.array([place.get(text, whole.get(_as_whole(text), -1)) for text in found.tolist()], dtype=np.int32)
+        cells = np.asarray(codes[inverse.ravel()])
+        if (cells < 0).any():  # categories that no row has need not be declared
+            unknown = str(found[inverse.ravel()[int(np.argmax(cells < 0))]])
             raise ValueError(
-                f"The column {self.name!r} of X has the level {unknown[0]!r}, which is not among the declared "
+                f"The column {self.name!r} of X has the level {unknown!r}, which is not among the declared "
                 "levels. Declare it, or correct the row."
             )
-        codes = [place.get(text, place.get(_as_whole(text), -1)) for text in found.tolist()]
-        return np.asarray(np.asarray(codes, dtype=np.int32)[inverse.ravel()])
+        return cells
 
 
 def _as_whole(text: str) -> str:
@@ -116,6 +117,8 @@ def described(names: Sequence[str], bounds: Any, levels: Any) -> list[AdditiveCo
 
 def _by_name(names: Sequence[str], given: Any, what: str) -> list[tuple[str, Any]]:
     """Return the entries of a mapping by the names of columns. A key may also be the position of a column."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{what} must be a mapping from columns, got {given!r}.")
     found = []
     for key, value in (given or {}).items():
         name = key if key in names else names[key] if isinstance(key, int) and 0 <= key < len(names) else None
@@ -129,6 +132,18 @@ def position(names: Sequence[str], key: Any, what: str) -> int:
     """Return the position of a column that is given by its name or its position."""
     ((name, _),) = _by_name(names, {key: None}, what)
     return list(names).index(name)
+
+
+def group_names(fields: Mapping[str, Any], groups: NDArray[Any]) -> list[str]:
+    """Return the names of groups of the bins of a curve that an estimator stores, for the bins of a pair."""
+    found = []
+    for group in range(int(groups.max()) + 1):
+        bins = np.flatnonzero(groups == group)
+        if "edges" in fields:
+            found.append(f"{fields['edges'][bins[0]]:.4g} to {fields['edges'][bins[-1] + 1]:.4g}")
+        else:
+            found.append(fields["levels"][bins[0]] if len(bins) == 1 else "others")
+    return found
 
 
 def _pair(bounds: Any) -> tuple[float, float]:

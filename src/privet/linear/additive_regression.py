@@ -33,7 +33,8 @@ verbose
         ``squared`` predicts means, with clipped gradients. ``huber`` limits the influence of large errors further.
         ``poisson`` is for counts: the sum of the curves is the logarithm of the expected count.
     target_bounds : pair, default=(-1.0, 1.0)
-        Public bounds of the target. Targets and predictions are clipped to them. For counts, the lower one must be 0.
+        Public bounds of the target. Targets and predictions are clipped to them. For counts, the lower one must not be
+        negative.
 
     Attributes
     ----------

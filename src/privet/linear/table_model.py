@@ -151,7 +151,8 @@ class TableModel(Reported):
             encoded = schema.target.decode(encoded)
         if getattr(estimator, "entry_bound", math.nan) is None:
             estimator.set_params(entry_bound=1 / schema.row_norm)  # no entry of an encoded row is larger
-        conditions = [enforced("columns are clipped to declared bounds and levels, each row independently")]
+        encoded_rows = enforced("columns are clipped to declared bounds and levels, each row independently")
+        conditions = [] if isinstance(estimator, PrivateAdditiveModel) else [encoded_rows]  # which states it itself
         classes: list[range | None] = []
         for target, column in zip(schema.targets, np.atleast_2d(encoded.T), strict=True):
             if isinstance(target, NumericTarget):

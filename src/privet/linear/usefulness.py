@@ -18,10 +18,16 @@ above 0.8                0.47 to 0.59                at most 0.01
 The highest shares of useful models (an area of at least 0.65, an R² of at least 0.1) are 0.35 and 0.80. Tables that
 are hard to learn from may need ten times more records than the warning asks for: it is given only if no table of this
 size can be expected to do.
+
+An additive model has no expectation of its excess. The stronger the noise, the shorter its steps, so the length of a
+step relative to that without noise says how far its curves can move. Trials with epsilon 0.1, 0.5, 1 and 4 and 100 to
+10,000 rows of the six tables of benchmarks/additive_tables.py gave, as means of three fits on other rows, areas of at
+most 0.632 for shares up to 0.0073, and up to 0.76 from 0.012; and an R² of at most 0.03 for shares up to 0.056, and up
+to 0.29 from 0.076.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +39,8 @@ from privet.privacy.budget import default_delta
 
 OF_CLASSES, OF_NUMBERS = 0.4, 0.805
 """The largest share of the loss of the zero model that the excess of a useful model has."""
+_STEP_OF_CLASSES, _STEP_OF_NUMBERS = 0.01, 0.06
+"""The least length of a step of a useful additive model, relative to that without noise."""
 _MOST, _HALVINGS, _STEP = 1e5, 5, 1.05
 
 
@@ -75,6 +83,33 @@ def warn_of_noise(task: Task, chosen: Method, rivals: Iterable[Method], asked_ep
             records *= _STEP
     cautions.about_noise(
         epsilon if epsilon <= cautions.LARGEST_EPSILON else None, records * n if records <= _MOST else None
+    )
+
+
+def warn_of_short_steps(
+    share_of_step: Callable[[float, Budget], float], n: int, budget: Budget, *, predicts_classes: bool
+) -> None:
+    """Warn if the noise makes the steps of an additive model so short that it can hardly learn anything.
+
+    ``share_of_step(n, budget)`` is the length of a step relative to that without noise.
+    """
+    least = _STEP_OF_CLASSES if predicts_classes else _STEP_OF_NUMBERS
+    if cautions.is_silent("noise") or share_of_step(n, budget) >= least:
+        return
+    stronger, records = 1.0, 1.0
+    while stronger <= _MOST and share_of_step(n, _stronger(budget, stronger)) < least:
+        stronger *= _STEP
+    is_default = budget.delta == default_delta(n)  # more records then have a smaller delta
+    while records <= _MOST:
+        delta = default_delta(math.ceil(records * n)) if is_default else budget.delta
+        if share_of_step(records * n, replace(budget, delta=delta)) >= least:
+            break
+        records *= _STEP
+    epsilon = _stronger(budget, stronger).epsilon if stronger <= _MOST else math.inf
+    cautions.about_noise(
+        epsilon if epsilon <= cautions.LARGEST_EPSILON else None,
+        records * n if records <= _MOST else None,
+        basis="n and the budget",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 Floats = NDArray[np.float64]
 
@@ -61,9 +62,14 @@ class Curve:
         """Number of bins."""
         return len(self.shares)
 
-    def features(self) -> Floats:
-        """Return the features of each bin, one row per bin. On average over the records they are zero."""
+    def features(self) -> Any:
+        """Return the features of each bin, one row per bin. On average over the records they are zero.
+
+        Many levels have one feature each, in a sparse array, which is not centred.
+        """
         shares = self.shares
+        if not self.is_ordered and self.n_bins > _CENTRED:
+            return sparse.diags_array(np.maximum(self.n_bins * shares, _RAREST) ** -_RARE, format="csr")
         if self.is_ordered:
             own = np.diag(np.sqrt(_OWN + _POINT * self.is_point))
             found = np.hstack([_walk(shares), own])
@@ -131,7 +137,8 @@ def _groups(curve: Curve) -> NDArray[np.intp]:
         found = (middle * _GROUPS).astype(np.intp)
     else:
         found = np.full(curve.n_bins, _GROUPS - 1)
-        found[np.argsort(-curve.shares, kind="stable")[: _GROUPS - 1]] = np.arange(min(curve.n_bins, _GROUPS - 1))
+        largest = np.sort(np.argsort(-curve.shares, kind="stable")[: _GROUPS - 1])  # in the order of the levels
+        found[largest] = np.arange(len(largest))
     return np.asarray(np.unique(found, return_inverse=True)[1])
 
 
@@ -176,7 +183,8 @@ def lay_out(counts: Floats, noise_std: float, n: int, *, is_ordered: bool) -> Cu
 def resolution(noise_std: float, n: int) -> int:
     """Return how many cells of a number are counted: fewer if noise is strong, because it adds up over cells.
 
-    It is a power of two between 32 and :data:`CELLS` at which the noise in the sum of all cells is a tenth of n.
+    It is a power of two between 64 and :data:`CELLS`, above 64 only if the noise in the sum of all cells is at most a
+    tenth of n.
     """
     allowed = (_NOISE_OF_ALL * n / noise_std) ** 2 if noise_std else float(CELLS)
     return int(2 ** np.clip(np.floor(np.log2(max(allowed, 1.0))), np.log2(_FEWEST_CELLS), np.log2(CELLS)))

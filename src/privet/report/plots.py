@@ -8,7 +8,7 @@ from privet.privacy import Guarantee
 from privet.report.facts import facts_of
 from privet.report.numbers import delta as as_power
 from privet.report.numbers import up
-from privet.report.shapes import draw, shapes_of
+from privet.report.shapes import draw, outputs_of, shapes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def plot(thing: Any, ax: "Axes | None" = None) -> "Axes":
 def curve(model: Any, ax: "Axes | None", column: str) -> "Axes":
     """Draw one curve of an additive model."""
     (shape,) = (each for each in shapes_of(model) if each.name == column)
-    return draw(shape, axes(ax, 6.0, 4.0))
+    return draw(shape, axes(ax, 6.0, 4.0), label=outputs_of(model)[0])
 
 
 def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
@@ -49,7 +49,7 @@ def _trade_off(guarantee: Guarantee, ax: "Axes | None") -> "Axes":
 
 def _effects(model: Any, ax: "Axes | None") -> "Axes":
     if isinstance(getattr(model, "estimator", model), PrivateAdditiveModel):
-        return draw(shapes_of(model)[0], axes(ax, 6.0, 4.0))
+        return draw(shapes_of(model)[0], axes(ax, 6.0, 4.0), label=outputs_of(model)[0])
     _, facts = facts_of(model)
     if not facts.effects:
         raise ValueError(f"{type(model).__name__} has no effects to draw.")

@@ -25,7 +25,7 @@ NOTE = (
     "standard deviations of the noise that privacy added wide on each side. It is estimated from the noise, the steps "
     "and noisy counts alone, and does not show how other records would change the curve."
 )
-_ROW, _LABEL, _BARS = 18.0, 130.0, 230.0
+_ROW, _LABEL, _BARS = 18.0, 150.0, 210.0
 
 
 def shapes_of(model: Any) -> list[Shape]:
@@ -47,10 +47,15 @@ def outputs_of(model: Any) -> list[str]:
     return labels if len(labels) > 2 else labels[1:] or [""]
 
 
-def chart_of(shape: Shape, output: int = 0, label: str = "") -> str:
+def score_of(label: str) -> str:
+    """Return what a curve adds to, for the label of an axis: the score of a class, if the output is one."""
+    return f"score of {_short(label)}" if label else "score"
+
+
+def chart_of(shape: Shape, output: int = 0, label: str = "", title: str = "") -> str:
     """Return the picture of a shape for one output as an SVG element, for the style sheet of a report."""
-    title = f"{shape.name}, {label}" if label else shape.name
-    return _bars(shape, output, title) if shape.edges is None else _curve(shape, output, title)
+    title = title or shape.name
+    return _bars(shape, output, title, label) if shape.edges is None else _curve(shape, output, title, label)
 
 
 def _range(shape: Shape, output: int) -> tuple[Any, Any, Any]:
@@ -59,7 +64,7 @@ def _range(shape: Shape, output: int) -> tuple[Any, Any, Any]:
     return values, values - 2 * shape.noise, values + 2 * shape.noise
 
 
-def _curve(shape: Shape, output: int, title: str) -> str:
+def _curve(shape: Shape, output: int, title: str, label: str) -> str:
     assert shape.edges is not None
     values, low, high = _range(shape, output)
     bottom, top = min(0.0, float(low.min())), max(0.0, float(high.max()))
@@ -68,7 +73,7 @@ def _curve(shape: Shape, output: int, title: str) -> str:
     about = f"From {values.min():.3g} to {values.max():.3g}, with a band for the privacy noise."
     chart = Chart(
         Axis(shape.name, first, last, round_ticks(first, last)),
-        Axis("score", bottom, top, round_ticks(bottom, top)),
+        Axis(score_of(label), bottom, top, round_ticks(bottom, top)),
         title,
         about,
     )
@@ -78,7 +83,7 @@ def _curve(shape: Shape, output: int, title: str) -> str:
     return chart.svg()
 
 
-def _bars(shape: Shape, output: int, title: str) -> str:
+def _bars(shape: Shape, output: int, title: str, label: str) -> str:
     values, low, high = _range(shape, output)
     shown = np.sort(np.argsort(-np.abs(values), kind="stable")[:MOST_LEVELS])
     reach = float(max(np.abs(low[shown]).max(), np.abs(high[shown]).max())) or 1.0
@@ -86,7 +91,7 @@ def _bars(shape: Shape, output: int, title: str) -> str:
     def place(value: float) -> float:
         return _LABEL + _BARS / 2 * (1 + value / reach)
 
-    zero, height, parts = place(0.0), _ROW * len(shown), []
+    zero, height, parts, axis = place(0.0), _ROW * len(shown), [], escape(score_of(label))
     for row, k in enumerate(shown.tolist()):
         name, middle = (shape.levels or ())[k], _ROW * (row + 0.5)
         start, end = sorted((zero, place(values[k])))
@@ -96,10 +101,13 @@ def _bars(shape: Shape, output: int, title: str) -> str:
         parts.append(
             f'<rect class="bar" x="{start:.1f}" y="{middle - 5:g}" width="{max(end - start, 0.5):.1f}" height="10"/>'
         )
-        ends = f'x1="{place(low[k]):.1f}" x2="{place(high[k]):.1f}"'
-        parts.append(f'<line class="whisker" {ends} y1="{middle:g}" y2="{middle:g}"/>')
+        whisker = f'x1="{place(low[k]):.1f}" x2="{place(high[k]):.1f}"'
+        parts.append(f'<line class="whisker" {whisker} y1="{middle:g}" y2="{middle:g}"/>')
     parts.append(f'<line class="zero" x1="{zero:.1f}" y1="0" x2="{zero:.1f}" y2="{height:g}"/>')
-    box = f"0 0 {_LABEL + _BARS + 8:g} {height:g}"
+    ends = (place(-reach), plain(-reach), "start"), (zero, axis, "middle"), (place(reach), plain(reach), "end")
+    for x, text, anchor in ends:
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{height + 14:g}" text-anchor="{anchor}">{text}</text>')
+    box = f"0 0 {_LABEL + _BARS + 8:g} {height + 20:g}"
     name = escape(f"{title}: from {plain(float(values.min()))} to {plain(float(values.max()))}", quote=True)
     return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
 
@@ -108,20 +116,20 @@ def _short(name: str) -> str:
     return name if len(name) <= 20 else f"{name[:19]}…"
 
 
-def draw(shape: Shape, ax: "Axes", output: int = 0) -> "Axes":
-    """Draw a shape on axes of matplotlib."""
+def draw(shape: Shape, ax: "Axes", output: int = 0, label: str = "") -> "Axes":
+    """Draw a shape on axes of matplotlib. ``label`` is the name of the output, if it is a class."""
     values, low, high = _range(shape, output)
     if shape.edges is not None:
         ax.fill_between(np.repeat(shape.edges, 2)[1:-1], np.repeat(low, 2), np.repeat(high, 2), alpha=0.25, linewidth=0)
         ax.stairs(values, shape.edges, baseline=None, linewidth=1.6)
         ax.axhline(0, color="grey", linewidth=0.8)
-        ax.set(xlabel=shape.name, ylabel="score")
+        ax.set(xlabel=shape.name, ylabel=score_of(label))
         return ax
     shown = np.sort(np.argsort(-np.abs(values), kind="stable")[:MOST_LEVELS])[::-1]
     ax.barh(range(len(shown)), values[shown], xerr=2 * shape.noise[shown], capsize=2)
     ax.set_yticks(range(len(shown)), [_short((shape.levels or ())[k]) for k in shown])
     ax.axvline(0, color="grey", linewidth=0.8)
-    ax.set(xlabel="score", title=shape.name)
+    ax.set(xlabel=score_of(label), title=shape.name)
     return ax
 
 
@@ -138,7 +146,7 @@ def figure_of(model: Any) -> "Figure":
     figure = Figure(figsize=(4.6 * across, 3.4 * down), layout="constrained")
     axes = np.ravel(figure.subplots(down, across, squeeze=False))
     for ax, (shape, output) in zip(axes, panels, strict=False):
-        draw(shape, ax, output)
+        draw(shape, ax, output, outputs[output])
         if len(outputs) > 1:
             ax.set_title(f"{shape.name}, {outputs[output]}")
     for ax in axes[len(panels) :]:
@@ -170,6 +178,6 @@ def charts_of(model: Any, most: int | None = None) -> Sequence[tuple[str, str]]:
     found = []
     for shape in shapes_of(model)[:most]:
         for output, label in enumerate(outputs):
-            named = label if len(outputs) > 1 else ""
-            found.append((f"{shape.name}, {named}" if named else shape.name, chart_of(shape, output, named)))
+            title = f"{shape.name}, {label}" if len(outputs) > 1 else shape.name
+            found.append((title, chart_of(shape, output, label, title)))
     return found

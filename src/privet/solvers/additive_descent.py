@@ -19,7 +19,8 @@ from privet.solvers.noisy_gradient import noisy_gradient_descent
 
 MOMENTUM, AVERAGED = 0.9, 0.3
 _LONGEST = 4.0  # the longest step, in units of the inverse of the curvature of a typical row
-_TYPICAL_CURVATURE = 0.07  # of the largest, at the scores of a trained model
+_TYPICAL_CURVATURE = 0.07  # of the largest, at the scores of a trained model with one score
+_OF_SEVERAL_SCORES = 0.25  # of that, where clipped gradients of several classes are hardly curved (measured)
 _SHRINKAGE = 0.25  # of the noise in a weight, which is taken off its square
 _TARGET_STEPS = 1024  # targets in [-1, 1] are rounded to this many steps per unit before their moments are summed
 _USUAL_MEAN, _USUAL_VARIANCE, _LEAST_VARIANCE = 0.3, 0.06, 0.001  # of targets in [-1, 1]
@@ -127,8 +128,13 @@ def additive_descent(problem: AdditiveProblem, run: Run[AdditivePlan], *, keep_i
     )
     terms = [*curves, *(pair.curve for pair in pairs)]
     weights, noise = _shrunk(descent.weights, problem, rows, terms, gradients, step_size)
-    values, noise, level = _centred(rows.bin_values(weights), noise, terms, plan.mean.noise_std / problem.n)
-    intercept = level + rows.intercept * weights[rows.n_features]
+    values = rows.bin_values(weights)
+    intercept = rows.intercept * weights[rows.n_features]
+    if values.ndim == 2:  # probabilities do not change if the scores of all classes rise together, but noise does that
+        values, intercept = values - values.mean(axis=1, keepdims=True), intercept - intercept.mean()
+    values, noise, moved = _without_margins(values, noise, curves, pairs)
+    values, noise, level = _centred(values, noise, terms, plan.mean.noise_std / problem.n)
+    intercept = intercept + moved + level
     trace = dict(descent.trace) | {"curves": tuple(curves), "pairs": tuple(pairs), "bin_noise": unit * noise}
     found = np.concatenate([values * unit, (middle + unit * intercept)[None]])
     return Release(found, guarantee, trace)
@@ -136,9 +142,15 @@ def additive_descent(problem: AdditiveProblem, run: Run[AdditivePlan], *, keep_i
 
 def heavy_ball_step(problem: AdditiveProblem, plan: GradientPlan) -> float:
     """Return the longest step whose noise the scores tolerate, and at which the descent is stable."""
-    longest = _LONGEST / problem.objective.start_curvature
     noise = plan.noise_std / plan.divisor(problem.n) * np.sqrt(plan.steps)
-    return float(min(longest, (1 - MOMENTUM) * problem.worth / noise)) if noise else longest
+    longest = _LONGEST / problem.objective.start_curvature
+    return longest * share_of_step(problem.objective, problem.worth, noise)
+
+
+def share_of_step(objective: GeneralisedLinear, worth: float, noise: float) -> float:
+    """Return how long a step can be, compared with a run without noise, for this noise in the sum of mean gradients."""
+    longest = _LONGEST / objective.start_curvature
+    return float(min(1.0, (1 - MOMENTUM) * worth / (longest * noise))) if noise else 1.0
 
 
 def _noisy_counts(
@@ -182,7 +194,8 @@ def _shrunk(
     The descent is approximated by that on a quadratic whose curvature along each feature follows from noisy counts.
     """
     parts = [curve.shares @ (each * each) for curve, each in zip(curves, rows.features, strict=True)]
-    curvatures = _TYPICAL_CURVATURE * problem.objective.start_curvature * np.concatenate(parts) + problem.alpha
+    typical = _TYPICAL_CURVATURE * (_OF_SEVERAL_SCORES if weights.ndim == 2 else 1.0)
+    curvatures = typical * problem.objective.start_curvature * np.concatenate(parts) + problem.alpha
     n_tail = max(1, int(np.ceil(AVERAGED * plan.steps)))
     variances = noise_of_average(curvatures, step_size, MOMENTUM, plan.steps, n_tail)
     variances = variances * (plan.noise_std / plan.divisor(problem.n)) ** 2
@@ -194,6 +207,35 @@ def _shrunk(
     by_column = zip(rows.features, np.split(variances, starts), strict=True)
     noise = np.concatenate([np.sqrt((each * each) @ variance) for each, variance in by_column])
     return result, noise
+
+
+def _without_margins(
+    values: Floats, noise: Floats, curves: Sequence[Curve], pairs: Sequence[Pair]
+) -> tuple[Floats, Floats, Any]:
+    """Return the values and their noise after the means of pairs over either column have moved to its own curve.
+
+    The sum of all terms stays the same, but for the constant that is returned last. Without this, a pair and the curves
+    of its columns could represent the same function in many ways, and noise would move them against each other.
+    """
+    result, spread, moved = values.copy(), noise.copy(), np.zeros(values.shape[1:])
+    starts = np.cumsum([0, *(curve.n_bins for curve in curves), *(pair.curve.n_bins for pair in pairs)])
+    for place, pair in enumerate(pairs, start=len(curves)):
+        own = slice(starts[place], starts[place + 1])
+        sizes = [int(groups.max()) + 1 for groups in pair.groups]
+        joint, variances = result[own].reshape(*sizes, *values.shape[1:]), noise[own].reshape(sizes) ** 2
+        sides = [curves[j].shares for j in pair.columns]
+        shares = [np.bincount(groups, weights=side) for groups, side in zip(pair.groups, sides, strict=True)]
+        means = [np.tensordot(shares[1 - axis], joint, (0, 1 - axis)) for axis in (0, 1)]
+        overall = np.tensordot(shares[0], means[0], (0, 0))
+        for axis, (j, groups) in enumerate(zip(pair.columns, pair.groups, strict=True)):
+            curve = slice(starts[j], starts[j + 1])
+            result[curve] += means[axis][groups]
+            of_mean = np.tensordot(shares[1 - axis] ** 2, variances, (0, 1 - axis))
+            spread[curve] = np.sqrt(spread[curve] ** 2 + of_mean[groups])
+        joint = joint - means[0][:, None] - means[1][None] + overall
+        result[own] = joint.reshape(result[own].shape)
+        moved = moved - overall
+    return result, spread, moved
 
 
 def _centred(
