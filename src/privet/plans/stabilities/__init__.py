@@ -4,6 +4,14 @@ from privet.plans.stabilities.base import Stability
 from privet.plans.stabilities.descent import DescentStability
 from privet.plans.stabilities.disjoint import DisjointStability
 from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.stabilities.moments import MomentStability
 from privet.plans.stabilities.transfer import TransferStability
 
-__all__ = ["DescentStability", "DisjointStability", "MinimiserStability", "Stability", "TransferStability"]
+__all__ = [
+    "DescentStability",
+    "DisjointStability",
+    "MinimiserStability",
+    "MomentStability",
+    "Stability",
+    "TransferStability",
+]
