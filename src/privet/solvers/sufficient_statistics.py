@@ -32,8 +32,8 @@ def sufficient_statistics(problem: Problem, run: Run[OutputPlan], *, others: Seq
     """Release the sums of all products of columns and targets with noise, and solve the normal equations.
 
     The noisy matrix may have negative eigenvalues. Those that are smaller than the noise are replaced by the size of
-    the noise, and the penalty is added. The trace has the ``smallest_eigenvalue`` of the noisy matrix and the
-    ``floor``, both relative to the number of records and to rows of norm 1.
+    the noise, and the penalty is added. The trace has the noisy ``moments``, the ``smallest_eigenvalue`` of their matrix
+    and the ``floor``, both relative to the number of records, for rows of norm 1.
 
     Parameters
     ----------
@@ -69,8 +69,12 @@ def sufficient_statistics(problem: Problem, run: Run[OutputPlan], *, others: Seq
     raised = np.maximum(values, floor) + rows.n * problem.strong_convexity / rows.largest_norm**2
     solution = vectors @ ((vectors.T @ products) / stability.target_scale / raised[:, None])
     weights = solution * (stability.target_bound / rows.largest_norm)
-    facts = {"noise_scale": plan.scale, "smallest_eigenvalue": values[0] / rows.n, "floor": floor / rows.n}
-    return Release(weights if others else weights[:, 0], guarantee, facts)
+    facts: dict[str, Any] = {
+        "noise_scale": plan.scale,
+        "smallest_eigenvalue": values[0] / rows.n,
+        "floor": floor / rows.n,
+    }
+    return Release(weights if others else weights[:, 0], guarantee, facts | {"moments": noisy})
 
 
 def moment_stability(problem: Problem, target_bound: float, n_targets: int = 1) -> MomentStability:
