@@ -85,7 +85,8 @@ def test_what_gets_noise_moves_by_at_most_the_sensitivity(n, intercept, tools):
     rng = np.random.default_rng(n)
     for _ in range(20):
         X, y = 3 * rng.standard_normal((n, 2)), 3 * rng.standard_normal(n)
-        X[rng.random(n) < 0.2], other, flipped = 0, X.copy(), y.copy()
+        X[rng.random(n) < 0.2] = 0
+        other, flipped = X.copy(), y.copy()
         other[0], flipped[0] = rng.choice([1e-9, 1, 1e9]) * rng.standard_normal(2), -y[0]
         ends = []
         for data in ((X, y), (other, flipped)):

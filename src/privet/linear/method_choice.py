@@ -107,8 +107,8 @@ class MethodChoice:
             )
         if known.needs_squared and not issubclass(self._loss, Squared):
             return (
-                f"method={known.name!r} needs the squared loss of numbers, which {name} does not have. Use PrivateRidge, "
-                f"or {named(able)}."
+                f"method={known.name!r} needs the squared loss of numbers, which {name} does not have. Use "
+                f"PrivateRidge, or {named(able)}."
             )
         needs = f"method={known.name!r} needs a loss of one score per record, which several classes do not have."
         return f"{needs} Use {named(able)}."

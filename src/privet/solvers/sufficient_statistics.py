@@ -1,4 +1,4 @@
-"""Least squares from noisy second moments: all products of columns and targets are released once, then equations solved.
+"""Least squares from noisy second moments: one release of all products of columns and targets.
 
 After AdaSSP, Algorithm 2 of Wang, "Revisiting differentially private linear regression" (2018), with three changes: the
 moments are one joint Gaussian release, whose sensitivity is smaller than those of its parts; the smallest eigenvalue is
@@ -32,8 +32,8 @@ def sufficient_statistics(problem: Problem, run: Run[OutputPlan], *, others: Seq
     """Release the sums of all products of columns and targets with noise, and solve the normal equations.
 
     The noisy matrix may have negative eigenvalues. Those that are smaller than the noise are replaced by the size of
-    the noise, and the penalty is added. The trace has the noisy ``moments``, the ``smallest_eigenvalue`` of their matrix
-    and the ``floor``, both relative to the number of records, for rows of norm 1.
+    the noise, and the penalty is added. The trace has the noisy ``moments``, the ``smallest_eigenvalue`` of their
+    matrix and the ``floor``, both relative to the number of records, for rows of norm 1.
 
     Parameters
     ----------
@@ -69,12 +69,13 @@ def sufficient_statistics(problem: Problem, run: Run[OutputPlan], *, others: Seq
     raised = np.maximum(values, floor) + rows.n * problem.strong_convexity / rows.largest_norm**2
     solution = vectors @ ((vectors.T @ products) / stability.target_scale / raised[:, None])
     weights = solution * (stability.target_bound / rows.largest_norm)
-    facts: dict[str, Any] = {
+    trace = {
         "noise_scale": plan.scale,
-        "smallest_eigenvalue": values[0] / rows.n,
+        "moments": noisy,
+        "smallest_eigenvalue": float(values[0]) / rows.n,
         "floor": floor / rows.n,
     }
-    return Release(weights if others else weights[:, 0], guarantee, facts | {"moments": noisy})
+    return Release(weights if others else weights[:, 0], guarantee, trace)
 
 
 def moment_stability(problem: Problem, target_bound: float, n_targets: int = 1) -> MomentStability:
@@ -85,7 +86,7 @@ def moment_stability(problem: Problem, target_bound: float, n_targets: int = 1) 
             f"{type(loss).__name__} with {type(problem.regulariser).__name__} is not determined by second moments: "
             "use the squared loss and an l2 penalty, or another method"
         )
-    if rows.reach > rows.largest_norm:
+    if rows.is_centred:
         raise ValueError("moments of centred rows are not supported: give the rows from which they were made")
     if rows.dimension > MOST_COLUMNS:
         raise ValueError(
