@@ -3,7 +3,8 @@
     python tools/house.py           # rewrites both parts of CONTRIBUTING.md
     python tools/house.py --check   # ends with exit code 1 if they are out of date
 
-The map shows the first sentence of each package's and each top-level module's docstring.
+The map shows the first sentence of the docstring of each package, of each top-level module, and of each module of a
+package that has many.
 """
 
 import ast
@@ -15,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "privet"
 PAGE = ROOT / "CONTRIBUTING.md"
+MANY = 25
+"""From this number on, the modules of a package are listed, because their names alone do not show where things are."""
 FOLDERS = {
     "tests/": "Mirrors src/privet. tests/audit attacks every solver, estimator and method.",
     "experiments/": "One script per table or figure of a paper, with the paper's figures beside privet's.",
@@ -33,16 +36,16 @@ def first_sentence(file: Path) -> str:
 
 
 def package_map() -> str:
-    """Return a code block with a line per package, subpackage and top-level module."""
+    """Return a code block with a line per package, and per module of the top level and of packages with many."""
     rows: list[tuple[str, str]] = []
     packages = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
     for package in packages:
         depth = len(package.relative_to(SOURCE).parts)
         name = "src/privet/" if depth == 0 else "  " * depth + package.name + "/"
         rows.append((name, first_sentence(package / "__init__.py")))
-        if depth == 0:
-            modules = sorted(file for file in SOURCE.glob("*.py") if not file.name.startswith("__"))
-            rows += [(f"  {file.name}", first_sentence(file)) for file in modules]
+        modules = sorted(file for file in package.glob("*.py") if not file.name.startswith("__"))
+        if depth == 0 or len(modules) >= MANY:
+            rows += [("  " * (depth + 1) + file.name, first_sentence(file)) for file in modules]
     rows += FOLDERS.items()
     width = max(len(name) for name, _ in rows) + 2
     return "```\n" + "\n".join(f"{name:<{width}}{text}".rstrip() for name, text in rows) + "\n```"

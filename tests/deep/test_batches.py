@@ -279,6 +279,13 @@ def test_datasets_without_an_order_of_their_own_are_refused():
         prepared(Rows(), batch_size=None)
 
 
+def test_arrays_instead_of_examples_are_refused():
+    X, y = numbers()
+    for data in ((X, y), [X.numpy(), y.numpy()]):
+        with pytest.raises(TypeError, match=r"arrays, but each of its entries must be an example.*TensorDataset"):
+            prepared(data)
+
+
 # ---------------------------------------------------------------------------------------------------------- components
 
 

@@ -220,10 +220,21 @@ def _sum(private, rows):
         return private._total(task.rows[:-1], task.rows[-1])
 
 
-@pytest.mark.parametrize("weight", [{}, {0: -1.0}, {0: float("nan")}, "balanced"])
+@pytest.mark.parametrize("weight", [{}, {0: -1.0}, {0: float("nan")}, "auto"])
 def test_bad_class_weights_are_refused(weight):
     with pytest.raises(ValueError, match="class_weight"):
         prepared(class_weight=weight)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 5.0], torch.tensor([1.0, 5.0])])
+def test_class_weights_without_classes_name_the_remedy(weights):
+    with pytest.raises(TypeError, match=r"class_weight must be a dictionary .*dict\(enumerate\(weights\)\)"):
+        prepared(class_weight=weights)
+    prepared(class_weight=dict(enumerate(weights)))
+
+
+def test_an_epoch_shows_its_number():
+    assert repr(next(prepared().epochs())) == "Epoch(number=0)"
 
 
 def test_a_loss_that_is_no_callable_is_refused():

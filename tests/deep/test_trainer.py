@@ -129,12 +129,20 @@ def test_a_model_with_another_loss_is_refused():
             outputs.loss = 2 * outputs.loss
             return outputs
 
+    class Deeper(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            outputs = super().forward(*args, **kwargs)
+            outputs.logits = outputs.logits[..., None]
+            return outputs
+
     with pytest.raises(ValueError, match="differs from that of the model"):
         prepared(lambda: Smoothed(transformers.LlamaConfig(**LLAMA)), words).fit()
     with pytest.raises(ValueError, match="has no config"):
         prepared(lambda: nn.Linear(2, 2), words)
-    with pytest.raises(ValueError, match="cannot compute the loss of single examples"):
+    with pytest.raises(ValueError, match="needs the labels of the examples"):
         prepared(MODELS["causal"][0], lambda tokens, index: {}).fit()
+    with pytest.raises(ValueError, match="cannot compute the loss of single examples"):
+        prepared(lambda: Deeper(transformers.LlamaConfig(**LLAMA)), words).fit()
 
 
 # ------------------------------------------------------------------------------------------------------- PrivateTrainer
@@ -144,7 +152,7 @@ def trainer(path, *, kind=PrivateTrainer, **options):
     torch.manual_seed(0)
     make, label = MODELS["causal"]
     private = {"clip_norm": 1.0, "noise_multiplier": 1.0, "random_state": 0}
-    private |= {name: options.pop(name) for name in ("clip_norm", "budget", "loss") if name in options}
+    private |= {name: options.pop(name) for name in ("clip_norm", "budget", "loss", "class_weight") if name in options}
     if "budget" in private:
         del private["noise_multiplier"]
     arguments = {
@@ -246,6 +254,11 @@ def test_old_checkpoints_are_deleted_and_bf16_trains(tmp_path):
 def test_arguments_without_effect_are_refused(options, cause, tmp_path):
     with pytest.raises(ValueError, match=f"does not support {cause}"):
         trainer(tmp_path, **options)
+
+
+def test_balanced_classes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported here"):
+        trainer(tmp_path, class_weight="balanced")
 
 
 def test_a_loss_of_ones_own_and_no_guarantee_before_training(tmp_path):

@@ -663,6 +663,16 @@ def test_a_residual_network_with_frozen_batch_normalisation_trains():
     assert torch.equal(before, model[1].running_mean)
 
 
+def test_batch_normalisation_in_train_mode_is_named_before_the_first_step_too():
+    """torch would only say that one example is too few."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[2].requires_grad_(False).eval()
+    private = prepared(model, TensorDataset(torch.randn(24, 4), torch.arange(24) % 3))
+    model.train()
+    with pytest.raises(ValueError, match=r"BatchNorm1d normalises over the batch.*layer\.eval\(\) after each model"):
+        private.step(*next(private.batches()))
+
+
 @pytest.mark.parametrize("change", ["train", "thaw", "forget"])
 def test_batch_normalisation_is_rejected_unless_it_is_fixed(change):
     model = frozen(resnet())

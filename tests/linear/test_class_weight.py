@@ -145,8 +145,8 @@ def test_weights_are_saved_with_the_model(tmp_path):
 @pytest.mark.parametrize(
     ("weights", "cause"),
     [
-        ("balanced", "'balanced', are not public"),
-        ([1.0, 2.0], "Give a dictionary"),
+        ("auto", "'balanced'"),
+        ([1.0, 2.0], "or a dictionary"),
         ({2: 1.0}, "not among the classes"),
         ({1: -1.0}, "must be positive"),
         ({1: float("nan")}, "finite"),

@@ -13,7 +13,7 @@ from privet.deep import selfcheck
 from privet.deep.clipping import BatchGradients, batch_gradients
 from privet.deep.clipping.summing import LARGEST_CLIP, SMALLEST_CLIP, Summation, reserved_share, room
 from privet.deep.gradient_estimators import GradientEstimator
-from privet.deep.model_checks import without_compilation
+from privet.deep.model_checks import check_model, without_compilation
 from privet.deep.objective import Task
 from privet.deep.randomness import alike
 from privet.deep.rows import Build, Rows
@@ -104,6 +104,7 @@ class BatchSums:
         ``others()`` returns further examples, in case the batch has no two different ones.
         """
         if self.checked is None or not self.checked.is_complete:
+            check_model(self._model)  # Layers may have changed their mode since the training was prepared.
             with without_compilation(self._model):
                 self.checked = selfcheck.check_batch(self._model, self._loss, batch, others) or self.checked
         return self.checked is not None

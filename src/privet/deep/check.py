@@ -1,4 +1,4 @@
-"""A check before a long training: a few of its steps are replayed with and without one example.
+"""``private.check()`` before a long training: a few of its steps are replayed with and without one example.
 
 The check of the first batch sees what a model does to a few ordinary examples. A replay sees everything that an example
 changes in a training, also later and also if it is unusual: sums that move too far, and whatever else differs in the

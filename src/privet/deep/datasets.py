@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate, default_convert
 
 from privet.deep.rows import Parts, as_batch
@@ -157,4 +158,9 @@ def _check_map_style(dataset: Any) -> None:
             f"{type(dataset).__name__} can only be read in its own order, but the guarantee needs batches that are "
             "drawn at random from all examples. Give a map-style dataset, which has __len__ and __getitem__, for "
             "instance list(dataset) if the examples fit into memory."
+        )
+    if isinstance(dataset, list | tuple) and len(dataset) and isinstance(dataset[0], Tensor | np.ndarray):
+        raise TypeError(
+            f"The dataset is a {type(dataset).__name__} of arrays, but each of its entries must be an example: a "
+            "tuple of inputs and, last, a target, or a dictionary. Give TensorDataset(inputs, targets) with tensors."
         )

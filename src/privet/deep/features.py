@@ -1,4 +1,4 @@
-"""Features of a frozen network, computed once, so that a head on them trains as a small model."""
+"""``frozen_features``: what a frozen network returns, computed once, so that a head trains as a small model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

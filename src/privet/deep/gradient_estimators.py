@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from privet.deep.clipping import BatchGradients
 from privet.deep.fingerprint import checksum
 from privet.plans import GradientPlan, PlanError, RecursivePlan, Step
+from privet.plans.class_counts import ClassCounts
 from privet.plans.gradient import Ahead
 from privet.plans.samplers import FixedOrder
-from privet.privacy import Guarantee, NoiseSource, enforced
+from privet.privacy import Guarantee, NoiseSource, compose, enforced
 
 Slots = dict[nn.Parameter, Tensor]
 """For each parameter, the flat vector in which the sum of its gradients is accumulated."""
@@ -58,6 +59,8 @@ class GradientEstimator(ABC):
     """Produces one private gradient per step."""
 
     plan: GradientPlan | RecursivePlan
+    counts: ClassCounts | None = None
+    """The noisy counts of classes that are released before the first step."""
     mixes_sums: bool = False
     """Whether several sums over a batch are added up. The slots are then in double precision."""
 
@@ -94,9 +97,10 @@ class GradientEstimator(ABC):
 
     def guarantee(self, spent: int) -> Guarantee:
         """Return the guarantee of the first ``spent`` steps; with ``spent=0``, the guarantee of all steps."""
-        return self.so_far(spent).guarantee(
+        guarantee = self.so_far(spent).guarantee(
             self.plan.delta, bound=enforced(self.bound_in_words), released="every noisy gradient and all weights"
         )
+        return guarantee if self.counts is None else compose([self.counts.guarantee(), guarantee], self.plan.delta)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state that the next step needs from earlier steps, for saving."""
@@ -113,8 +117,9 @@ class GradientEstimator(ABC):
 class Fresh(GradientEstimator):
     """DP-SGD: the clipped gradients of the batch, without memory of earlier steps."""
 
-    def __init__(self, plan: GradientPlan) -> None:
+    def __init__(self, plan: GradientPlan, counts: ClassCounts | None = None) -> None:
         self.plan: GradientPlan = plan
+        self.counts = counts
 
     def add_sums(self, slots: Slots, gradients: Callable[[], BatchGradients], bound: float, room: float) -> Added:
         """Add the clipped gradients of a batch to ``slots``."""

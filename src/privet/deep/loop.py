@@ -4,7 +4,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -208,8 +208,8 @@ class Epoch:
     """
 
     number: int
-    _training: "TrainingLoop"
-    _batches: Iterator[Any]
+    _training: "TrainingLoop" = field(repr=False)
+    _batches: Iterator[Any] = field(repr=False)
 
     def __len__(self) -> int:
         """Return the number of batches that remain in this epoch."""

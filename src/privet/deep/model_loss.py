@@ -57,6 +57,12 @@ class ModelLoss:
         if "start_positions" in batch and hasattr(outputs, "start_logits"):
             return self._of_spans(outputs, batch)
         logits, labels = getattr(outputs, "logits", None), batch.get("labels")
+        if "labels" not in batch:
+            raise ValueError(
+                f"loss='model' needs the labels of the examples, but the batch has the entries {list(batch)}. Return "
+                "labels from the dataset or collate_fn, or give loss=lambda outputs, batch: ..., which returns one "
+                "value per example."
+            )
         if not isinstance(logits, Tensor) or not isinstance(labels, Tensor) or not hasattr(outputs, "loss"):
             raise _unknown(f"The outputs are a {type(outputs).__name__}, and the batch has the entries {list(batch)}.")
         labels = labels.to(logits.device)

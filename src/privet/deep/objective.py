@@ -33,15 +33,16 @@ class Objective:
     accepted : frozenset of str or None
         The entries of a dictionary that the model takes. None stands for all.
     class_weight : dict or None
-        Public weights, by which the losses of the examples of a class are multiplied before clipping.
+        Weights that are public or released, by which the losses of the examples of a class are multiplied before
+        clipping. Those of balanced classes are 1 until they are released.
     """
 
     loss: Loss
     accepted: frozenset[str] | None = None
-    class_weight: Mapping[int, float] | None = None
+    class_weight: dict[int, float] | None = None
 
     @classmethod
-    def of(cls, loss: Any, model: nn.Module, class_weight: Mapping[int, float] | None = None) -> "Objective":
+    def of(cls, loss: Any, model: nn.Module, class_weight: Mapping[int, float] | str | None = None) -> "Objective":
         """Return the objective of a loss that a user gave, which may be one already."""
         if isinstance(loss, cls):
             return loss
@@ -77,9 +78,10 @@ class Objective:
         rest = [key for key in batch if self.accepted is not None and key not in self.accepted]
         if len(rest) != 1:
             raise ValueError(
-                f"A torch loss needs one target, but the model takes all entries of the batch except {rest}. Give "
-                "loss=lambda outputs, batch: ..., which gets the whole batch and returns one value per example, or "
-                "loss='model' if the model computes its loss."
+                "The target of a torch loss is the one entry of the batch that the model does not take, but of the "
+                f"entries {list(batch)}, those are {rest}. Remove others from the batch, give loss=lambda outputs, "
+                "batch: ..., which gets the whole batch and returns one value per example, or loss='model' if the "
+                "model computes its loss."
             )
         return batch[rest[0]]
 
@@ -146,16 +148,21 @@ class Task(NamedTuple):
         return cls(Called(model, objective, parts.build), OfAnswer(objective), rows, parts.build)
 
 
-def checked_weights(class_weight: Any) -> Mapping[int, float] | None:
+def checked_weights(class_weight: Any) -> dict[int, float] | None:
     """Return public weights of classes, which must be finite and not negative."""
     if class_weight is None:
         return None
     if isinstance(class_weight, str):
         raise ValueError(
-            f"class_weight={class_weight!r} would be computed from private counts, which costs budget that this "
-            "training does not reserve. Give a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
+            f"class_weight={class_weight!r} is not known here. Give 'balanced' to make_private(), or a dictionary of "
+            "public weights, such as {0: 1.0, 1: 5.0}."
         )
-    found = {int(key): float(value) for key, value in dict(class_weight).items()}
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(
+            f"class_weight must be a dictionary of public weights by class, such as {{0: 1.0, 1: 5.0}}, but it is a "
+            f"{type(class_weight).__name__}. Give dict(enumerate(weights))."
+        )
+    found = {int(key): float(value) for key, value in class_weight.items()}
     bad = {key: value for key, value in found.items() if not (math.isfinite(value) and value >= 0) or key < 0}
     if bad or not found:
         raise ValueError(f"class_weight must map class numbers to finite weights of at least 0, but it has {bad}.")

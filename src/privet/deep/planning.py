@@ -1,4 +1,4 @@
-"""The entry point of private training, which turns a budget and a number of epochs into a plan and a training.
+"""``make_private``, the entry point of private training, which turns a budget into a plan and a training.
 
 Example::
 
@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from privet import cautions
 from privet.checks import count, positive
+from privet.deep.balanced import balanced_estimator
 from privet.deep.datasets import Examples
 from privet.deep.gradient_estimators import Fresh, GradientEstimator, Recursive, RecursiveMomentum
 from privet.deep.model_checks import unwrapped
@@ -57,7 +58,8 @@ def make_private(
     random_state: int | None = None,
     ledger: LedgerLike | None = None,
     collate_fn: Callable[[list[Any]], Any] | None = None,
-    class_weight: Mapping[int, float] | None = None,
+    class_weight: Mapping[int, float] | str | None = None,
+    n_classes: int | None = None,
     augment: Callable[..., Any] | None = None,
     views: int = 1,
     average: float | None = None,
@@ -121,9 +123,13 @@ def make_private(
     collate_fn : callable or None
         Makes a batch from a list of examples, for instance by padding. It must treat each example by itself, which is
         checked on the first batch and assumed afterwards. The model must ignore padding.
-    class_weight : dict or None
+    class_weight : dict, "balanced" or None
         Public, constant weights of classes. The loss of an example is multiplied by the weight of its class before
-        clipping. Classes that are not named have weight 1.
+        clipping. Classes that are not named have weight 1. ``"balanced"`` computes weights from noisy numbers of
+        examples per class, for which it spends 4 % of the budget before the first batch. The rarest class has weight 1,
+        and a class that is r times as frequent has weight 1/r, at least 0.01.
+    n_classes : int or None
+        The number of classes, for ``class_weight="balanced"``. Targets are then numbers from 0 to n_classes - 1.
     augment : callable or None
         Makes a random view of an example, without a dimension of examples: ``augment(*inputs)`` returns an input or a
         tuple of inputs, and for dictionaries ``augment(**example)`` returns a dictionary.
@@ -166,6 +172,8 @@ def make_private(
         batch_size=batch_size,
         clip_norm=clip_norm,
         n=n,
+        is_balanced=isinstance(class_weight, str) and class_weight == "balanced",
+        n_classes=n_classes,
     )
     estimator.plan.sampler.check_n(len(examples))
     if isinstance(dataset, DataLoader):
@@ -183,7 +191,7 @@ def make_private(
         random_state=random_state,
         n_is_public=public_n is None and estimator.plan.adjacency is Adjacency.ADD_OR_REMOVE,
         ledger=ledger,
-        class_weight=class_weight,
+        class_weight=class_weight if estimator.counts is None else None,
         views=_views(augment, views),
         average=average,
     )
@@ -205,6 +213,8 @@ def _estimator_for(
     batch_size: int,
     clip_norm: float,
     n: int,
+    is_balanced: bool,
+    n_classes: int | None,
 ) -> GradientEstimator:
     """Return the gradient estimator whose plan has the least noise within the budget, or the given noise.
 
@@ -221,6 +231,12 @@ def _estimator_for(
         "clip_norm": clip_norm,
         "public_n": n,
     }
+    if is_balanced and recursion is not None:
+        raise ValueError("class_weight='balanced' is not supported with recursion. Leave recursion out.")
+    if is_balanced:
+        return balanced_estimator(budget, n_classes, settings)
+    if n_classes is not None:
+        raise ValueError(f"n_classes={n_classes} has an effect only with class_weight='balanced'. Leave it out.")
     if recursion is None:
         return Fresh(GradientPlan.for_budget(budget, **settings))
     if recursion.max_move is not None:

@@ -1,4 +1,4 @@
-"""The Trainer of transformers with private steps.
+"""``PrivateTrainer``, the Trainer of transformers with private steps.
 
 Only ``train`` is overridden. It uses what subclasses may call: the loaders, optimizers, schedulers and callbacks of the
 Trainer, its ``evaluate``, ``log`` and ``save_model``.
@@ -90,6 +90,11 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         ledger: Any = None,
         **kwargs: Any,
     ) -> None:
+        if isinstance(class_weight, str):
+            raise ValueError(
+                f"class_weight={class_weight!r} is not supported here, because the trainer saves a state before the "
+                "first batch. Use make_private(), or give a dictionary of public weights."
+            )
         super().__init__(*args, **kwargs)
         self.control: Any
         _check_arguments(self.args)

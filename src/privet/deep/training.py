@@ -1,4 +1,4 @@
-"""Private training of a PyTorch model: batches, clipped sums, noise and steps, all determined by one plan."""
+"""``PrivateTraining``: batches, clipped sums, noise and steps of a model, all determined by one plan."""
 
 import copy
 import math
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from privet.deep import saving
 from privet.deep.average import WeightAverage
+from privet.deep.balanced import check_processes, release_weights
 from privet.deep.batch_sums import ROUNDS_ALONE, BatchSums
 from privet.deep.changes import Changes
 from privet.deep.collate import IN_COLLATE, CollateCheck
@@ -84,7 +85,7 @@ class PrivateTraining(TrainingLoop, Reported):
         random_state: int | None = None,
         n_is_public: bool = False,
         ledger: LedgerLike | None = None,
-        class_weight: Mapping[int, float] | None = None,
+        class_weight: Mapping[int, float] | str | None = None,
         views: Views | None = None,
         average: float | None = None,
     ) -> None:
@@ -95,17 +96,20 @@ class PrivateTraining(TrainingLoop, Reported):
         self._estimator = Fresh(plan) if isinstance(plan, GradientPlan) else plan
         if self.plan.delta is None:
             raise ValueError("The plan has no delta. Set delta= when you build it, or make it with for_budget().")
-        self._loss = Objective.of(loss, self.model, class_weight)
+        counts = self._estimator.counts
+        self._loss = Objective.of(loss, self.model, counts.equal_weights if counts else class_weight)
+        self._has_weights = counts is None
         self._denoiser, self._max_move = layer_denoiser(denoiser, order), max_move
         self._n_is_public = n_is_public
         self._parameters = list(trained_parameters(self.model).values())
         check_optimizer(self.model, optimizer, self._parameters)
         self._processes = checked_processes(self.plan)
+        check_processes(counts, self._processes)
         self._processes.check_alike(self.plan, [each.shape for each in self._parameters])
         assumptions = self._processes.check_datasets(self.dataset)
         if self._examples.collate is not None:
             assumptions.append(IN_COLLATE)
-        if self._loss.class_weight is not None:
+        if self._loss.class_weight is not None and counts is None:
             assumptions.append(PUBLIC_WEIGHTS)
         self._processes.begin_alike([*model.parameters(), *model.buffers()])
         self._seed = random_state
@@ -130,6 +134,11 @@ class PrivateTraining(TrainingLoop, Reported):
     def plan(self) -> GradientPlan | RecursivePlan:
         """The plan of the whole training."""
         return self._estimator.plan
+
+    @property
+    def class_weight(self) -> dict[int, float] | None:
+        """The weights of the classes. Those of balanced classes are 1 until the first batch is drawn."""
+        return None if self._loss.class_weight is None else dict(self._loss.class_weight)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -185,6 +194,8 @@ class PrivateTraining(TrainingLoop, Reported):
 
     def _begin(self) -> None:
         self._book()
+        if not self._has_weights:
+            release_weights(self)
         self._has_begun = True
 
     def _check_used(self) -> None:

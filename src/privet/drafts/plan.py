@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from privet.checks import count, positive, probability, quotient_above
 from privet.plans import OutputPlan, PlanError
 from privet.plans.adaptive import selection_epsilon
+from privet.plans.stabilities.histogram import HistogramStability
 from privet.preprocessing.quantiles import QuantilePlan
 from privet.privacy import Adjacency, Budget, Guarantee, enforced, gdp_mu
 from privet.privacy.budget import BudgetLike, as_budget, stated_delta
@@ -25,43 +26,6 @@ _COMPOSED_EPSILON = 10.0
 this size, it costs its share at most. A larger distance would soon make the total infinite."""
 _MARGIN = 1 - 1e-12
 _LARGEST_EPSILON = 100.0
-
-
-@dataclass(frozen=True)
-class HistogramStability:
-    """How far the histograms of several columns move, as one vector, when a record is replaced.
-
-    Parameters
-    ----------
-    n_columns : int
-        Number of columns with a histogram each.
-
-    Formal guarantees
-    -----------------
-    A record has one cell in each column. Replacing it takes 1 from one count of each histogram and adds 1 to another
-    one, or moves nothing if both cells are counted alike or not at all. So the vector moves by at most
-    sqrt(2 n_columns).
-    """
-
-    n_columns: int
-
-    adjacency = Adjacency.REPLACE_ONE
-
-    def __post_init__(self) -> None:
-        count("n_columns", self.n_columns)
-
-    @property
-    def sensitivity(self) -> float:
-        """Largest l2 distance between the counts of two neighbouring tables, rounded up."""
-        root = math.sqrt(2 * self.n_columns)
-        return root if Fraction(root) ** 2 >= 2 * self.n_columns else math.nextafter(root, math.inf)
-
-    def in_words(self) -> str:
-        """Return a one-line description of the sensitivity for a guarantee."""
-        return (
-            f"replacing a record moves one cell out of a count and one into another in each of {self.n_columns} "
-            f"histograms, so that all counts together move by at most {self.sensitivity:.4g}"
-        )
 
 
 @dataclass(frozen=True)

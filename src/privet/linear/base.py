@@ -215,7 +215,7 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
             )
             method, reason = self._choose_method(task)
             self._warn(X, task, method)
-            release = method.train(task)
+            release = self._run_method(method, task)
         self.guarantee_: Guarantee = release.guarantee.assuming(*conditions)
         if noise is not None:  # What it costs depends on the steps that the method chose.
             cautions.about_budget(self.guarantee_.epsilon, delta, rows.n)
@@ -226,6 +226,10 @@ class PrivateLinearModel(SeveralTargets, MethodChoice, EstimatorChecks, SavedEst
         self.n_iter_ = int(release.trace.get("steps", 1))
         self.noise_std_: float | None = release.trace.get(FEATURE_NOISE)
         return release
+
+    def _run_method(self, method: Method, task: Task) -> Release:
+        """Train by a method. Estimators that release something before the training do it here."""
+        return method.train(task)
 
     def _warn(self, X: Any, task: Task, method: Method) -> None:
         """Give the warnings of this fit. They change nothing, and the guarantee does not cover those about rows."""

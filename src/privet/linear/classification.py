@@ -11,18 +11,21 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from privet.checks import positive
+from privet.linear.balanced import train_balanced
 from privet.linear.base import PrivateLinearModel, Targets
+from privet.linear.methods import Method, Task
 from privet.linear.several_targets import beside_each_other, per_target
-from privet.objectives import ClassWeighted, GeneralisedLinear, Logistic, Multinomial
+from privet.objectives import BalancedClasses, ClassWeighted, GeneralisedLinear, Logistic, Multinomial
 from privet.privacy import Assumption, assumed, enforced
 from privet.privacy.ledger.spending import LedgerLike
+from privet.solvers import Release
 
 
 class EncodedLabels:
     """Mixin of classifiers: labels as numbers, with the classes declared or read from ``y``."""
 
     classes: Sequence[Any] | None
-    class_weight: Mapping[Any, float] | None = None
+    class_weight: Mapping[Any, float] | str | None = None
     classes_: NDArray[Any]
 
     @abstractmethod
@@ -53,6 +56,8 @@ class EncodedLabels:
         """Return the loss with the weights of the classes, and what the guarantee says about them."""
         if self.class_weight is None:
             return objective, conditions
+        if isinstance(self.class_weight, str):  # "balanced": all weights are 1 until the noisy counts are drawn.
+            return BalancedClasses(objective, [1.0] * len(self.classes_)), conditions
         weights = {key: positive("a class weight", value) for key, value in self.class_weight.items()}
         unknown = [key for key in weights if key not in self.classes_.tolist()]
         if unknown:
@@ -80,11 +85,26 @@ class PrivateClassifier(EncodedLabels, ClassifierMixin, PrivateLinearModel):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
+        if self.class_weight is None or isinstance(self.class_weight, Mapping):
+            return
+        if not (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
             raise ValueError(
-                f"class_weight={self.class_weight!r} is not supported. Weights that are computed from the labels, such "
-                "as 'balanced', are not public. Give a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
+                f"class_weight={self.class_weight!r} is not supported. Give 'balanced', whose noisy counts the "
+                "budget pays for, or a dictionary of public weights, such as {0: 1.0, 1: 5.0}."
             )
+        for name in ("noise_multiplier", "tpr"):
+            if self._is_set(name):
+                raise ValueError(
+                    f"class_weight='balanced' shares a budget between noisy counts and the training, which {name}="
+                    f"{getattr(self, name)!r} does not determine. Give epsilon in its place, or a dictionary of public "
+                    "weights."
+                )
+
+    def _run_method(self, method: Method, task: Task) -> Release:
+        if not isinstance(self.class_weight, str):
+            return super()._run_method(method, task)
+        release, self.class_weight_ = train_balanced(method, task)
+        return release
 
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         if n_classes > 2:
@@ -209,10 +229,13 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     classes : sequence or None, default=None
         The class labels, known in advance; for a two-dimensional ``y``, those of all columns, or one sequence per
         column. None reads them from ``y``; the guarantee then assumes that the set of labels is public.
-    class_weight : dict or None, default=None
+    class_weight : dict, "balanced" or None, default=None
         Public, constant weights of classes, by label. The loss of a record is multiplied by the weight of its class,
         before any clipping. Where nothing is clipped, the noise grows by the largest weight. Labels that are not named
         have weight 1. Weights that were computed from the private labels void the guarantee.
+        ``"balanced"`` computes weights from noisy numbers of records per class, for which it spends 4 % of the budget.
+        The rarest class has weight 1, and a class that is r times as frequent has weight 1/r, at least 0.01. These are
+        scikit-learn's weights up to a common factor, relative to which ``alpha`` counts.
     random_state : int or None, default=None
         None draws from a cryptographically secure generator. An integer makes the fit repeatable, and the guarantee
         then holds only while the integer is secret.
@@ -228,6 +251,8 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
     classes_ : array
         With several targets, ``coef_``, ``intercept_`` and ``classes_`` are lists with one array per target,
         ``n_outputs_`` is their number, and ``target_names_`` has their names if ``y`` was a DataFrame.
+    class_weight_ : array of shape (n_classes,)
+        With ``class_weight="balanced"``, the weights that were used. ``guarantee_`` covers them.
     guarantee_ : Guarantee
         The privacy guarantee of the fitted model, computed from the plan that ran. ``print(model.guarantee_)`` shows
         it.
@@ -269,7 +294,7 @@ class PrivateLogisticRegression(ProbabilisticClassifier):
         tpr: tuple[float, float] | None = None,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
-        class_weight: Mapping[Any, float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
         verbose: int = 0,

@@ -72,7 +72,7 @@ batch_size, noise_multiplier, tpr, max_iter, classes, class_weight, random_state
         hinge_width: float = 0.5,
         max_iter: int | None = None,
         classes: Sequence[Any] | None = None,
-        class_weight: Mapping[Any, float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         random_state: int | None = None,
         ledger: LedgerLike | None = None,
         verbose: int = 0,

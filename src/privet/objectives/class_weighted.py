@@ -57,7 +57,7 @@ class ClassWeighted(GeneralisedLinear):
 
     def with_bounded_gradient(self, target_bound: float) -> GeneralisedLinear:
         """Return the same weights on the relative of the given loss that has bounded gradients."""
-        return ClassWeighted(self.objective.with_bounded_gradient(target_bound), self.weights.tolist())
+        return type(self)(self.objective.with_bounded_gradient(target_bound), self.weights.tolist())
 
     @property
     def start_residual_bound(self) -> float:
@@ -71,3 +71,20 @@ class ClassWeighted(GeneralisedLinear):
 
     def _of(self, targets: Floats) -> Floats:
         return np.asarray(self.weights[targets.astype(np.intp)])
+
+
+class BalancedClasses(ClassWeighted):
+    """A loss of classes with weights of which the largest is 1, and whose constants do not depend on the others.
+
+    For weights that are released privately. Plans that are made from its constants are the same for all weights.
+    """
+
+    def __init__(self, objective: GeneralisedLinear, weights: Sequence[float]) -> None:
+        super().__init__(objective, weights)
+        if self.largest_weight != 1.0:
+            raise ValueError(f"the largest weight must be 1, got {self.weights.tolist()}")
+
+    @property
+    def start_curvature(self) -> float:
+        """Typical second derivative at scores of zero, if all weights are 1."""
+        return self.objective.start_curvature

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from privet.deep.clipping.contributions import together
 from privet.deep.clipping.gradients import PerExample
+from privet.deep.clipping.materialised import Materialised
 from privet.deep.clipping.recording import changed_in_place, recorded
-from privet.deep.clipping.rows import Rows
 from privet.deep.clipping.rules import has_rule, own_parameters
+from privet.deep.clipping.shared import OutsideLayerError
 from privet.deep.clipping.summing import SHARE, Summation, full_precision
 from privet.networks import Loss, check_losses, refuse_batch_norm, trained_parameters
 from privet.networks.norms import wide
@@ -83,7 +84,7 @@ class BatchGradients:
         Materialised gradients are added up while they are in the cache, as soon as the norms of all other parameters
         are known. Return which examples contribute zero because their gradients are not finite, or too large.
         """
-        rows = Rows.of(self.parts)
+        rows = Materialised.of(self.parts)
         others = {each: part for each, part in self.parts.items() if each not in rows.parts}
         self.parts.clear()
         norms = replace(self, parts=others).norms()
@@ -268,8 +269,4 @@ def _check_layer(layer: nn.Module) -> None:
 
 def _check_outside(names: list[str]) -> None:
     if names:
-        raise ValueError(
-            f"{', '.join(names)} took part in the loss outside the forward of the layer they belong to, where "
-            "per-example gradients cannot be computed. Call the layer itself. To tie weights, assign the other layer's "
-            "weight to an nn.Linear. For a penalty on weights, use the optimizer's weight_decay."
-        )
+        raise OutsideLayerError(names, "the loss")

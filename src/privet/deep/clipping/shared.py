@@ -37,15 +37,19 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     return register
 
 
-class UnknownOperationError(ValueError):
-    """A function of shared values and examples for which nothing is registered."""
+class OutsideLayerError(ValueError):
+    """A parameter that was used outside its layer, where no rule applies."""
 
-    def __init__(self, function: str, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], use: str) -> None:
         super().__init__(
-            f"{', '.join(names)} took part in {function}() outside the forward of the layer they belong to, where "
+            f"{', '.join(names)} took part in {use} outside the forward of the layer they belong to, where "
             "per-example gradients cannot be computed. Call the layer itself. To tie weights, assign the other layer's "
             "weight to an nn.Linear. For a penalty on weights, use the optimizer's weight_decay."
         )
+
+
+class UnknownOperationError(OutsideLayerError):
+    """A function of shared values and examples for which nothing is registered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +189,7 @@ class Shared(TorchFunctionMode):  # type: ignore[misc]  # torch does not annotat
         labels = [label for each in tensors_of(given) if (label := self._label(each)) is not None]
         roots = {id(root.tensor) for label in labels for root in label.roots}
         names = [name for each, name in self._names.items() if each in roots]
-        return UnknownOperationError(func.__name__, names or ["An embedding without a dimension of examples"])
+        return UnknownOperationError(names or ["An embedding without a dimension of examples"], f"{func.__name__}()")
 
     # ----------------------------------------------------------------------------------------------------- labels
 

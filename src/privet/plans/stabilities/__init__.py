@@ -3,6 +3,7 @@
 from privet.plans.stabilities.base import Stability
 from privet.plans.stabilities.descent import DescentStability
 from privet.plans.stabilities.disjoint import DisjointStability
+from privet.plans.stabilities.histogram import HistogramStability
 from privet.plans.stabilities.minimiser import MinimiserStability
 from privet.plans.stabilities.moments import MomentStability
 from privet.plans.stabilities.transfer import TransferStability
@@ -10,6 +11,7 @@ from privet.plans.stabilities.transfer import TransferStability
 __all__ = [
     "DescentStability",
     "DisjointStability",
+    "HistogramStability",
     "MinimiserStability",
     "MomentStability",
     "Stability",

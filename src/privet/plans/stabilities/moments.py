@@ -31,7 +31,7 @@ class MomentStability:
     Formal guarantees
     -----------------
     With k = n_targets target_scale^2, the sums of two neighbours differ by at most (2 + k)/sqrt(2) if k <= 2 and by at
-    most 2 sqrt(k) otherwise (docs/proofs.md, section 37). Both are attained. A summand has norm at most sqrt(1 + k).
+    most 2 sqrt(k) otherwise (docs/proofs.md, section 38). Both are attained. A summand has norm at most sqrt(1 + k).
     """
 
     n: int

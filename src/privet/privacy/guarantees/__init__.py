@@ -1,1 +1,1 @@
-"""What is promised: guarantees, how they compose, and the ledger of what was spent."""
+"""What is promised: guarantees, how they compose, and how they are put into words."""

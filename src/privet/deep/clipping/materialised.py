@@ -16,7 +16,7 @@ _BUFFER = 4 * CHUNK
 
 
 @dataclass(frozen=True)
-class Rows:
+class Materialised:
     """The gradients of some parameters, side by side, one row per example.
 
     The rows of a few examples are in the cache when their norms are known, so they are added up at once, and neither
@@ -31,7 +31,7 @@ class Rows:
     parts: Mapping[nn.Parameter, PerExample]
 
     @classmethod
-    def of(cls, parts: Mapping[nn.Parameter, PerExample]) -> "Rows":
+    def of(cls, parts: Mapping[nn.Parameter, PerExample]) -> "Materialised":
         """Choose among gradients that are materialised: the largest, and as many others as fit into the cache."""
         chosen: dict[nn.Parameter, PerExample] = {}
         left, kind = CHUNK, None

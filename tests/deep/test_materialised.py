@@ -5,9 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="deep networks need torch: install the extra deep")
 from torch import nn  # noqa: E402
 
-from privet.deep.clipping import batch_gradients  # noqa: E402
-from privet.deep.clipping import rows as rows_module  # noqa: E402
-from privet.deep.clipping.rows import Rows  # noqa: E402
+from privet.deep.clipping import batch_gradients, materialised  # noqa: E402
+from privet.deep.clipping.materialised import Materialised  # noqa: E402
 from privet.deep.clipping.summing import MARGIN, Summation  # noqa: E402
 
 UNIT = 2.0**-24
@@ -51,12 +50,12 @@ def written(found):
     ],
 )
 def test_sums_do_not_depend_on_how_many_examples_are_materialised_at_a_time(buffer, room, summation, monkeypatch):
-    monkeypatch.setattr(rows_module, "_BUFFER", buffer)
-    monkeypatch.setattr(rows_module, "CHUNK", room)
+    monkeypatch.setattr(materialised, "_BUFFER", buffer)
+    monkeypatch.setattr(materialised, "CHUNK", room)
     torch.manual_seed(0)
     model, inputs, targets = network(), torch.randn(11, 2, 6, 6), torch.linspace(0.1, 4.0, 11)
     found = gradients(model, inputs, targets, summation)
-    sizes = [part.row_size for part in Rows.of(found.parts).parts.values()]
+    sizes = [part.row_size for part in Materialised.of(found.parts).parts.values()]
     assert sizes == {1: [180], 240: [180, 36], 1 << 20: [180, 108, 36]}[room]
     rows = written(found)
     factors = (CLIP / rows.norm(dim=1)).clamp_max(1.0)
@@ -71,7 +70,7 @@ def test_sums_do_not_depend_on_how_many_examples_are_materialised_at_a_time(buff
 @pytest.mark.parametrize("huge", [float("inf"), float("nan"), 1e38, 1e25])
 @pytest.mark.parametrize("buffer", [1, 1 << 20])
 def test_examples_without_a_finite_gradient_contribute_zero_and_change_no_other(huge, buffer, monkeypatch):
-    monkeypatch.setattr(rows_module, "_BUFFER", buffer)
+    monkeypatch.setattr(materialised, "_BUFFER", buffer)
     torch.manual_seed(0)
     model, inputs, targets = network(), torch.randn(5, 2, 6, 6), torch.linspace(1.0, 4.0, 5)
     expected, _ = added(gradients(model, inputs[1:4], targets[1:4]))
@@ -97,6 +96,6 @@ def test_no_example_contributes_more_than_the_clip(scale):
 
 def test_gradients_that_are_not_materialised_have_no_rows():
     found = gradients(nn.Sequential(nn.Flatten(), nn.Linear(8, 1)), torch.randn(3, 2, 4), torch.ones(3))
-    assert not Rows.of(found.parts).parts
+    assert not Materialised.of(found.parts).parts
     part = next(iter(found.parts.values()))
     assert part.row_size == 0
