@@ -204,6 +204,7 @@ def billed(folder: Path) -> Path:
         ("--target-bounds", "0:6000", "--model", "huber", "--method", "objective", "--alpha", 0.01),
         ("--target-bounds", "0:6000", "--model", "absolute", "--corner-width", 300, "--method", "random_round"),
         ("--target-bounds", "0:6000", "--method", "iteration", "--secret", "order"),
+        ("--target-bounds", "0:6000", "--method", "sufficient_statistics"),
     ],
 )
 def test_fit_then_predict_a_number(privet: PreloadedCommandLine, billed: Path, options: tuple[object, ...]) -> None:

@@ -41,6 +41,7 @@ from privet.solvers import Problem, PublicFeatures, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import centred_stability, descent_stability
+from privet.solvers.sufficient_statistics import moment_stability
 
 ROWS = 6
 NOISE = 1.9  # a noise multiplier whose products with normal numbers skip many floats
@@ -165,7 +166,12 @@ def _once(d: int) -> list[Path]:
         row_norm=centred[0].rows.weight_in_total,
         centred_norm=0.7,
     )
-    found = [_solver("centred_output_perturbation", "", centred, on_centred)]
+    least_squares = _problems(wide(d), Squared())
+    moments = OutputPlan.for_budget(BUDGET, stability=moment_stability(least_squares[0], 1.0))
+    found = [
+        _solver("centred_output_perturbation", "", centred, on_centred),
+        _solver("sufficient_statistics", "", least_squares, moments),
+    ]
     for budget, kind in ((BUDGET, "Gaussian"), (PURE, "pure")):
         output = OutputPlan.for_budget(budget, stability=descent_stability(pair[0], STEP, 3, CLIP))
         minimiser = OutputPlan.for_budget(budget, stability=minimiser_stability(huber[0]))
@@ -250,7 +256,7 @@ def _estimator(about: Key, d: int) -> Path:
         settings["alpha"] = 2.0
     elif method in ("gradient", "output", "iteration"):
         settings |= {"clip_norm": CLIP, "max_iter": 2} | ({"alpha": 1.0} if method == "iteration" else {})
-    else:
+    elif method != "sufficient_statistics":
         settings["max_iter"] = 2
     if is_classifier:
         settings["classes"] = (0, 1)

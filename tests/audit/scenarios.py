@@ -48,6 +48,7 @@ from privet.solvers import Problem, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import centred_stability, descent_stability
+from privet.solvers.sufficient_statistics import moment_stability
 
 DELTA = 1e-5
 BUDGET = Budget(3.0, DELTA)  # mu = 0.7, which few runs measure well
@@ -376,6 +377,31 @@ def _random_round() -> list[Scenario]:
     ]
 
 
+def _moments() -> list[Scenario]:
+    """A row turns by 60 degrees and its target flips, which moves all moments together as far as possible."""
+    X, y = np.zeros((3, 2)), np.array([1.0, 0.0, 0.0])
+    X[0, 0] = 1.0
+    turned = X.copy()
+    turned[0] = 0.5, 0.75**0.5
+    pair = _problems(pairs.Pair((X, y), (turned, -y), "turned"), Squared())
+    found = []
+    for variant, n_targets in (("one target", 1), ("two targets", 2)):
+        plan = OutputPlan.for_budget(BUDGET, stability=moment_stability(pair[0], 1.0, n_targets))
+
+        def run(problem: Problem, source: NoiseSource, plan: Any = plan, n_targets: int = n_targets) -> Release:
+            others = [problem.targets] * (n_targets - 1)
+            return solvers.sufficient_statistics(problem, Run(replace(plan, delta=DELTA), source), others=others)
+
+        def mechanism(problem: Problem, source: NoiseSource, run: Any = run) -> ArrayLike:
+            moments: ArrayLike = run(problem, source).trace["moments"]
+            return moments
+
+        name = f"sufficient_statistics, {variant}"
+        claim = run(pair[0], NoiseSource(0)).guarantee
+        found.append(Scenario(("sufficient_statistics",), name, mechanism, pair, claim, 0.7))
+    return found
+
+
 # --------------------------------------------------------------------------------------------------- hidden iterates
 
 
@@ -469,6 +495,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "recursive_momentum": {"max_iter": 2, "clip_norm": CLIP},
     "minimiser": {"alpha": 2.0},
     "objective": {"alpha": 2.0},
+    "sufficient_statistics": {"alpha": 100.0},  # so that the noisy matrix hides little of the products with targets
 }
 
 
@@ -664,6 +691,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _recursive,
         _adaptive,
         _random_round,
+        _moments,
         _projected,
         _once,
         _estimators,

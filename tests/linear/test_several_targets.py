@@ -93,7 +93,8 @@ def test_one_guarantee_covers_all_tasks_and_uses_the_whole_budget(kind, method, 
     model = kind(1.0, 0.0 if is_pure else 1e-6, method=method, alpha=0.1).fit(X, targets_of(kind))
     assert 0.99 < model.guarantee_.epsilon <= 1.0
     assert "of 3 tasks: " in model.guarantee_.released
-    assert any("runs are counted: 3" in each.text for each in model.guarantee_.assumptions)
+    is_counted = any("runs are counted: 3" in each.text for each in model.guarantee_.assumptions)
+    assert is_counted == (method != "sufficient_statistics")  # one run, which releases the moments of all targets
     assert model.predict(X).shape == (600, 3)
 
 
@@ -174,7 +175,7 @@ def test_replays_of_two_tasks_are_consistent_with_the_guarantee(kind, method, is
 
     found = replay(train, (table, Y), (other, other_Y))
     assert not found.is_violation, found
-    assert found.releases > 1
+    assert found.releases > (method != "sufficient_statistics")
 
 
 # --------------------------------------------------------------------------------------------------------- conventions

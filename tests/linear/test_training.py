@@ -299,8 +299,10 @@ def test_a_trainer_keeps_within_the_budget_or_refuses_with_the_reason(method, ob
     except ValueError as error:
         assert not drawn
         refused = TRAINERS[method]
-        assert (refused.needs_bound and isinstance(objective, Squared)) or (
-            refused.needs_one_score and isinstance(objective, Multinomial)
+        assert (
+            (refused.needs_bound and isinstance(objective, Squared))
+            or (refused.needs_one_score and isinstance(objective, Multinomial))
+            or (refused.needs_squared and not isinstance(objective, Squared))
         )
         assert type(objective).__name__ in str(error)
     else:
@@ -312,7 +314,8 @@ def test_a_trainer_keeps_within_the_budget_or_refuses_with_the_reason(method, ob
 @pytest.mark.parametrize("method", TRAINERS)
 def test_progress_ends_at_the_end(method):
     calls = []
-    TRAINERS[method].train(task(Logistic(), progress=lambda *call: calls.append(call)))
+    objective = Squared() if TRAINERS[method].needs_squared else Logistic()
+    TRAINERS[method].train(task(objective, progress=lambda *call: calls.append(call)))
     assert calls[-1][0] == calls[-1][1]
     done = [call[0] for call in calls]
     assert done == (sorted(done) if method == "adaptive" else list(range(1, len(done) + 1)))  # adaptive: in per cent
@@ -356,6 +359,10 @@ def test_wide_sparse_rows_are_never_densified(kind, method, wide, monkeypatch):
     model = make(kind, method, max_iter=max_iter).set_params(feature_norm=5.0)
     if method in {"minimiser", "objective"}:
         model.set_params(alpha=20.0)
+    if METHODS[method].needs_squared:
+        with pytest.raises(ValueError, match="at most 2000 columns"):
+            model.fit(X, numbers(kind, y))
+        return
     tracemalloc.start()
     model.fit(X, numbers(kind, y))
     model.predict(X)

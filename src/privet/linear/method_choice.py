@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from privet.linear.methods import METHODS, Method, Task, method_settings, named
-from privet.objectives import GeneralisedLinear
+from privet.objectives import GeneralisedLinear, Squared
 
 
 class MethodChoice:
@@ -24,7 +24,9 @@ class MethodChoice:
         """Return the methods that this estimator offers, by name."""
         offered = {}
         for name, method in METHODS.items():
-            if method.is_sparse == cls._is_sparse and (cls._loss.has_bounded_gradient or not method.needs_bound):
+            has_bound = cls._loss.has_bounded_gradient or not method.needs_bound
+            has_moments = issubclass(cls._loss, Squared) or not method.needs_squared
+            if method.is_sparse == cls._is_sparse and has_bound and has_moments:
                 offered[name] = method
         return offered
 
@@ -102,6 +104,11 @@ class MethodChoice:
             return (
                 f"method={known.name!r} needs a loss with bounded gradients, but the loss of {name} is unbounded. Use "
                 f"PrivateHuberRegressor, or {named(able)}."
+            )
+        if known.needs_squared and not issubclass(self._loss, Squared):
+            return (
+                f"method={known.name!r} needs the squared loss of numbers, which {name} does not have. Use "
+                f"PrivateRidge, or {named(able)}."
             )
         needs = f"method={known.name!r} needs a loss of one score per record, which several classes do not have."
         return f"{needs} Use {named(able)}."

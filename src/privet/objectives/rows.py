@@ -105,6 +105,11 @@ class BoundedRows:
         return self.largest_norm if self._centre is None else self._stretch * abs(self.intercept)
 
     @property
+    def is_centred(self) -> bool:
+        """Whether a public vector is subtracted from the rows."""
+        return self._centre is not None
+
+    @property
     def nbytes(self) -> int:
         """Number of bytes that the entries of the matrix take."""
         stored = self._X.data.nbytes + self._X.indices.nbytes if sparse.issparse(self._X) else self._X.nbytes

@@ -19,7 +19,7 @@ from privet.plans.samplers import (
     Sampler,
     SecretOrder,
 )
-from privet.plans.stabilities import DescentStability, MinimiserStability
+from privet.plans.stabilities import DescentStability, MinimiserStability, MomentStability
 from privet.plans.two_stage import TwoStagePlan
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "FullBatch",
     "GradientPlan",
     "MinimiserStability",
+    "MomentStability",
     "ObjectivePlan",
     "OneUniform",
     "OutputPlan",

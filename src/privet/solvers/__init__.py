@@ -26,6 +26,7 @@ from privet.solvers.projected_sgd import descent_of, projected_sgd
 from privet.solvers.random_round import random_round
 from privet.solvers.recursive_momentum import recursive_momentum
 from privet.solvers.selected_teacher import selected_teacher
+from privet.solvers.sufficient_statistics import moment_stability, sufficient_statistics
 from privet.solvers.two_stage import two_stage, two_stage_plan
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "ight",
     "knowledge_transfer",
     "minimiser_perturbation",
+    "moment_stability",
     "noisy_gradient_descent",
     "objective_perturbation",
     "output_perturbation",
@@ -61,6 +63,7 @@ __all__ = [
     "recursive_momentum",
     "selected_teacher",
     "student_of",
+    "sufficient_statistics",
     "transfer_stability",
     "two_stage",
     "two_stage_plan",

@@ -160,6 +160,8 @@ class Method:
         Whether the loss must have bounded gradients. Methods that clip do not need that.
     needs_one_score : bool
         Whether the loss must be a function of one score per record, which a softmax over several classes is not.
+    needs_squared : bool
+        Whether the loss must be the squared loss of numbers, whose minimum is determined by second moments.
     uses_public, needs_public : bool
         Whether the method can learn from public records, and whether it cannot do without them.
     is_sparse : bool
@@ -178,6 +180,7 @@ class Method:
     uses: tuple[str, ...] = ()
     needs_bound: bool = False
     needs_one_score: bool = False
+    needs_squared: bool = False
     uses_public: bool = False
     needs_public: bool = False
     is_sparse: bool = False

@@ -5,6 +5,7 @@ from privet.plans.stabilities.descent import DescentStability
 from privet.plans.stabilities.disjoint import DisjointStability
 from privet.plans.stabilities.histogram import HistogramStability
 from privet.plans.stabilities.minimiser import MinimiserStability
+from privet.plans.stabilities.moments import MomentStability
 from privet.plans.stabilities.transfer import TransferStability
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "DisjointStability",
     "HistogramStability",
     "MinimiserStability",
+    "MomentStability",
     "Stability",
     "TransferStability",
 ]
