@@ -5,7 +5,7 @@
 
 from privet.networks.denoising import ORDERS, LayerDenoiser, layer_denoiser
 from privet.networks.local_sgd import Displacement, LocalSGD, TensorDisplacement
-from privet.networks.losses import Loss, check_losses, per_example
+from privet.networks.losses import Loss, check_losses, per_example, underlying
 from privet.networks.parameters import (
     ParameterShapes,
     TensorDict,
@@ -38,5 +38,6 @@ __all__ = [
     "refuse_batch_norm",
     "trained_parameters",
     "trained_weights",
+    "underlying",
     "with_weights",
 ]

@@ -67,6 +67,11 @@ class Unreduced:
         return losses.flatten(1).sum(1) / counts
 
 
+def underlying(loss: Loss) -> Any:
+    """Return the torch loss of :func:`per_example`, by which engines recognise losses that they know."""
+    return loss.loss if isinstance(loss, Unreduced) else loss
+
+
 def check_losses(losses: Tensor, size: int) -> None:
     """Raise unless there is one loss for each of ``size`` examples."""
     if losses.shape != (size,):

@@ -10,6 +10,7 @@ from privet.federated.engines.processes import Processes, is_picklable, processo
 from privet.federated.engines.softmax_regression import softmax_layer
 from privet.federated.engines.stacked_layers import is_costly
 from privet.federated.local_training import ClientTrainer
+from privet.networks import underlying
 
 ENGINES = ("auto", "batched", "batched_processes", "processes", "sequential")
 
@@ -34,7 +35,7 @@ def chosen_engine(trainer: ClientTrainer, workers: int | None) -> str:
     """Return the name of the fastest engine for a model. The choice depends on the model only, never on the data."""
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     is_recurrent = any(isinstance(layer, nn.RNNBase) for layer in trainer.model.modules())
-    is_known = known_graph(trainer.model, trainer.loss) is not None
+    is_known = known_graph(trainer.model, underlying(trainer.loss)) is not None
     has_workers = (workers or processors()) > 1
     is_slow = is_recurrent and not is_known  # vmap is slow or fails
     if softmax_layer(trainer) or (size <= _SMALL and not is_slow):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from privet.federated.engines.thread_limit import one_thread
 from privet.federated.local_training import ClientTrainer
-from privet.networks import LocalSGD, TensorDict
+from privet.networks import LocalSGD, TensorDict, underlying
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def softmax_gradients(
 
 def softmax_layer(trainer: ClientTrainer) -> SoftmaxLayer | None:
     """Return the layer of a softmax regression, or None if model and loss are something else."""
-    loss: Any = trainer.loss
+    loss = underlying(trainer.loss)
     if (
         type(loss) is not nn.CrossEntropyLoss
         or loss.weight is not None

@@ -24,7 +24,7 @@ from privet.federated.engines.known_models import METHODS, known_graph
 from privet.federated.engines.pool_order import pools_first
 from privet.federated.engines.stacked_lstm import stacked_lstm
 from privet.federated.local_training import ClientTrainer
-from privet.networks import TensorDict
+from privet.networks import TensorDict, underlying
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def stacked_gradients(
     trainer: ClientTrainer,
 ) -> Callable[[TensorDict, tuple[Tensor, ...], Tensor, Tensor], TensorDict] | None:
     """Return a function that computes the gradients of stacked models, or None if an operation is not known."""
-    graph = known_graph(trainer.model, trainer.loss)
+    graph = known_graph(trainer.model, underlying(trainer.loss))
     if graph is None:
         return None
     pools_first(graph, dict(trainer.model.named_modules()))
@@ -204,7 +204,7 @@ def stacked_gradients(
         with torch.enable_grad():
             outputs = run(here, [Examples(each.flatten(0, 1), len(weights)) for each in inputs]).by_rows()
             of_all = targets.flatten(0, 1)
-            if isinstance(trainer.loss, _BROADCASTING) and outputs.shape != of_all.shape:
+            if isinstance(underlying(trainer.loss), _BROADCASTING) and outputs.shape != of_all.shape:
                 raise ValueError(f"The outputs have shape {tuple(outputs.shape)}, the targets {tuple(of_all.shape)}.")
             losses = trainer.losses(outputs, of_all)
         slopes = torch.autograd.grad(losses, list(here.values()), weights.flatten(), materialize_grads=True)
