@@ -20,7 +20,7 @@ import privet
 from privet import drafts, preprocessing, solvers
 from privet.audit import pairs
 from privet.linear.base import PrivateLinearModel
-from privet.objectives import Huber, SmoothedHinge, Squared
+from privet.objectives import Huber, Logistic, SmoothedHinge, Squared
 from privet.plans import (
     AdaptivePlan,
     CentredOutputPlan,
@@ -36,8 +36,9 @@ from privet.plans import (
     RecursivePlan,
     SecretOrder,
 )
+from privet.plans.additive import AdditivePlan
 from privet.privacy import Budget, NoiseSource
-from privet.solvers import Problem, PublicFeatures, Release, Run, descent_of
+from privet.solvers import AdditiveProblem, Problem, PublicFeatures, Release, Run, descent_of
 from privet.solvers.minimiser_perturbation import minimiser_stability
 from privet.solvers.objective_perturbation import objective_plan
 from privet.solvers.output_perturbation import centred_stability, descent_stability
@@ -181,6 +182,20 @@ def _once(d: int) -> list[Path]:
             _solver("objective_perturbation", kind, hinge, objective_plan(hinge[0], budget)),
         ]
     return found
+
+
+# ------------------------------------------------------------------------------------------------------ additive models
+
+
+def _curves(d: int) -> list[Path]:
+    columns, levels = max(1, d // 4), 4
+    cells = np.random.default_rng(d).integers(0, levels, (ROWS + 1, columns))
+    labels = np.arange(ROWS + 1) % 2.0
+    other = np.concatenate([cells[ROWS:], cells[1:ROWS]])
+    tables = ((cells[:ROWS], labels[:ROWS]), (other, np.concatenate([1 - labels[:1], labels[1:ROWS]])))
+    pair = tuple(AdditiveProblem(each, (levels,) * columns, Logistic(), targets) for each, targets in tables)
+    plan = AdditivePlan.for_columns(LOOSE, n_columns=columns, steps=2, clip_norm=CLIP, share=0.5)
+    return [_solver("additive_descent", "", pair, plan)]
 
 
 # ------------------------------------------------------------------------------------------------------- sparse models
@@ -382,6 +397,6 @@ def _parties(d: int) -> list[Path]:
 
 def paths(d: int) -> list[Path]:
     """Return all paths, on tables of ``d`` columns."""
-    parts = [_descents, _once, _sparse, _estimators, _scalers, _drafts]
+    parts = [_descents, _once, _curves, _sparse, _estimators, _scalers, _drafts]
     parts += ([_networks, _rounds] if HAS_TORCH else []) + ([_parties] if HAS_PARTIES else [])
     return [path for part in parts for path in part(d)]
