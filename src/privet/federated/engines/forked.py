@@ -31,6 +31,7 @@ from privet.federated.engines.thread_limit import limit_threads
 from privet.federated.local_training import ClientTrainer
 from privet.networks import ParameterShapes, Weights
 from privet.networks.norms import wide
+from privet.objectives.threads import blas_libraries
 from privet.privacy.noise.orders import OrderSource
 
 Reply = tuple[list[tuple[int, Exception | int | None]], list[str]]
@@ -66,6 +67,7 @@ class Forked(Engine):
         self._count = processors() if workers is None else count("workers", workers)
         self._workers: list[_Worker] = []
         self._rows: Partitioned | None = None  # what the workers can read
+        self._limit: Any = None
 
     def answers(self, weights: Weights, rounds_done: int, chosen: Sequence[int], fetch: Fetch) -> Iterator[Answer]:
         """Yield the answers of all chosen clients. The workers are started before the first ones."""
@@ -84,6 +86,8 @@ class Forked(Engine):
 
     def _start(self, rows: Partitioned | None, weights: Weights) -> None:
         """Fork the workers."""
+        # Threads of BLAS wait actively for the next product, and would take processors from the workers.
+        self._limit = blas_libraries().limit(limits=1)
         self._rows = rows
         engine = Batched(self.trainer, self.random_state, workers=1)
         while len(self._workers) < self._count:
@@ -115,6 +119,9 @@ class Forked(Engine):
         for worker in self._workers:
             worker.end()
         self._workers = []
+        if self._limit is not None:
+            self._limit.restore_original_limits()
+            self._limit = None
 
 
 def can_fork() -> bool:
