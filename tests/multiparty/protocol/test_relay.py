@@ -134,7 +134,9 @@ def test_a_wrong_state_stops_all_and_names_its_sender(found, name):
 
 def test_a_wrong_state_is_skipped_if_the_study_says_so(found):
     first, skipped, last = found["skipped"][:3]
-    assert f"party 1 (b) {WRONG['truncated']}" in skipped["error"]
+    # The others go on without party 1, which may notice that they have left before it is told why.
+    reasons = WRONG["truncated"], "is not connected with all others"
+    assert any(f"party 1 (b) {reason}" in skipped["error"] for reason in reasons), skipped["error"]
     for party in (first, last):
         assert party["trace"]["skipped"] == [1]
         assert party["result"]["relay"]["skipped"] == ["b"]
