@@ -183,7 +183,9 @@ def write_results(name: str, content: dict[str, Any]) -> Path:
     RESULTS.mkdir(parents=True, exist_ok=True)
     target = RESULTS / f"{name}.json"
     machine = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
-    ran = {"command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), "commit": commit(), "machine": machine}
+    # Paths say where something is on one machine, so only their last parts are written.
+    arguments = [Path(each).name if Path(each).is_absolute() else each for each in sys.argv[1:]]
+    ran = {"command": " ".join([Path(sys.argv[0]).name, *arguments]), "commit": commit(), "machine": machine}
     target.write_text(json.dumps({"experiment": name, **ran, **content}, indent=1) + "\n")
     console.print(f"Written: {target.relative_to(ROOT)}")
     return target

@@ -1,6 +1,7 @@
 """Entries for the registry of deployments: they follow its schema, agree with the report, and say what is open."""
 
 import copy
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from privet.report.about import About  # noqa: E402
 from privet.report.page import text_of  # noqa: E402
 from privet.report.registry import OPEN, check_entry, entry, open_fields, write_entry  # noqa: E402
 
-SHARED = Path("/work/shared/data/opendp-registry")
+DATA = Path(os.environ.get("PRIVET_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+REGISTRY = DATA / "opendp-registry"
 ABOUT = About(
     name="Readmissions",
     curators=("University hospital",),
@@ -90,10 +92,10 @@ def test_an_invalid_date_is_refused(reports):
 
 
 def test_the_schema_accepts_an_entry_of_the_registry():
-    if not SHARED.is_dir():
+    if not REGISTRY.is_dir():
         pytest.skip("the example of the registry is not on this machine")
-    check_entry(yaml.safe_load((SHARED / "example-federated.yaml").read_text(encoding="utf-8")))
-    assert text_of("deployments-schema.yaml") == (SHARED / "deployments-schema.yaml").read_text(encoding="utf-8")
+    check_entry(yaml.safe_load((REGISTRY / "example-federated.yaml").read_text(encoding="utf-8")))
+    assert text_of("deployments-schema.yaml") == (REGISTRY / "deployments-schema.yaml").read_text(encoding="utf-8")
 
 
 def test_an_entry_of_a_release_without_noise_states_no_epsilon(tmp_path):
