@@ -121,12 +121,6 @@ class PrivateAdditiveClassifier(EncodedLabels, ClassifierMixin, PrivateAdditiveM
         """Return the sum of all terms: that of the second class for two classes, else one column per class."""
         return self._scores(X)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most likely label of each row."""
-        scores = self._scores(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, one column per class in the order of ``classes_``.
 

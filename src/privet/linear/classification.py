@@ -32,6 +32,10 @@ class EncodedLabels:
     def _objective(self, n_classes: int) -> GeneralisedLinear:
         """Return the loss for a number of classes."""
 
+    @abstractmethod
+    def decision_function(self, X: Any) -> Any:
+        """Return one score per row for two classes, else one column per class."""
+
     def _targets(self, y: NDArray[Any]) -> Targets:
         found, codes = _distinct("y", y)
         check_classification_targets(y)
@@ -76,6 +80,12 @@ class EncodedLabels:
         if len(unknown):
             raise ValueError(f"{name} has the label {unknown.tolist()[0]!r}, which {reason}.")
         return np.asarray(np.searchsorted(self.classes_, labels))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most likely label of each row."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
 
 
 class PrivateClassifier(EncodedLabels, ClassifierMixin, PrivateLinearModel):
@@ -126,9 +136,7 @@ class PrivateClassifier(EncodedLabels, ClassifierMixin, PrivateLinearModel):
     @per_target(beside_each_other)
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most likely label of each row, with one column per target if there are several."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
+        return super().predict(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose label, or all of whose labels, are predicted correctly."""

@@ -169,7 +169,7 @@ def _page(model: Any) -> str:
     from privet.report.page import fill, text_of
 
     charts = charts_of(model)
-    return fill("curves.html", charts=charts, note=NOTE, style=text_of("report.css"))
+    return fill("curves.html", values={"charts": charts, "note": NOTE}, style=text_of("report.css"))
 
 
 def charts_of(model: Any, most: int | None = None) -> Sequence[tuple[str, str]]:
