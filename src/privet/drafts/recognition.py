@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from numbers import Real
@@ -82,7 +83,7 @@ class Cells:
         counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
         n_missing = int((codes < 0).sum())
         raw = np.empty(len(distinct) + (n_missing > 0), dtype=object)
-        raw[: len(distinct)] = list(distinct)  # and None for missing cells
+        raw[: len(distinct)] = np.asarray(distinct, dtype=object)  # and None for missing cells
         return cls._of_objects(raw, np.append(counts, n_missing)[: len(raw)].astype(np.int64), decimal)
 
     @classmethod
@@ -102,7 +103,7 @@ class Cells:
     def levels(self, *but: Kind) -> dict[str, int]:
         """Return the number of cells of each level, in alphabetical order, except for missing cells and other kinds."""
         found: dict[str, int] = {}
-        chosen = np.flatnonzero(~np.isin(self.kinds, [Kind.MISSING, *but]))
+        chosen = np.flatnonzero(~self._are((Kind.MISSING, *but)))
         for cell, number in zip(self.raw[chosen], self.counts[chosen].tolist(), strict=True):
             level = recognised(cell, self.decimal).level
             found[level] = found.get(level, 0) + number
@@ -110,8 +111,14 @@ class Cells:
 
     def tally(self, *kinds: Kind) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the values of all cells of these kinds, and how often each occurs."""
-        chosen = np.isin(self.kinds, kinds)
+        chosen = self._are(kinds)
         return self.values[chosen], self.counts[chosen]
+
+    def _are(self, kinds: Sequence[Kind]) -> NDArray[np.bool_]:
+        """Return which cells are of some of these kinds. For short columns, np.isin would take ten times as long."""
+        is_meant = np.zeros(len(Kind), dtype=bool)
+        is_meant[list(kinds)] = True
+        return is_meant[self.kinds]
 
 
 def _kinds_and_values(raw: NDArray[np.object_], decimal: str | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
