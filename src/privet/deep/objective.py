@@ -127,7 +127,7 @@ class OfAnswer:
 class Task(NamedTuple):
     """A batch, and the model and the loss with which it is processed: ``loss(model(*inputs), targets)``.
 
-    ``build`` puts a batch together that is not flat.
+    ``build`` restores the structure of a batch, for instance a dictionary, from its rows. It is None for a flat tuple.
     """
 
     model: nn.Module

@@ -107,7 +107,10 @@ def _all(parts: list[Build], given: Iterator[Any]) -> list[Any]:
 def given_batch(parts: tuple[Any, ...], entries: dict[str, Any]) -> Any:
     """Return the batch that ``step`` was given: whole, as the parts of a tuple, or as the entries of a dictionary."""
     if parts and entries:
-        raise TypeError("step() takes a batch as step(batch), step(*batch) or step(**batch), but not mixed.")
+        raise TypeError(
+            "step() got both positional and named arguments. Pass the batch in one form: step(batch), step(*batch) or "
+            "step(**batch)."
+        )
     if entries:
         return entries
     if parts and all(isinstance(each, str) for each in parts):

@@ -51,7 +51,7 @@ def check_trainable(model: nn.Module) -> None:
 
 
 def refuse_batch_norm(model: nn.Module, reason: str, *, if_frozen: bool = True) -> None:
-    """Raise if the model has a batch normalisation.
+    """Raise if the model has a batch normalisation layer.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def refuse_batch_norm(model: nn.Module, reason: str, *, if_frozen: bool = True) 
     reason : str
         Completes the sentence "BatchNorm2d ...".
     if_frozen : bool
-        Whether to refuse layers, too, that are in eval mode, use stored statistics, and have no trained parameters.
+        Whether layers are also refused that are in eval mode, use stored statistics, and have no trained parameters.
         Such a layer is a fixed linear map.
     """
     for layer in model.modules():

@@ -43,7 +43,7 @@ class Curve:
     Parameters
     ----------
     bin_of_cell : array of int
-        The bin of each cell of the column. For levels, each cell is a bin.
+        The bin of each cell of the column. In a category, each level is a cell and a bin of its own.
     shares : array
         The share of the records in each bin, from noisy counts; positive, with the sum 1.
     is_point : array of bool
