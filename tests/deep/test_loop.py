@@ -196,7 +196,7 @@ def test_a_batch_passed_whole_is_the_same_and_a_mixture_is_refused():
     assert torch.equal(one.step(next(one.batches())), other.step(*next(other.batches())))
     private = prepared()
     X, y = next(private.batches())
-    with pytest.raises(TypeError, match="not mixed"):
+    with pytest.raises(TypeError, match="both positional and named"):
         private.step(X, y=y)
 
 
